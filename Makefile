@@ -12,7 +12,7 @@ REPEATS ?= 7
 CASES ?=
 OUT ?= out
 
-.PHONY: run test test-quick evidence format test-lowest accounting-check lint review bench bench-compare reproduction docs clean
+.PHONY: run test test-quick evidence format test-lowest accounting-check lint review bench bench-compare verdicts reproduction docs clean
 
 # One federated run in words and a picture, then the paper's figures and claims.
 run: $(VENV)/.installed
@@ -27,7 +27,7 @@ test-quick: $(VENV)/.test-installed lint
 
 # What needs many repetitions, with all of them; its tables go to docs/evidence with date and commit.
 evidence: $(VENV)/.test-installed
-	FLMC_TEST_EVIDENCE=1 $(BIN)/python -m pytest -m evidence --evidence docs/evidence
+	FLMC_TEST_EVIDENCE=1 $(BIN)/python -m pytest -m evidence --evidence=docs/evidence
 
 # The oldest versions that pyproject.toml allows, all extras, in an environment of their own.
 test-lowest: $(LOWEST)/.installed
@@ -65,6 +65,10 @@ bench: $(VENV)/.test-installed
 # the beginnings of their names, with semicolons.
 bench-compare: $(VENV)/.test-installed
 	$(BIN)/python benchmarks/compare.py --base $(BASE) --repeats $(REPEATS) --cases '$(CASES)'
+
+# Verdicts of plans and runs against the truth, in some twenty minutes: docs/verdicts.md.
+verdicts: $(VENV)/.test-installed
+	$(BIN)/python benchmarks/verdicts.py --out docs/verdicts.md
 
 # The pages about the reproductions are generated from full runs.
 reproduction: $(VENV)/.installed

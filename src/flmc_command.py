@@ -39,14 +39,9 @@ _SHOW_CURSOR = b"\x1b[?25h"
 class WorkInHand:
     """Context of work for which an interruption is more than the end of the process.
 
-    Parameters
-    ----------
-    hint
-        Words behind "interrupted" if the process leaves at once: what is kept, how to go on.
-    saves
-        Whether the work asks :meth:`interrupted` now and then, and saves itself and stops where
-        that is True.
-    """
+    ``hint`` is printed behind "interrupted" if the process ends at once: what is kept, how to go
+    on. ``saves`` says that the work calls :meth:`interrupted` now and then, and saves itself and
+    stops once that returns True."""
 
     def __init__(self, hint: str, *, saves: bool) -> None:
         self.hint = hint
@@ -61,12 +56,14 @@ class WorkInHand:
 
     @staticmethod
     def interrupted() -> bool:
-        """Whether a signal has come; never, where the process is not the command ``flmc``."""
+        """Whether a signal has asked the work to stop; always False outside the command
+        ``flmc``."""
         return bool(_heard)
 
 
 _works: list[WorkInHand] = []
-"""Open contexts; the thread that decides reads copies, because the main thread changes it."""
+"""Open contexts, the innermost last; the thread that decides reads copies, because the main thread
+changes the list."""
 _heard: list[int] = []
 """Numbers of the signals that asked the work to stop."""
 
@@ -84,7 +81,7 @@ def main() -> int:
 
 
 def _listen() -> None:
-    """Hear SIGINT and SIGTERM from now on."""
+    """Install the handling of SIGINT and SIGTERM: handlers, pipe and thread."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)  # the interpreter insists
     _signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
@@ -120,7 +117,7 @@ def _leave_later() -> None:
 
 
 def _leave() -> None:
-    """End the process at once with one line on standard error."""
+    """End the process at once with exit code ``EXIT_CODE`` and one line on standard error."""
     hint = "".join(work.hint for work in [*_works][-1:])
     if os.isatty(2):
         _say(_SHOW_CURSOR)

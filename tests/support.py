@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
+import flmc
 from flmc.base.arrays import Array
 
 _Found = TypeVar("_Found")
@@ -63,3 +64,11 @@ def in_own_loop(story: Coroutine[Any, Any, _Found]) -> _Found:
     while Playwright's loop still runs in this one."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, story).result()
+
+
+def against_sampling(plan: flmc.Plan) -> list[str]:
+    """Codes of the findings, graver than notes, against what a plan's chain will sample; those
+    about privacy and use are other lights of its verdict."""
+    return [
+        each.code for each in plan.findings if each.light == "sampling" and each.severity != "note"
+    ]

@@ -1,6 +1,6 @@
-"""What ``import flmc`` offers: every public name, imported from where it lives.
+"""The public names of ``flmc``, imported from the modules that define them.
 
-``flmc`` loads this file when the first of them is asked for."""
+``import flmc`` alone does not load this file; the first use of one of the names does."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import flmc.data as data  # not "from flmc", which asks for this file
 from flmc.base import errors
 from flmc.data.linear_data import LinearData
 from flmc.evaluation.diagnostics import Diagnostics, diagnose
-from flmc.evaluation.model_check import check_model
 from flmc.models.distributions import Gaussian, Normal
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
 from flmc.models.priors import CorrelatedNormal, FunctionPrior
 from flmc.models.whitening import whiten
 from flmc.planning.choice import choose_link
+from flmc.planning.judgement import check_model
 from flmc.planning.limits import Limits
 from flmc.planning.planner import plan
 from flmc.planning.plans import Plan

@@ -52,6 +52,7 @@ def test_plan_json(capsys: pytest.CaptureFixture[str]) -> None:
         "epsilon": pytest.approx(142.1, abs=0.05),
         "delta": 1e-5,
         "rounds": 300,
+        "schedule": "worst",
     }
 
 
@@ -363,14 +364,19 @@ def test_a_model_of_the_users_own_is_checked_before_it_is_simulated(tmp_path: Pa
     (tmp_path / "mine.py").write_text(OWN)
     short = ("--scheme", "analog", "--rounds", "30", "--burn-in", "10")
     wrong = process("run", "--model", "mine:hasty", *short, "--out", "record", cwd=tmp_path)
-    before, after = wrong.stdout.split("check of the model")[1].split("analog uplink")
-    assert "times the" in before
+    _, before, after = wrong.stdout.split("analog uplink")
+    for part in (before, after):  # the plan's rows before the run, and those of its result
+        assert " ".join(part.split()).count("give smoothness = 69") == 1
     assert "R-hat at most" in after
     found = json.loads((tmp_path / "record" / "result.json").read_text())
-    assert "smoothness-too-small" in [each["code"] for each in found["findings"]]
-    planned = process("plan", "--model", "mine:unknown", *short, cwd=tmp_path)
-    assert "nothing that does not fit" in planned.stdout
-    assert "check of the model" not in process("plan", *short, cwd=tmp_path).stdout
+    assert [each["code"] for each in found["findings"]].count("smoothness-too-small") == 1
+    planned = process("plan", "--model", "mine:unknown", *short, "--json", cwd=tmp_path)
+    document = json.loads(planned.stdout)
+    assert document["prediction"]["variance_ratio"] == pytest.approx(1.03, abs=0.05)
+    codes = {each["code"] for each in document["findings"]}
+    assert codes == {"round-budget", "burn-in", "few-draws", "pilot"}
+    assert re.fullmatch(r"pilot: \d+ batches of gradients, \S+ s\n", planned.stderr)
+    assert "pilot" not in process("plan", *short, cwd=tmp_path).stdout
 
 
 def test_objects_of_the_users_own(tmp_path: Path) -> None:
@@ -544,7 +550,7 @@ def test_norms_of_examples_from_the_command_line(capsys: pytest.CaptureFixture[s
     [
         (["plan", "--gain", "0.3", "--langevin", "off"], 0, ""),
         (["plan", "--step-size", "1e200"], 2, "step_size must lie between"),
-        (["plan", "--samples", "99999999999999999999999"], 2, "GB of memory"),
+        (["plan", "--samples", "99999999999999"], 2, "GB of memory"),
         (["plan", "--fading", "inf"], 2, "fading"),
         (["run", "--out", "n" * 300], 2, "File name too long"),
     ],
@@ -637,4 +643,6 @@ def test_a_plan_of_more_examples_than_memory_holds(capsys: pytest.CaptureFixture
     sizes = ("--dim", "10000", "--devices", "10000", "--samples", "100000")
     code, out, _ = call(capsys, "plan", *sizes, "--json")
     assert code == 0
-    assert "model-not-checked" in [each["code"] for each in json.loads(out)["findings"]]
+    findings = {each["code"]: each for each in json.loads(out)["findings"]}
+    assert findings["no-prediction"]["severity"] == "unknown"
+    assert findings["no-prediction"]["light"] == "sampling"

@@ -18,7 +18,7 @@ import pytest
 from flmc.cli import main
 from flmc.cli.schemas import ANSWERS, PARTS
 from flmc.cli.schemas.catalogue import Kind, children, fields_of, part_of
-from flmc.deploy.device.device_journal import DeviceJournal
+from flmc.deploy.device.device_journal import DeviceJournal, Price
 from flmc.planning.plans.plan_schema import json_schema
 from studio.small_broker import demo_messages, small_broker
 from support import QUICK
@@ -150,7 +150,7 @@ def prices(call: Call) -> Iterator[Any]:
 
 def device_ledgers(call: Call) -> Iterator[Any]:
     with closing(DeviceJournal(Path("journal"))) as journal:
-        journal.join("first", "ab" * 32, 2.5, 1e-5, bytes(8))
+        journal.join("first", "ab" * 32, Price("device", 2.5, None, 1e-5), bytes(8))
         journal.answer("first", 1, bytes(32), [0.3], b"sealed")
     yield call("deploy", "ledger", "journal")
 

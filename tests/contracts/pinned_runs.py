@@ -160,8 +160,8 @@ def plan_document(plan: flmc.Plan) -> dict[str, Any]:
     """A plan in plain values. Sentences are free to change, and a shift of the mean that is not
     there is predicted to the tolerance of an iteration only."""
     document = plan.to_document()
-    for name in ("warnings", "findings"):
-        del document[name]
+    for name in ("warnings", "findings", "verdict"):
+        document.pop(name, None)
     for name in ("mean_shift", "distance_squared"):
         (document["prediction"] or {}).pop(name, None)
     return document

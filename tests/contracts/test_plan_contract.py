@@ -59,6 +59,7 @@ def test_the_digest_is_what_the_schema_says(name: str) -> None:
         "prediction",
         "warnings",
         "findings",
+        "verdict",
         "margins_db",
         "radio",
         "airtime",

@@ -224,3 +224,45 @@ def test_shapes_are_checked() -> None:
         FederatedData(np.zeros((3, 2)), np.zeros(3), (2,))
     linear = FederatedData(np.eye(3), np.ones(3), (2, 1)).to_linear()
     assert isinstance(linear, flmc.LinearData)
+
+
+@pytest.mark.parametrize("factor", [1000.0, 1e-3, 100.0])
+def test_one_device_in_other_units_is_noticed(factor: float) -> None:
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((90, 3)), rng.standard_normal(90)
+    x[30:60, 1] *= factor
+    data = FederatedData(x, y, (30, 30, 30), ("a", "b", "c"), device_names=("n", "s", "w"))
+    (doubt,) = data.findings or ()
+    assert (doubt.code, doubt.severity) == ("units", "warning")
+    assert "'b'" in doubt.message
+    assert "'s'" in doubt.message
+    assert doubt.message in str(data)
+    # It is not forgotten by what hides it, and every plan has it.
+    assert data.standardised(None).split(5).findings == data.findings
+    model = flmc.LinearGaussian(data.to_linear())
+    planned = flmc.plan(model, flmc.Digital(), num_rounds=6, num_burn_in=2)
+    assert doubt in planned.findings
+    assert flmc.LinearData(x, y, (30, 30, 30)).findings
+
+
+def test_units_of_ordinary_data_are_not_doubted() -> None:
+    laws = (
+        lambda rng, shape: rng.standard_normal(shape),
+        lambda rng, shape: rng.standard_cauchy(shape),
+        lambda rng, shape: np.exp(2 * rng.standard_normal(shape)),
+        lambda rng, shape: (rng.random(shape) < 0.03).astype(float),
+        lambda rng, shape: rng.integers(0, 5, shape).astype(float),
+    )
+    for seed in range(full(500, 100)):
+        rng = np.random.default_rng(seed)
+        devices, size = int(rng.integers(2, 60)), int(rng.integers(1, 20))
+        x = laws[seed % len(laws)](rng, (devices * size, 4))
+        assert not FederatedData(x, x[:, 0], (size,) * devices).findings
+
+
+def test_labels_that_differ_in_case_or_spaces_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("x,y\n1,yes\n2,Yes \n3,no\n4,no\n")
+    with pytest.raises(InvalidSetting, match="the classes 'Yes' and 'yes', which differ in case"):
+        read(path, target="y")
+    assert len(read(path, target="y", classes=["no", "yes", "Yes"]).classes) == 3

@@ -113,7 +113,8 @@ class Kit:
         """The gradient of a device's local cost."""
         model = flmc.LinearGaussian(data_of(DATA, device))
         plan = self.federation.plan
-        return local_gradient(model, plan.uplink, plan.num_devices)
+        reports = self.federation.reports
+        return local_gradient(model, plan.uplink, plan.num_devices, dim=plan.dim, reports=reports)
 
     def device(
         self,
@@ -129,7 +130,14 @@ class Kit:
         return _made(
             DeviceRole(
                 self.federation.run,
-                Rules(number, **{"budget": Budget(epsilon=math.inf), **rules}),
+                Rules(
+                    number,
+                    **{
+                        "budget": Budget(epsilon=math.inf),
+                        "model": self.federation.model,
+                        **rules,
+                    },
+                ),
                 DeviceJournal(self.folder / (journal or f"device-{number}")),
                 Seal(KEYS[1]),
                 lambda federation: computed,

@@ -45,7 +45,7 @@ class TestConsent:
         second = kit.device(budget=Budget(epsilon=1e6, delta=1e-4, runs=100))
         assert not joins(kit, second)
         assert "lifetime budget of this device is delta 0.0001" in str(second.refusal)
-        assert second.journal.spent[1] <= 1e-4
+        assert second.journal.spent("device")[1] <= 1e-4
 
     def test_all_runs_of_a_budget_can_be_joined(self, tmp_path: Path) -> None:
         """Shares of delta that add up to the budget but for rounding are within it."""

@@ -31,6 +31,7 @@ from flmc.deploy.accounting import accounted, cost_of_run
 from flmc.deploy.configuration import read_device
 from flmc.deploy.device import consent
 from flmc.deploy.device.consent import Budget, Rules
+from flmc.deploy.device.device_journal import DeviceJournal
 from flmc.deploy.device.device_role import DeviceRole
 from flmc.deploy.device.local_model import local_gradient, read_model
 from flmc.deploy.role_assembly import make_device
@@ -82,7 +83,7 @@ def test_a_plan_beyond_the_budget_is_refused_with_both_numbers(tmp_path: Path) -
     assert device.drops.counts["not-joined"] == 1
     device = meet(Kit(tmp_path / "rich", federation), budget=Budget(epsilon=5.0))
     assert device.refusal is None
-    assert device.journal.spent == (cost, 1e-5)
+    assert device.journal.spent("device") == (cost, 1e-5)
 
 
 def test_whoever_says_nothing_has_a_budget(tmp_path: Path) -> None:
@@ -94,7 +95,7 @@ def test_whoever_says_nothing_has_a_budget(tmp_path: Path) -> None:
     assert "lifetime budget of this device is 10 for" in reason(silent)
     careless = meet(Kit(tmp_path / "careless", federation), budget=Budget(epsilon=math.inf))
     assert careless.refusal is None
-    assert careless.journal.spent[0] > 10.0  # recorded all the same
+    assert careless.journal.spent("device")[0] > 10.0  # recorded all the same
 
 
 def test_runs_add_up_over_the_lifetime(tmp_path: Path) -> None:
@@ -165,12 +166,71 @@ def test_what_a_budget_protects_is_the_devices_to_say(tmp_path: Path) -> None:
     example = Budget(epsilon=(one + whole) / 2, neighbouring="example")
     device = meet(Kit(tmp_path / "example", federation), budget=example)
     assert device.refusal is None
-    assert device.journal.spent[0] == one
+    assert device.journal.spent("example")[0] == one
     # Without a bound of one example nothing is known of it.
     why = reason(meet(Kit(tmp_path / "unbounded", make_federation()), budget=example))
     assert "example_clip" in why
     with pytest.raises(InvalidSetting, match="neighbouring"):
         Budget(neighbouring="row")
+
+
+def test_after_a_switch_of_the_relation_old_runs_count_under_the_new_one(tmp_path: Path) -> None:
+    """A run answered for one example costs a hundred times as much for the device."""
+    uplink, limits = flmc.Digital(example_clip=0.05), flmc.Limits(neighbouring="example")
+    plan = make_plan(uplink, limits, gain=0.3, num_rounds=60)
+    first, second = (make_federation(plan, run=name) for name in ("first", "second"))
+    one, whole = (cost_of_run(first, 1e-5, unit) for unit in ("example", "device"))
+    assert 100 * one < whole
+    example, budget = Budget(neighbouring="example"), Budget(epsilon=whole)
+    device = meet(Kit(tmp_path, first), budget=example)
+    assert device.journal.spent("example") == (one, 1e-5)
+    assert device.journal.spent("device") == (whole, 1e-5)
+    close(device)
+    # A run that costs nothing to speak of is refused: what was spent counts for the device.
+    little = make_federation(make_plan(gain=1e-4), run="little")
+    assert cost_of_run(little, 1e-5) < 0.01
+    device = meet(Kit(tmp_path, little), budget=budget)
+    assert f"cost epsilon {format_up(whole)} for the data of one device" in reason(device)
+    assert "set neighbouring back in [budget]" in reason(device)
+    close(device)
+    # The run itself goes on within a budget that holds it, and not within another.
+    same = meet(Kit(tmp_path, first), budget=budget)
+    assert same.refusal is None
+    assert same.numbers["epsilon_reserved"] == whole
+    close(same)
+    same = meet(Kit(tmp_path, first), budget=Budget(epsilon=whole / 2))
+    assert "'first' was joined for the data of one example" in reason(same)
+    close(same)
+    device = meet(Kit(tmp_path, second), budget=example)
+    assert device.refusal is None
+    assert device.journal.spent("example")[0] == 2 * one
+    close(device)
+    # From the device to one example nothing is understated, and old lines cost less.
+    kit = Kit(tmp_path / "other", first)
+    close(meet(kit, budget=Budget(epsilon=whole)))
+    device = meet(Kit(tmp_path / "other", second), budget=example)
+    assert device.refusal is None
+    assert device.journal.spent("example")[0] == 2 * one
+
+
+def test_a_journal_without_relations_is_not_charged_for_a_device(tmp_path: Path) -> None:
+    """A line of an older flmc: its price may be that of one example."""
+    journal = DeviceJournal(tmp_path / "device-0")
+    journal._append(
+        {"joined": "old", "digest": "ab" * 32, "epsilon": 0.05, "delta": 1e-5, "air": "00" * 8}
+    )
+    journal._append(
+        {"run": "old", "round": 1, "binding": "00" * 32, "gain": [0.3], "sealed": "AAAA"}
+    )
+    journal.close()
+    uplink, limits = flmc.Digital(example_clip=0.05), flmc.Limits(neighbouring="example")
+    federation = make_federation(make_plan(uplink, limits, gain=0.1))
+    device = meet(Kit(tmp_path, federation), budget=Budget(epsilon=1e9))
+    assert "what the run 'old' cost is not known for the data of one device" in reason(device)
+    close(device)
+    device = meet(Kit(tmp_path, federation), budget=Budget(neighbouring="example"))
+    assert device.refusal is None
+    assert device.journal.spent("example")[0] == 0.05 + cost_of_run(federation, 1e-5, "example")
 
 
 @pytest.mark.parametrize(
@@ -195,7 +255,7 @@ def test_without_a_budget_what_runs_cost_is_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = meet(Kit(tmp_path, five()))
-    assert device.journal.spent == (cost_of_run(five(), 1e-5), 1e-5)
+    assert device.journal.spent("device") == (cost_of_run(five(), 1e-5), 1e-5)
 
     def unknown(federation: Federation, delta: float, neighbouring: str) -> float:
         raise UnknownPrivacy("nothing is proven for this uplink")

@@ -12,17 +12,17 @@ from flmc.base.tables import format_up
 from flmc.cli import main
 from flmc.deploy.accounting import cost_of_run
 from flmc.deploy.configuration import read_federation
-from flmc.deploy.device.device_journal import DeviceJournal
+from flmc.deploy.device.device_journal import DeviceJournal, Price
 
 
 def test_the_ledger_is_shown_while_the_journal_is_in_use(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     journal = DeviceJournal(tmp_path)
-    journal.join("first", "ab" * 32, 2.5, 1e-5, bytes(8))
+    journal.join("first", "ab" * 32, Price("device", 2.5, 0.1, 1e-5), bytes(8))
     journal.answer("first", 1, bytes(32), [0.3], b"sealed")
     journal.answer("first", 4, bytes(32), [0.3], b"sealed")
-    journal.join("second", "cd" * 32, 1.0, 1e-5, bytes(8))
+    journal.join("second", "cd" * 32, Price("example", None, 1.0, 1e-5), bytes(8))
     assert main(["deploy", "ledger", str(tmp_path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(each["run"], each["answers"], each["last_round"]) for each in found["runs"]] == [
@@ -30,11 +30,15 @@ def test_the_ledger_is_shown_while_the_journal_is_in_use(
         ("second", 0, 0),
     ]
     # The second run was joined and never answered: it has cost nothing.
-    assert (found["epsilon"], found["delta"]) == (2.5, 1e-5)
+    totals = found["epsilon_device"], found["epsilon_example"], found["delta"]
+    assert totals == (2.5, 0.1, 1e-5)
+    assert [each["neighbouring"] for each in found["runs"]] == ["device", "example"]
+    assert found["runs"][1]["epsilon_device"] is None
     assert main(["deploy", "ledger", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "first" in out
-    assert "epsilon 2.5 at delta 1e-05" in out
+    assert "epsilon 2.5 for all data of the device, 0.1 for one example, at delta 1e-05" in out
+    assert "not known" in out
     journal.close()
 
 

@@ -167,7 +167,7 @@ def test_every_device_charged_itself_for_the_whole_run(finished: Finished) -> No
         journal.close()
         assert joined.digest == federation.digest.hex()
         assert joined.answers == joined.round == ROUNDS
-        assert joined.epsilon == cost_of_run(federation, joined.delta)
+        assert joined.price.device == cost_of_run(federation, joined.price.delta)
 
 
 def test_keys_and_symbols_stay_where_they_belong(finished: Finished) -> None:

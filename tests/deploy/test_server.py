@@ -32,10 +32,12 @@ from flmc.deploy.journal_file import JournalFile
 from flmc.deploy.role import Outgoing
 from flmc.deploy.role_assembly import EndedServer
 from flmc.deploy.server.federation_result import result_of_record, result_with_model
-from flmc.deploy.server.server_role import ServerRole
+from flmc.deploy.server.server_role import ServerRole, verdict_on
+from flmc.evaluation.server_evidence import server_evidence
 from flmc.planning.temperature import temperature
 from flmc.runs.files.append_log import Log
 from flmc.sampling.roles import server as server_role
+from flmc.uplink.report import FINENESS, ReportingModel, question, scale_of
 from flmc.wire.messages import Received, Theta
 from flmc.wire.presence import Presence
 from flmc.wire.status import Status
@@ -374,6 +376,11 @@ def test_the_status_says_how_the_run_stands(kit: Kit) -> None:
     curve = flmc.spent(flmc.load(kit.folder / "record"), kit.federation.plan)
     assert last.epsilon == pytest.approx(curve.epsilon)
     assert (last.epsilon_round, last.delta) == (2, 1e-5)
+    # The whole planned run is what a run that was stopped after looking has spent.
+    gain = float(kit.federation.plan.gain[0, 0])
+    rounds = {n: flmc.Digital().privacy_event([(gain, DIM * n)]).epsilon(1e-5) for n in (2, ROUNDS)}
+    assert (last.epsilon, last.epsilon_so_far) == pytest.approx((rounds[ROUNDS], rounds[2]))
+    assert "valid if the round to stop at was fixed beforehand" in str(last.listing())
     assert (last.phase, last.why) == ("failed", "why")
 
 
@@ -401,3 +408,44 @@ def test_a_full_disk_stops_the_server_before_it_asks_again(
             give(kit, server)
     assert server.record.round == 0
     assert server.record.ledger == []
+
+
+def test_devices_report_and_the_server_judges(tmp_path: Path) -> None:
+    # Gradients are clipped in most rounds. The gain is so large that the noise hides no report, and
+    # leaves the chain far too narrow, which the server must see whatever the noise is.
+    uplink = flmc.Analog(clip=2.0, snr_db=60.0)
+    reporting = ReportingModel(flmc.LinearGaussian(DATA), uplink)
+    given: dict[str, Any] = {"num_rounds": 160, "num_burn_in": 40, "step_size": 1e-3}
+    given |= {"public_smoothness": 120.0, "start": "zero", "forecast": False, "gain": 1.0}
+    plan = flmc.plan(reporting, uplink, **given)
+    kit = Kit(tmp_path, make_federation(plan, model="linear+report"))
+    # What a device computes is its row of the model of all, its report included.
+    theta = np.array([0.3, -0.2, 0.9, 5.0])
+    for number, row in enumerate(reporting.gradient(theta[None, None])[0, 0]):
+        assert kit.gradient(number)(theta) == pytest.approx(row, rel=1e-9)
+    network, _, server, _ = run_whole(kit, start=[0.0] * plan.dim)
+    thetas = np.stack(server.record.thetas)
+    close(server)
+    record = flmc.load(tmp_path / "record")
+    assert np.array_equal(record.draws[0], thetas[41:, :-1])
+    assert np.array_equal(record.arrays["report"], thetas[41:, -1])
+    result = result_of_record(tmp_path / "record")
+    assert result.draws.shape == (1, 120, DIM)
+    written = json.loads((tmp_path / "record" / "result.json").read_text())
+    assert written["findings"] == result.to_document()["findings"]
+    assert "measured-variance" in [each.code for each in result.findings]
+    last = [message for _, message in network.said if message.topic.endswith("/status")][-1]
+    status = Status.from_bytes(last.payload)
+    assert status.verdict == verdict_on(result.findings) != ""
+    assert ("draws", status.verdict) in [(row.label, row.text) for row in status.listing().rows]
+    evidence = server_evidence(plan, thetas[41:], reports=True)
+    assert evidence is not None
+    assert evidence.reported is not None
+    # In every second round devices said how large remainders beyond the report's reach are.
+    at = thetas[41:-1, :-1]
+    share = reporting.model.gradient(at[None])[0] / scale_of(uplink).reach
+    rest = np.abs(share - np.clip(share, -FINENESS, FINENESS)).max(axis=2)
+    sizes = np.where(rest > 1, np.minimum(rest / FINENESS, 1), 0).sum(axis=1)
+    truth = sizes[question(at) == DIM].mean()
+    assert truth > 0.5
+    assert abs(evidence.reported.beyond - truth) < 5 * evidence.reported.beyond_error < 0.5

@@ -80,10 +80,10 @@ def test_a_run_without_an_answer_has_cost_nothing(tmp_path: Path) -> None:
         device.receive(kit.plan_message(), 0.0)
         device.receive(kit.announce(), 0.0)
         assert device.refusal is None
-        assert device.journal.spent == (0, 0)
+        assert device.journal.spent("device") == (0, 0)
         if name == "alive":
             device.receive(kit.theta(1), 0.0)
-            assert device.journal.spent[0] > 0
+            assert device.journal.spent("device")[0] > 0
         close(device)
     kit.federation = kit.federation.of("third", kit.federation.plan, quorum=2)
     device = kit.device(budget=budget)

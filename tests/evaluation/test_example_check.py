@@ -26,8 +26,8 @@ def plan_with(model: flmc.Model, norm: float | None) -> flmc.Plan:
 def test_a_bound_that_bites_is_told(model: flmc.Model) -> None:
     """Against the mode of the bounded gradients by plain descent: half to twice the shift."""
     found = {each.code: each for each in flmc.check_model(model, plan_with(model, 0.8))}
-    told = found["example-shift"].numbers["shift"]
-    assert "example_norm = 0.8" in found["example-shift"].message
+    told = found["mean-shift"].numbers["mean_shift"]
+    assert "example_norm = 0.8" in found["mean-shift"].message
     place = np.zeros((1, 1, 3))
     unbounded = place.copy()
     for _ in range(4000):
@@ -48,4 +48,4 @@ def test_a_bound_that_bites_is_told(model: flmc.Model) -> None:
 @pytest.mark.parametrize("norm", [None, 20.0])
 def test_a_bound_that_does_not_bite_is_not(model: flmc.Model, norm: float | None) -> None:
     codes = {each.code for each in flmc.check_model(model, plan_with(model, norm))}
-    assert "example-shift" not in codes
+    assert "mean-shift" not in codes

@@ -13,7 +13,7 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.evaluation.stein import examine
-from support import full, full_only
+from support import against_sampling, full, full_only
 
 PRECISION = np.array([[2.0, 0.5], [0.5, 1.0]])
 WIDE = flmc.Normal(0.0, 1e6)  # no prior to speak of
@@ -86,11 +86,11 @@ def logistic() -> flmc.Model:
 )
 @pytest.mark.parametrize("keep_draws", [True, False])
 def test_runs(uplink: flmc.Uplink, warned: str, keep_draws: bool) -> None:
-    """A plan cannot know that a link is too steep for a model's gradients, or a clip too small: the
-    run finds out."""
+    """A link that is too steep for a model's gradients, or a clip that is too small, is told by the
+    plan, which asks a pilot; the run finds out as well."""
     model = logistic()
     plan = flmc.plan(model, uplink, num_rounds=700, num_burn_in=400)
-    assert not plan.warnings
+    assert bool(against_sampling(plan)) == bool(warned)
     result = flmc.run(plan, model, chains=60, keep_draws=keep_draws)
     assert ("too wide" in str(result)) == bool(warned)
     assert result.evidence is not None

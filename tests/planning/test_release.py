@@ -160,7 +160,8 @@ def test_rows_and_requirements_name_the_release() -> None:
 
 
 def test_what_is_not_known_is_not_stated() -> None:
-    """Without a convexity there are no effective draws; without privacy there is no price."""
+    """Without a prediction or a convexity there are no effective draws; without privacy there is
+    no price."""
     own = flmc.Model.from_gradient(
         lambda theta: np.stack([theta, 3 * theta], axis=1),
         prior=flmc.Normal(),
@@ -168,7 +169,9 @@ def test_what_is_not_known_is_not_stated() -> None:
         num_devices=2,
         smoothness=5.0,
     )
-    plan = flmc.plan(own, flmc.Digital(), flmc.Limits(epsilon=5))
+    piloted = flmc.plan(own, flmc.Digital(), flmc.Limits(epsilon=5))
+    assert piloted.release().effective_draws is not None
+    plan = flmc.plan(own, flmc.Digital(), flmc.Limits(epsilon=5), forecast=False)
     assert plan.release().effective_draws is plan.release().price is None
     assert "effective draws: unknown" in str(plan)
     ideal = flmc.plan(small(), flmc.Ideal())

@@ -24,14 +24,17 @@ def test_what_may_be_required(model: flmc.LinearGaussian) -> None:
         "margin.power>=8",
         "mean_shift<0.25",
         "burn-in",
-        "good",
-        "feasible",
+        "sampling",
     ):
         assert read_requirement(text).broken(plan) is None, text
     for text, words in (
         ("temperature<=0.9", "temperature is 1"),
         ("run.epsilon<=3", "run.epsilon is 142"),
         ("margin.power>=9", "margin.power is 8.2"),
+        ("good", "one chain is worth 2.7 independent draws"),
+        ("feasible", "one chain is worth 2.7 independent draws"),
+        ("use", "one chain is worth 2.7 independent draws"),
+        ("privacy", "the budget is for a round only"),
     ):
         broken = read_requirement(text).broken(plan)
         assert broken is not None
@@ -48,8 +51,10 @@ def test_what_is_unknown_is_not_met() -> None:
         smoothness=3.0,
         convexity=1.0,
     )
-    plan = flmc.plan(own, flmc.Analog())
+    plan = flmc.plan(own, flmc.Analog(), forecast=False)
     assert read_requirement("mean_shift<=1").broken(plan) is not None
+    for name in ("good", "feasible", "sampling", "privacy", "use"):
+        assert "was not judged" in str(read_requirement(name).broken(plan))
 
 
 @pytest.mark.parametrize(
@@ -80,16 +85,22 @@ def test_one_line_for_every_broken_requirement(capsys: pytest.CaptureFixture[str
     assert document["warnings"] == [
         each["message"] for each in document["findings"] if each["severity"] != "note"
     ]
-    assert main(["plan", "--json", "--require", "good"]) == 0
+    assert main(["plan", "--json", "--require", "sampling"]) == 0
+    assert main(["plan", "--json", "--require", "good"]) == 1
+    good = ["--privacy", "off", "--rounds", "1500"]
+    assert main(["plan", "--json", *good, "--require", "good"]) == 0
+    # A light that was not asked for does not stand in the way of GOOD, but is not green.
+    assert main(["plan", "--json", *good, "--require", "privacy"]) == 1
     assert main(["plan", "--require", "best"]) == 2
 
 
 def test_a_plan_that_cannot_work_says_so_in_its_first_line(model: flmc.LinearGaussian) -> None:
     plan = flmc.plan(model, flmc.Digital(snr_db=0), num_rounds=550, num_burn_in=500)
     first = str(plan).splitlines()[0]
-    assert first == f"INFEASIBLE: {plan.rounds_needed} rounds of burn-in needed, 500 planned"
-    assert str(flmc.plan(model, flmc.Digital())).splitlines()[0].startswith("GOOD: ")
-    warm = flmc.plan(model, flmc.Digital(), step_size=2.8e-3)
+    assert first.startswith(f"INFEASIBLE: {plan.rounds_needed} rounds of burn-in needed, 500")
+    long = flmc.plan(model, flmc.Digital(), num_rounds=1500)
+    assert str(long).splitlines()[0].startswith("GOOD: ")
+    warm = flmc.plan(model, flmc.Digital(), step_size=2.8e-3, num_rounds=1500)
     assert str(warm).splitlines()[0].startswith("WARNING: temperature 1.")
 
 
@@ -165,9 +176,9 @@ def test_every_plan_that_was_judged_has_a_verdict() -> None:
         smoothness=37.0,
         convexity=37.0,
     )
-    settings = {"num_rounds": 900, "num_burn_in": 600}
+    settings = {"num_rounds": 4000, "num_burn_in": 600}
     plan = flmc.plan(own, flmc.Analog(), **settings)  # type: ignore[arg-type]
-    assert str(plan).startswith("GOOD: temperature 1, and nothing was found against it")
+    assert str(plan).startswith("GOOD: by prediction the samples' variance is ")
     silent = flmc.plan(own, flmc.Analog(), forecast=False, **settings)  # type: ignore[arg-type]
     assert not str(silent).startswith("GOOD")
 

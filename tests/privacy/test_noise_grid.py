@@ -89,6 +89,41 @@ def test_symbols_move_on_the_grid_by_no_more_than_accounted(
     assert stated <= Fraction(gain) * Fraction(move) + 2 * Fraction(grid.step)
 
 
+def most_by_search(square: float, count: int, offset: float) -> int:
+    """Largest sum of squares of whole numbers k of steps, each of which costs (k - offset)^2 of
+    ``square``: all of them in turn, by dynamic programming over the number of entries."""
+    best = {0.0: 0}
+    top = math.floor(math.sqrt(square) + offset)
+    for _ in range(count):
+        following: dict[float, int] = {}
+        for spent, total in best.items():
+            for k in range(top + 1):
+                cost = round(spent + max(0.0, k - offset) ** 2, 9)
+                if cost <= square + 1e-12:
+                    following[cost] = max(following.get(cost, -1), total + k * k)
+        best = following
+    return max(best.values())
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_the_move_of_a_norm_is_the_largest_that_rounding_allows(count: int) -> None:
+    """Against a search over all whole numbers: never below, and above by less than the square of
+    one more step in one entry, which the polygon of the proof interpolates."""
+    for scaled in (0.0, 0.3, 0.5, 0.9, 1.0, 1.7, 2.0, 3.1, 4.5):
+        pair = NoiseGrid.shared_move(1000, Fraction(scaled), count) ** 2
+        found = most_by_search(scaled**2, count, 1.5)
+        step = 2 * math.floor(scaled + 1.5) + 1
+        assert found <= pair < found + step + 1e-6
+    for steps in (1, 2, 3, 5):
+        ball = NoiseGrid.shared_move(steps, Fraction(2 * steps), count, peak_of_norm=True) ** 2
+        found = 4 * most_by_search(steps**2, count, 0.5)
+        assert min(found, 4 * count * steps**2) <= ball < found + 4 * (2 * steps + 1) + 1e-6
+
+
+def test_a_silent_round_reveals_nothing() -> None:
+    assert NoiseGrid(bits=4).accounted_gain(0.0, 1.0, 0.1, sharing=5) == 0.0
+
+
 def test_gains_by_entry() -> None:
     grid = NoiseGrid(1.0, 4)
     symbols = np.array([[1.0, -1.0, 1.0], [-1.0, 1.0, 1.0]])

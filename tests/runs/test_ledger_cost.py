@@ -62,10 +62,15 @@ def test_what_was_spent_up_to_a_round(tmp_path: Path, capsys: pytest.CaptureFixt
     assert document["transmitted"] == talked
     gain = lines[0]["gain"][0]
     worst = flmc.Digital().privacy_event([(gain, 5 * max(talked))]).epsilon(1e-5)
-    assert document["epsilon"] == pytest.approx(worst, rel=1e-9)
-    assert document["curve"] == [[15, document["epsilon"]]]
+    assert document["epsilon_so_far"] == pytest.approx(worst, rel=1e-9)
+    assert document["curve"] == [[15, document["epsilon_so_far"]]]
+    # The statement itself is of all 40 rounds, whichever round was asked for.
+    assert main(["ledger", out, "--json"]) == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert document["epsilon"] == whole["epsilon"] == whole["epsilon_so_far"] > 1.5 * worst
     assert main(["ledger", out, "--at", "15"]) == 0
     text = capsys.readouterr().out
+    assert "valid if the round to stop at was fixed beforehand" in text
     assert "the ledger of one chain: the 3 chains of the run" in text
     assert "picture" not in text
     for wrong, message in (("0", "at least 1, got 0"), ("41", "at most 40, got 41")):
@@ -221,3 +226,30 @@ def test_a_ledger_of_a_public_plan_says_so(tmp_path: Path) -> None:
     cost = plan.release(2).cost
     assert cost is not None
     assert curve.epsilon_all_chains == pytest.approx(cost.epsilon, rel=1e-9)
+
+
+def test_a_run_that_was_stopped_costs_the_whole_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who stops after looking chooses the round by the data: the default is the planned run."""
+    out = tmp_path / "run"
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=40, num_devices=4))
+    plan = flmc.plan(model, flmc.Digital(), num_rounds=40, num_burn_in=10)
+    flmc.run(plan, model, engine="numpy", chains=1, out=out)
+    whole = (out / "ledger.txt").read_bytes().splitlines(keepends=True)
+    stopped = flmc.load(out)
+    finished = flmc.spent(stopped, plan)
+    object.__setattr__(stopped, "result", None)
+    object.__setattr__(stopped, "ledger", stopped.ledger[: len(whole) // 4])
+    object.__setattr__(stopped, "round", len(whole) // 4)
+    curve = flmc.spent(stopped, plan)
+    assert plan.run_cost is not None
+    assert (curve.at, curve.planned, curve.unfinished) == (10, 40, 40)
+    assert curve.epsilon == pytest.approx(plan.run_cost.epsilon, rel=1e-9)
+    assert curve.epsilon == pytest.approx(finished.epsilon, rel=1e-9)
+    gain = float(plan.gain[0, 0])
+    alone = flmc.Digital().privacy_event([(gain, 5 * 10)]).epsilon(1e-5)
+    assert curve.epsilon_so_far == pytest.approx(alone, rel=1e-9)
+    assert curve.epsilon > 2 * curve.epsilon_so_far
+    assert "valid if the round to stop at was fixed beforehand" in str(curve)
+    assert "fixed beforehand;" not in str(finished)

@@ -16,9 +16,10 @@ from flmc.base.errors import InvalidSetting, MissingExtra
 from flmc.cli import main
 from flmc.runs.files.durable_files import write_json
 from flmc.runs.sweeps import points, workers
+from flmc.runs.sweeps.grid import read_grid
 from flmc.runs.sweeps.points import given_in, key_of, plan_point, run_point
 from flmc.settings.assembly import assemble
-from flmc.settings.construction import make_model
+from flmc.settings.construction import make_model, make_uplink
 from flmc.settings.schema import merge
 from flmc.views.sweep_figure import draw_sweep_file
 
@@ -245,3 +246,21 @@ def test_command_for_plans(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "predicted_variance_ratio" in capsys.readouterr().out
     assert main([*arguments, "--plan-only", "--out", str(tmp_path / "out"), "--workers", "2"]) == 0
     assert (tmp_path / "out" / "sweep.png").stat().st_size > 5_000
+
+
+def test_a_link_is_left_out_for_schemes_without_one() -> None:
+    document = {
+        "link": "sigmoid:0.03",
+        "csi_error": 0.1,
+        "fading": "rayleigh",
+        "sweep": {"scheme": ["digital", "analog", "ideal"], "snr_db": [10.0, 20.0]},
+    }
+    every = read_grid(document, {}).points
+    assert [point.link for point in every] == 2 * ["sigmoid:0.03"] + 4 * ["sigmoid"]
+    assert [point.csi_error for point in every] == 4 * [0.1] + 2 * [0.0]
+    for point in every:
+        make_uplink(point)
+    # One scheme that has no link, and a link: still refused.
+    (alone,) = read_grid({"scheme": "analog", "link": "linear", "sweep": {"seed": [1]}}, {}).points
+    with pytest.raises(InvalidSetting, match="link and slope_parameter are for the"):
+        make_uplink(alone)

@@ -7,7 +7,7 @@ import pytest
 
 import flmc
 from flmc.base.arrays import Array
-from support import full
+from support import against_sampling, full
 
 UPLINKS = {
     "sigmoid": flmc.Digital(link=flmc.Sigmoid(0.05)),
@@ -21,7 +21,7 @@ UPLINKS = {
 def test_calibrated_defaults(model: flmc.LinearGaussian, name: str) -> None:
     plan = flmc.plan(model, UPLINKS[name])
     assert plan.temperature == pytest.approx(1.0)
-    assert plan.warnings == ()
+    assert against_sampling(plan) == []
     chains = full(2000, 400)
     metrics = flmc.run(plan, model, seed=7, chains=chains, keep_draws=False).metrics
     assert metrics is not None

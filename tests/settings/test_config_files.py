@@ -177,3 +177,33 @@ def test_a_config_file_that_is_a_directory(
 ) -> None:
     assert main(["plan", "--config", str(tmp_path)]) == 2
     assert "cannot read the config file" in capsys.readouterr().err
+
+
+def test_requirements_in_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    short = ["--config", "a.toml", "--rounds", "6", "--burn-in", "2", "--chains", "2"]
+    Path("a.toml").write_text('require = ["rounds>=5", "temperature<=0.5"]\n')
+    for command in (["plan", "--no-run"], ["run", "--engine", "numpy"]):
+        assert main([*command, *short]) == 1
+        assert "temperature<=0.5 is not met" in capsys.readouterr().err
+        # Options take the place of what the file asks.
+        assert main([*command, *short, "--require", "rounds>=6", "--require", "rounds<=6"]) == 0
+        capsys.readouterr()
+    assert main(["plan", "--no-run", *short, "--require", "rounds<=6", "--write", "b.toml"]) == 0
+    assert 'require = ["rounds<=6"]' in Path("b.toml").read_text()
+    capsys.readouterr()
+    for text, words in (
+        ('require = "good"', "require must be a list of texts"),
+        ('require = ["god"]', "a requirement must be NAME<=NUMBER"),
+    ):
+        Path("a.toml").write_text(text + "\n")
+        assert main(["plan", *short]) == 2
+        assert words in capsys.readouterr().err
+    Path("a.toml").write_text('require = ["good"]\n[sweep]\nsnr_db = [10, 20]\n')
+    assert main(["sweep", "--config", "a.toml", "--plan-only"]) == 2
+    assert "require must not be given for a sweep" in capsys.readouterr().err
+    Path("a.toml").write_text('require = ["good"]\n')
+    assert main(["compare", "--config", "a.toml"]) == 2
+    assert "require is for the commands plan and run" in capsys.readouterr().err

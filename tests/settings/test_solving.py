@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,16 +11,18 @@ import pytest
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.cli import main
 from flmc.planning.requirements import read_requirement
+from flmc.planning.search import smallest
 from flmc.settings.assembly import assemble
-from flmc.settings.questions import solve
+from flmc.settings.questions import AXES, Point, Unsolved, solve
 from flmc.settings.schema import merge
-from support import QUICK
+from support import QUICK, against_sampling
 
 
 def _meets(settings: dict[str, Any], *requirements: str) -> bool:
     plan = assemble(merge({}, settings)).plan()
-    against = [each for each in plan.findings if each.severity != "note"]
-    return not against and all(read_requirement(r).broken(plan) is None for r in requirements)
+    return not against_sampling(plan) and all(
+        read_requirement(r).broken(plan) is None for r in requirements
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,7 +83,7 @@ def test_solving_with_suggestions() -> None:
     """Everything that is left open is suggested anew for every SNR."""
     asked = {"epsilon": 3.0, "rounds": 400, "scheme": "analog"}
     solution = solve(merge({}, asked), "snr_db", suggest=True)
-    assert not solution.plan.warnings
+    assert not against_sampling(solution.plan)
     assert solution.plan.num_rounds == 400
     with pytest.raises(RunFailed):
         solve(merge({}, {**asked, "epsilon": 1e-4}), "snr_db", suggest=True)
@@ -89,12 +92,17 @@ def test_solving_with_suggestions() -> None:
 def test_what_is_handed_out_meets_the_requirements(capsys: pytest.CaptureFixture[str]) -> None:
     """The best value may not do; a suggestion is part of the answer; less may be what helps."""
     assert main(["plan", "--solve", "clip", "--rounds", "20", "--no-run"]) == 1
-    assert "no value of clip meets the requirements" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "no value of clip from" in error
+    assert "plans for values of clip" in error  # the table of what was tried
     assert main(["plan", "--solve", "clip", "--suggest", "--samples", "20000", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["plan"]["warnings"] == []
+    # The budget is for a round; the rest is green.
+    told = [each["code"] for each in json.loads(capsys.readouterr().out)["plan"]["findings"]]
+    assert told == ["round-budget"]
     assert main(["plan", "--solve", "snr_db", "--suggest", "--link", "auto", "--json"]) == 0
     captured = capsys.readouterr()
-    assert json.loads(captured.out)["plan"]["warnings"] == []
+    told = [each["code"] for each in json.loads(captured.out)["plan"]["findings"]]
+    assert told == ["round-budget"]
     assert "options" in captured.err  # those that were suggested
     if not QUICK:  # data are drawn for a dozen numbers of examples
         assert solve(merge({}, {"samples": 60_000}), "samples").value < 2000
@@ -112,3 +120,37 @@ def test_what_is_handed_out_meets_the_requirements(capsys: pytest.CaptureFixture
 def test_what_has_no_effect_is_not_solved_for(name: str, asked: dict[str, Any]) -> None:
     with pytest.raises(InvalidSetting, match="has no effect"):
         solve(merge({}, asked), name)
+
+
+def test_a_failed_search_names_what_stands_in_the_way_everywhere(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """No SNR cures a link that is far too steep and a clip that cuts off half of the gradients;
+    that the burn-in, too, is short at the SNR that was given is not the reason."""
+    steep = ["--link", "sigmoid:0.5", "--clip", "4", "--burn-in", "5", "--no-run"]
+    assert main(["plan", "--solve", "snr_db", *steep]) == 1
+    *table, line = capsys.readouterr().err.strip().splitlines()
+    always = line.partition("at all of them: ")[2]
+    assert "clipped: " in always
+    assert any("plans for values of snr_db" in each for each in table)
+    # The table names every cause of each value.
+    with pytest.raises(Unsolved) as caught:
+        solve(merge({}, {"link": "sigmoid:0.5", "clip": 4.0, "burn_in": 5}), "snr_db")
+    for point in caught.value.curve:
+        if point.plan is not None:
+            assert any(each.startswith("clipped: ") for each in point.broken)
+
+
+def test_an_answer_at_the_end_of_the_search_says_so() -> None:
+    """The search goes down to the end of its reach, and the answer there is not called smallest."""
+    solution = solve(merge({}, {"rounds": 2000}), "snr_db")
+    assert not solution.at_end
+    assert "is the smallest value" in solution.words
+    assert smallest(lambda place: True, 25.0, AXES["snr_db"]) == pytest.approx(-35.0, abs=0.1)
+    ended = replace(solution, value=-35.0, curve=(Point(-35.0, None, ()), Point(25.0, None, ())))
+    assert ended.at_end
+    assert "is where the search ends" in ended.words
+    assert ended.to_document()["at_end"]
+    inside = replace(ended, curve=(Point(-36.0, None, ("no",)), *ended.curve))
+    assert not inside.at_end
+    assert "is the smallest value" in inside.words

@@ -23,6 +23,7 @@ from flmc.wire.transport import Message
 STATUS = Status(
     "demo", "running", 7, 100, 20,
     active=18, present={"joined": 19, "refused": 1}, epsilon=1.25, delta=1e-5, epsilon_round=7,
+    epsilon_so_far=0.3,
     temperature=1.01, round_seconds=0.061, dropped={"malformed": 2}, dropped_air={"late": 3},
     repeats=1, unix_time=time.time(),
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -69,7 +70,27 @@ def move(tab: Tab, name: str, value: str) -> None:
 def test_defaults(tab: Tab) -> None:
     tab.open("/")
     compare(tab)
-    expect(tab.page.locator("[data-verdict]")).to_contain_text("GOOD")
+    expect(tab.page.locator("[data-verdict]")).to_contain_text("INFEASIBLE")
+    lights = {
+        name: tab.page.locator(f'[data-light="{name}"]') for name in ("sampling", "privacy", "use")
+    }
+    expect(lights["sampling"]).to_have_class(re.compile("good"))
+    expect(lights["privacy"]).to_have_class(re.compile("warning"))
+    expect(lights["privacy"]).to_contain_text("the run costs epsilon 142.06")
+    expect(lights["use"]).to_have_class(re.compile("bad"))
+
+
+def test_a_good_plan_and_one_that_nobody_could_judge(tab: Tab) -> None:
+    """Each has a colour of its own. The law of 130 entries is not predicted where 19 of 20
+    devices take turns."""
+    many = "&scheme=analog&dim=130&samples=30000&clip=300&snr_db=40&scheduling=random:19"
+    edges = []
+    for sizes, word in (("", "GOOD"), (many, "NOT KNOWN")):
+        tab.open(f"/?rounds=6000&burn_in=2000&privacy=off{sizes}")
+        verdict = tab.page.locator("[data-verdict]")
+        expect(verdict).to_contain_text(word, timeout=60_000)
+        edges.append(verdict.evaluate("each => getComputedStyle(each).borderLeftColor"))
+    assert edges[0] != edges[1]
 
 
 @pytest.mark.parametrize("name", FEW if QUICK else MOVES)
@@ -90,7 +111,9 @@ def test_a_suggestion_is_taken(tab: Tab) -> None:
     take = tab.page.get_by_role("button", name="Take these")
     take.wait_for(timeout=60_000)
     take.click()
-    expect(tab.page.locator("[data-verdict]")).to_contain_text("GOOD", timeout=60_000)
+    light = tab.page.locator('[data-light="sampling"]')
+    expect(light).to_have_class(re.compile("good"), timeout=60_000)
+    expect(tab.page.locator('[data-light="use"]')).to_have_class(re.compile("good"))
     compare(tab)
 
 

@@ -48,7 +48,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_not_known_is_a_gap() -> None:
     history = History()
-    history.add(replace(STATUS, epsilon=None, round_seconds=None))
+    history.add(replace(STATUS, epsilon_so_far=None, round_seconds=None))
     (seen,) = history.of("demo")
     assert math.isnan(seen.epsilon)
     assert math.isnan(seen.seconds)

@@ -88,6 +88,8 @@ def value_of(name: str, rng: random.Random) -> str:
         return impossible if rng.random() < 0.03 else rng.choice(ordinary)
     if name == "seed":
         return str(rng.choice((0, 1, 2**31, 2**64, 2**200)))
+    if name == "require":
+        return rng.choice(("sampling", "feasible", "temperature<=2", "run.epsilon<=1e9"))
     if name == "checkpoint_rounds":
         return str(rng.choice((1, 7, 10**9)))
     return rng.choice((*NUMBERS, "auto"))

@@ -177,12 +177,12 @@ def test_posterior_is_that_of_nuts(
 def test_a_steep_sigmoid_fails_and_is_warned_of_before(
     hospitals: LogDensityModel, reference: tuple[Array, float]
 ) -> None:
-    """On devices this unlike a curved link moves means and widens draws. Its plan cannot know that,
-    because it does not see gradients; the check of the model, which every run makes first, does."""
+    """On devices this unlike a curved link moves means and widens draws. The check of the model,
+    which every plan and run makes, tells it before."""
     plan = plan_with(hospitals, flmc.Sigmoid(5.0), full(4_000, 2_500))
     found = {finding.code: finding for finding in flmc.check_model(hospitals, plan)}
     assert set(found) == {"mean-shift", "variance-ratio"}
-    assert all("use the linear link" in finding.message for finding in found.values())
+    assert all("the linear link" in finding.message for finding in found.values())
     straight = plan_with(hospitals, flmc.Linear(), 2_500)
     assert flmc.check_model(hospitals, straight) == ()
     result = flmc.run(plan, hospitals, seed=7, chains=16)
@@ -190,7 +190,8 @@ def test_a_steep_sigmoid_fails_and_is_warned_of_before(
     # Beyond the bars by more than chance explains.
     assert np.max(np.abs(away) - ERRORS * error) > MEAN_BAR
     assert np.max(wider - ERRORS * error / np.sqrt(2)) > SD_BAR
-    # What was told: the worst entry is off by no more than the worst direction.
+    # What was told is of the worst direction: in these coordinates, where the posterior is round,
+    # the length of the whole shift; a normal law and a nearly flat link are rough.
     told = found["mean-shift"].numbers["mean_shift"]
-    assert 0.5 * told < np.abs(away).max() < told + ERRORS * error.max()
+    assert 0.5 * told < np.linalg.norm(away) < 2.0 * told
     assert {f.code for f in result.model_findings} == set(found)

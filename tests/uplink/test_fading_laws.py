@@ -168,7 +168,7 @@ def test_traces_round_trip(
         ("a.csv", b"1,0\n", r"got 0 in round 1, device 2"),
         ("a.csv", b"1,nan\n", r"got nan in round 1, device 2"),
         ("a.npz", b"zip", "cannot be read"),
-        ("missing.csv", None, "is not a file"),
+        ("missing.csv", None, "No such file"),
     ],
 )
 def test_wrong_traces(name: str, content: bytes | None, message: str, tmp_path: Path) -> None:
@@ -210,3 +210,23 @@ def test_a_plan_knows_its_trace(tmp_path: Path, small: flmc.LinearGaussian) -> N
 def test_wrong_parameters(make: Any, message: str) -> None:
     with pytest.raises(InvalidSetting, match=message):
         make()
+
+
+def test_traces_that_amplify_are_told_of(small: flmc.LinearGaussian) -> None:
+    rng = np.random.default_rng(1)
+    rayleigh = np.abs(rng.standard_normal((40, 4)) + 1j * rng.standard_normal((40, 4)))
+    for scale, severities in ((0.04, []), (0.5, ["note"]), (3.0, ["warning"])):
+        trace = flmc.TraceFading(scale * rayleigh)
+        planned = flmc.plan(small, flmc.Digital(fading=trace), num_rounds=40, num_burn_in=10)
+        codes = [each for each in planned.findings if each.code == "path-gain-above-1"]
+        assert [each.severity for each in codes] == severities
+    (told,) = flmc.TraceFading(3 * rayleigh).findings
+    assert told.numbers["root_mean_square"] == pytest.approx(
+        float(np.sqrt(np.mean(np.square(3 * rayleigh))))
+    )
+
+
+def test_signed_traces_are_refused_unless_complex() -> None:
+    with pytest.raises(InvalidSetting, match=r"got -0\.1 in round 2"):
+        flmc.TraceFading(np.array([[0.1, 0.2], [0.3, -0.1]]))
+    assert (flmc.TraceFading(np.array([[-0.1 + 0j, 0.2j]])).gains > 0).all()

@@ -112,7 +112,15 @@ def test_a_plan_gains_the_root_of_the_entries(model: flmc.LinearGaussian) -> Non
     assert ratio == pytest.approx(np.sqrt(5), rel=1e-6)
     assert plans[1].run_cost is not None
     assert plans[1].run_cost.epsilon == pytest.approx(5.0, rel=1e-6)
-    assert plans[1].prediction is None
+    law = plans[1].prediction
+    assert law is not None
+    metrics = flmc.run(plans[1], model, seed=1, chains=200, keep_draws=False).metrics
+    assert metrics is not None
+    # Half of the gradients are clipped by their norm, which widens the law beyond the temperature
+    # 43; 5 standard errors are 12 %.
+    assert law.variance_ratio > 1.2 * (plans[1].temperature or 0.0)
+    margin = 5 * metrics.variance_ratio.se
+    assert law.variance_ratio == pytest.approx(metrics.variance_ratio.mean, abs=margin)
     again = flmc.Plan.from_document(plans[1].to_document())
     assert again.digest == plans[1].digest != plans[0].digest
 

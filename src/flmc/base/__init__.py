@@ -1,4 +1,4 @@
-"""What every package uses and none owns: array types, errors, checks, random streams, special
-functions, clipping, documents, text tables and progress.
+"""Tools of all other packages: array types, errors, checks, random streams, special functions,
+clipping, documents, text tables, findings and progress.
 
-Nothing in this package knows what a device, a plan or a run is."""
+No module here imports another package of flmc."""

@@ -1,10 +1,10 @@
-"""Names for the array types that every signature uses, broadcast arrays without their copies, and
-linear algebra on one thread.
+"""Names of array types for signatures, views of broadcast arrays without copies, and linear algebra
+on one thread.
 
-The order of summation inside a matrix product or a factorisation depends on how many threads share
-it. Where a digest covers what is computed (plans), or a run must go on to the same bits on a
-machine with fewer cores, it is computed on one thread. The matrices are small there: more threads
-would not be faster."""
+The order of summation inside a matrix product or a factorisation depends on the number of threads
+that share it. What a digest covers (plans), and what a resumed run must repeat to the same bits on
+a machine with fewer cores, is therefore computed on one thread. The matrices are small there: more
+threads would not be faster."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def without_copied_entries(array: Array) -> Array:
 
 
 def broadcast(array: Array, shape: tuple[int, ...]) -> Array:
-    """Read-only view of an array in a shape, as of ``np.broadcast_to``, whose overhead short runs
-    notice where the shape is right already."""
+    """Read-only view of an array in a shape, as ``np.broadcast_to`` gives it, but faster where the
+    array has that shape already, which short runs notice."""
     if array.shape != shape:
         return np.broadcast_to(array, shape)
     view = array.view()
@@ -73,9 +73,8 @@ def mean_over_entries(values: Array, dim: int) -> Array:
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """While this lasts, linear algebra of this process runs on one thread.
-
-    It is a decorator as well: ``@one_blas_thread()``."""
+    """Context, or decorator ``@one_blas_thread()``, in which linear algebra of this process runs on
+    one thread."""
     # SciPy has a BLAS of its own, which is found only once it is loaded.
     with _controller("scipy.linalg" in sys.modules).limit(limits=1, user_api="blas"):
         yield

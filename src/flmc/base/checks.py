@@ -18,7 +18,8 @@ are then still numbers, in double precision."""
 
 
 def number(name: str, value: Any) -> float:
-    """The value as a finite float; booleans and strings are refused, which ``float`` would take."""
+    """The value as a finite float; booleans and strings, which ``float`` would take, are refused
+    with ``InvalidSetting``."""
     try:
         result = float(value)
     except (TypeError, ValueError):
@@ -28,6 +29,24 @@ def number(name: str, value: Any) -> float:
     if not math.isfinite(result):
         raise InvalidSetting(f"{name} must be a finite number, got {value!r}")
     return result
+
+
+def is_number(text: str) -> bool:
+    """Whether a text can be read as a number, of which ``inf`` and ``nan`` are two."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def number_in(text: str) -> float:
+    """The number in a text, of which ``inf`` is one; a text such as ``1e400``, which is too large
+    for a double and would silently become infinite, is a ``ValueError``."""
+    value = float(text)
+    if math.isinf(value) and "inf" not in text.lower():
+        raise ValueError(f"{text} is too large: a number must be at most 1.79e308 (or inf)")
+    return value
 
 
 def positive(name: str, value: Any, *, extreme: float = EXTREME) -> float:
@@ -86,7 +105,8 @@ def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
 
 
 def finite_array(name: str, value: Any) -> Array:
-    """The value as a float64 array of its own shape, all entries finite; no copy of one that is."""
+    """The value as a float64 array of its own shape with finite entries only; an array that is one
+    already is not copied."""
     try:
         result = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):

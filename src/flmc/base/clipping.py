@@ -24,11 +24,11 @@ def clip(gradient: Array, bound: float) -> Array:
 
 
 def clip_norm(gradient: Array, bound: float) -> Array:
-    r"""Gradients scaled down to a Euclidean norm of at most ``bound``: :math:`g \min(1,
-    \ell/\|g\|)`.
+    r"""Gradients (..., dim) scaled down to a Euclidean norm of at most :math:`\ell` = ``bound``:
+    :math:`g \min(1, \ell/\|g\|)`.
 
-    It is the nearest point of a ball, so two gradients are never further apart afterwards. An entry
-    that is NaN counts as 0; beside infinite entries the finite ones count as 0.
+    The result is the nearest point of a ball, so two gradients are never further apart afterwards.
+    An entry that is NaN counts as 0; beside infinite entries the finite ones count as 0.
     """
     with np.errstate(over="ignore"):  # a square that overflows is dealt with below
         norm = np.sqrt(np.square(gradient).sum(axis=-1, keepdims=True))

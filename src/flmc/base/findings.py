@@ -1,4 +1,5 @@
-"""Findings: what speaks against a plan or a result, as a value that people and programs read."""
+"""Findings: statements about a plan or a result, mostly against it, as values for people and
+programs."""
 
 from __future__ import annotations
 
@@ -9,29 +10,41 @@ from typing import Any, Literal
 
 from flmc.base.tables import Row, Severity
 
-Grade = Literal["note", "warning", "infeasible"]
-"""How much a finding matters: a ``note`` is to be known, a ``warning`` speaks against the result,
-``infeasible`` says that it cannot be what was asked for."""
+Grade = Literal["note", "unknown", "warning", "infeasible"]
+"""How much a finding matters: a ``note`` is to be known, ``unknown`` says what could not be judged,
+a ``warning`` speaks against the result, ``infeasible`` says that it cannot be what was asked for.
+"""
+Light = Literal["sampling", "privacy", "use"]
+"""What a finding is about: whether the samples are those of the posterior, whether the budget of
+privacy is kept, or whether the samples are enough to be of use."""
 
-_SEVERITIES: dict[Grade, Severity] = {"note": "plain", "warning": "warning", "infeasible": "bad"}
+_SEVERITIES: dict[Grade, Severity] = {
+    "note": "plain",
+    "unknown": "unknown",
+    "warning": "warning",
+    "infeasible": "bad",
+}
+"""How a finding of each grade is shown."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What speaks against a plan or a result: a code, how much it matters, words and numbers.
+    """A statement about a plan or result, mostly against it: code, severity, words, numbers.
 
     Attributes
     ----------
     code
-        Name of what was found, for programs; the same in every version.
+        Name of the finding, for programs; the same in every version.
     severity
-        ``note``, ``warning`` or ``infeasible``.
+        ``note``, ``unknown``, ``warning`` or ``infeasible``.
     message
         A sentence with the cure.
     short
         The same in a few words, for a headline; empty: the message.
     numbers
         The numbers of the sentence, by name.
+    light
+        Which of the three lights of a verdict it is about: ``sampling``, ``privacy`` or ``use``.
     """
 
     code: str
@@ -39,6 +52,7 @@ class Finding:
     message: str
     short: str = ""
     numbers: Mapping[str, float] = field(default_factory=dict)
+    light: Light = "sampling"
 
     @property
     def row(self) -> Row:
@@ -56,11 +70,12 @@ class Finding:
             "message": self.message,
             "short": self.short,
             "numbers": numbers,
+            "light": self.light,
         }
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Finding:
-        """The finding that :meth:`to_document` wrote; a number that is null was not finite."""
+        """The finding that :meth:`to_document` wrote; a number that is null becomes NaN."""
         numbers = {
             name: math.nan if value is None else value
             for name, value in document["numbers"].items()
@@ -71,13 +86,14 @@ class Finding:
             document["message"],
             document.get("short", ""),
             numbers,
+            document.get("light", "sampling"),
         )
 
 
 def gravest(findings: Sequence[Finding]) -> list[Finding]:
     """Those of the findings that matter most: all that make a plan infeasible, if there are any;
-    else all warnings. Notes are never among them."""
-    for grade in ("infeasible", "warning"):
+    else all warnings, else all that could not be judged. Notes are never among them."""
+    for grade in ("infeasible", "warning", "unknown"):
         graded = [each for each in findings if each.severity == grade]
         if graded:
             return graded

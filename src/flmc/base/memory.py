@@ -1,7 +1,7 @@
-"""Checks of memory: work that would not fit is refused before it is allocated, with the number of
-bytes it needs.
+"""Checks of memory: work that would not fit is refused before anything is allocated, with the
+number of bytes that it needs.
 
-Estimates say what is held at the same time, copies included, as it was measured."""
+Callers state the bytes that are held at the same time, copies included, as measured."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _MEMORY = Path("/proc/meminfo")
 
 
 def fits(what: str, num_bytes: float) -> None:
-    """Raise an error if ``num_bytes`` exceed :func:`available_bytes`; ``what`` names in the message
-    what was to be allocated."""
+    """Raise ``InvalidSetting`` if ``num_bytes`` exceed :func:`available_bytes`; ``what`` names in
+    the message what was to be allocated. Less than 100 MB always fit."""
     # Small things are never refused, whatever a strange system says of itself.
     if num_bytes < 1e8:
         return
@@ -45,7 +45,8 @@ def available_bytes() -> float:
 
 
 def _of_machine() -> float:
-    """Bytes that the operating system can give without swapping."""
+    """Bytes that the operating system can give without swapping; all physical memory on systems
+    other than Linux."""
     try:
         for line in _MEMORY.read_text().splitlines():
             if line.startswith("MemAvailable:"):

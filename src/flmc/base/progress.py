@@ -9,9 +9,8 @@ Progress = Callable[[float], None]
 
 
 def report_within(progress: Progress | None, first: float, last: float) -> Progress:
-    """Function that takes the finished fraction of a part of the work, which leads the whole from
-    fraction ``first`` to ``last``, and reports that of the whole; it does nothing without
-    ``progress``."""
+    """Function that takes the finished fraction of one part of the work and reports that of the
+    whole to ``progress``, from ``first`` to ``last``; it does nothing if ``progress`` is None."""
 
     def report(fraction: float) -> None:
         if progress is not None:
@@ -22,5 +21,5 @@ def report_within(progress: Progress | None, first: float, last: float) -> Progr
 
 def report_part(progress: Progress | None, index: int, count: int) -> Progress:
     """Function that takes the finished fraction of part ``index``, from 0, of ``count`` equal parts
-    and reports that of the whole."""
+    and reports that of the whole to ``progress``."""
     return report_within(progress, index / count, (index + 1) / count)

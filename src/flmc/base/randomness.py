@@ -51,7 +51,7 @@ def generator(
 
 
 def check_seed(seed: int) -> int:
-    """The seed; an error if it is not a whole number or is negative."""
+    """The seed as an int; raises ``InvalidSetting`` if it is not a whole number of at least 0."""
     return checks.at_least("seed", seed, 0)
 
 

@@ -1,10 +1,10 @@
-"""Special functions: logistic, normal distribution function, its inverse and its logarithm, and the
-variance of the mean of an autoregression.
+"""Special functions, without SciPy for small arrays: median, logistic function, normal distribution
+function with its inverse and its logarithm, and the variance of the mean of an autoregression.
 
-The first four use the C library: with ``scipy.special`` instead, `flmc plan` takes 22 % more CPU
-time (0.72 s in place of 0.59, medians of 15 interleaved starts), and its numbers have other last
-bits, so that plans would get other digests. SciPy's normal distribution function is ten times
-faster for large arrays, so it is imported once an array is large, if SciPy is there."""
+With ``scipy.special`` instead, `flmc plan` takes 22 % more CPU time (0.72 s in place of 0.59,
+medians of 15 interleaved starts), and its numbers have other last bits, so that plans would get
+other digests. SciPy's normal distribution function is ten times faster for large arrays, so it is
+imported once an array is large, if it is installed."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _LARGE = 20_000
 
 
 def median(values: Array) -> float:
-    """Median of all numbers of an array, to the bit that of ``np.median``; NaN if one of them
-    is."""
+    """Median of all numbers in an array, with the same bits as ``np.median``; NaN if one of them is
+    NaN."""
     # np.median imports the whole of numpy.ma: 3 % of the CPU time of `flmc plan`.
     ordered = np.sort(values, axis=None)  # np.sort puts NaN last
     if np.isnan(ordered[-1]):

@@ -1,4 +1,4 @@
-"""What makes the start of a command cheap: importing modules is most of what `flmc plan` costs.
+"""Savings at the start of a command: importing modules takes most of the time of `flmc plan`.
 
 This file imports nothing of flmc, because it is used before NumPy is loaded."""
 
@@ -26,10 +26,11 @@ def spare_threads(words: Sequence[str]) -> None:
 
 @contextmanager
 def collecting_later() -> Iterator[None]:
-    """While this lasts, Python does not look for garbage; what was made meanwhile is kept for good.
+    """Context in which Python collects no garbage; objects that exist at its end are left out of
+    later collections too.
 
-    It is for imports: modules stay, and looking through them again and again takes 0.18 of 0.77 s
-    of CPU time of `flmc plan`."""
+    It is for imports: modules stay, and searching them again and again takes 0.18 of 0.77 s of CPU
+    time of `flmc plan`."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

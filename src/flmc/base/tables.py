@@ -1,8 +1,8 @@
-"""Rows and grids: the form in which a plan, a result or a ledger offers its facts to whoever shows
-them, and their plain text.
+"""Rows and grids: the form in which plans, results and ledgers offer their facts, and its plain
+text.
 
-A plan, a result or a ledger offers its rows once. ``print``, the command line, HTML pages and the
-studio draw those rows, each in its own way; none of them computes."""
+``print``, the command line, HTML pages and the studio draw the same rows and grids, each in its own
+way; none of them computes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-Severity = Literal["plain", "good", "warning", "bad"]
-"""How much a row matters: ``warning`` speaks against a result, ``bad`` makes it useless."""
+Severity = Literal["plain", "good", "unknown", "warning", "bad"]
+"""How much a row matters: ``unknown`` could not be judged, ``warning`` speaks against a result,
+``bad`` makes it useless."""
 
 
 class Row(NamedTuple):
@@ -123,7 +124,8 @@ def format_up(value: float, digits: int = 5) -> str:
 
 
 def format_number(value: float | None) -> str:
-    """Number with five significant digits; None becomes ``unknown``, infinity ``unbounded``."""
+    """Number as text with five significant digits; None becomes ``unknown``, infinity
+    ``unbounded``."""
     if value is None:
         return "unknown"
     return "unbounded" if math.isinf(value) else f"{value:.5g}"

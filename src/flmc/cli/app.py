@@ -53,8 +53,8 @@ _COMMANDS = {
     ),
     "ledger": (
         "commands.runs:ledger_command",
-        "What one chain of a recorded run has spent: epsilon against round, for the device that"
-        " spent most, and a picture.",
+        "What one chain of a recorded run costs: epsilon of the whole planned run and of its rounds"
+        " so far, for the device that spends most, and a picture.",
     ),
     "sweep": (
         "commands.sweeps:sweep_command",
@@ -68,7 +68,7 @@ _COMMANDS = {
     ),
     "status": (
         "commands.federations:status_command",
-        "How the runs at a broker stand: rounds, active devices, epsilon spent, who is there.",
+        "How the runs at a broker stand: rounds, active devices, epsilon of the run, who is there.",
     ),
     "studio": (
         "commands.studio:studio_command",
@@ -144,18 +144,9 @@ def print_version() -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command ``flmc``, the entry point of the package's script.
-
-    Parameters
-    ----------
-    arguments
-        Words of the command line behind ``flmc``; None: those of this process.
-
-    Returns
-    -------
-    int
-        The exit code: 0 done, 1 failed, 2 bad input, 70 a defect of flmc.
-    """
+    """Run the command ``flmc`` and return its exit code: 0 done, 1 failed, 2 bad input, 70 a defect
+    of flmc, 130 interrupted. ``arguments`` are the words behind ``flmc``; None: those of this
+    process. It raises only what a defect raises under ``--debug``."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = DEBUG in words
     words = [word for word in words if word != DEBUG]

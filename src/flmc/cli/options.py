@@ -4,28 +4,33 @@ files."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flmc.base.errors import InvalidSetting
+from flmc.base.errors import InvalidSetting, RunFailed
+from flmc.cli.output import fail
 from flmc.settings.schema import Settings, choices_of, merge, read_file
+
+if TYPE_CHECKING:  # not imported at run time: help and --version are faster
+    from flmc.planning.plans import Plan
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with ``--config`` and one option for every setting, for typer.
+    """The command with ``--config`` and one option for every setting, as a function for typer.
 
     ``command`` has a parameter ``settings`` (or ``grid``, for a sweep), which receives the checked
-    settings, and options of its own; its docstring is the command's help.
-    """
+    settings, and options of its own; its docstring is the command's help."""
     # All options arrive as text: the schema parses and checks them like the values of a file.
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = inspect.signature(command, eval_str=True).parameters.values()
     own = [p.replace(kind=keyword) for p in parameters if p.name not in ("settings", "grid")]
     sweeps = "grid" in inspect.signature(command).parameters
-    options = [_option(name) for name in Settings.model_fields]
+    # A command that takes requirements has a parameter of that name, which may be given often.
+    takes = any(p.name == "require" for p in own)
+    options = [_option(name) for name in Settings.model_fields if name != "require"]
     file = Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="settings in a TOML file")
     ]
@@ -33,14 +38,25 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
     def called(config: Path | None, **values: Any) -> None:
         given = {name: values.pop(name) for name in list(values) if name in Settings.model_fields}
-        options = {name: _from_text(name, text) for name, text in given.items() if text is not None}
+        # An option that may be given often is an empty list where it is not given.
+        options = {
+            name: _from_text(name, text) for name, text in given.items() if text not in (None, [])
+        }
         document = {} if config is None else read_file(config)
         if sweeps:
             from flmc.runs.sweeps.grid import read_grid  # only `flmc sweep` needs it
 
             command(grid=read_grid(document, options), **values)
         else:
-            command(settings=merge(document, options), **values)
+            settings = merge(document, options)
+            if takes:
+                values["require"] = settings.require
+            elif settings.require is not None:
+                raise InvalidSetting(
+                    "require is for the commands plan and run: leave it out here, got"
+                    f" {settings.require!r}"
+                )
+            command(settings=settings, **values)
 
     called.__name__, called.__doc__ = command.__name__, command.__doc__
     # typer makes options from the signature and the annotations, which a function with **values
@@ -63,14 +79,40 @@ def _option(name: str) -> inspect.Parameter:
     return inspect.Parameter(name, kind, default=None, annotation=Annotated[str | None, option])
 
 
-def _from_text(name: str, text: str) -> Any:
-    """A value as the schema takes it: a list is written with commas, everything else stays text."""
-    return text.split(",") if name == "gain" and "," in text else text
+def _from_text(name: str, text: str | list[str]) -> Any:
+    """The value of the setting ``name`` for the schema: a list for a gain with commas, otherwise
+    what the option holds."""
+    return text.split(",") if isinstance(text, str) and name == "gain" and "," in text else text
+
+
+Require = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--require", metavar="TEXT", help=str(Settings.model_fields["require"].description)
+    ),
+]
+"""The option of commands that check requirements; it may be given several times, and settings in a
+file have it as a list."""
+
+
+def check_requirements(plan: Plan, require: Sequence[str] | None) -> None:
+    """Raise ``RunFailed`` if a plan does not meet one of the requirements, after a line for every
+    other that it does not meet."""
+    if not require:
+        return
+    from flmc.planning.requirements import read_requirement
+
+    every = (read_requirement(text) for text in require)
+    broken = [text for each in every if (text := each.broken(plan)) is not None]
+    for text in broken[:-1]:
+        fail(text, 1)
+    if broken:
+        raise RunFailed(broken[-1])
 
 
 def refuse_beside_pilot(**given: object) -> None:
-    """Raise an error if one of the options ``given`` (values by name) is set: they work for a run
-    of one stage, and a pilot makes it two."""
+    """Raise ``InvalidSetting`` if one of the options ``given`` (values by name) is set: they are
+    for runs of one stage, and a pilot makes two."""
     named = [name for name, value in given.items() if value]
     if named:
         raise InvalidSetting(

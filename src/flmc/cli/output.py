@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flmc.base.tables import Listing, Row
-
 if TYPE_CHECKING:  # not imported at run time: help and --version are faster
-    from flmc.models.model import Model
-    from flmc.planning.plans import Plan
     from flmc.planning.privacy_cost import Cost
     from flmc.settings.schema import Settings
 
@@ -46,7 +42,8 @@ def with_option_names(message: str) -> str:
 
 
 def with_replacement(message: str) -> str:
-    """The message about an unknown option, with what to write instead of a withdrawn one."""
+    """An error message of typer, unless it is about a withdrawn option: then a message with what to
+    write instead."""
     unknown = re.search(r"No such option: --([a-z-]+)", message)
     if unknown is None:
         return message
@@ -56,22 +53,10 @@ def with_replacement(message: str) -> str:
     return message if instead is None else f"the option --{unknown[1]} was withdrawn: {instead}"
 
 
-def model_check(model: Model, plan: Plan) -> list[Listing]:
-    """A listing of what a short pilot run finds about a user's own model; no listing for a model
-    whose exact posterior is known."""
-    if model.posterior is not None:
-        return []
-    from flmc.evaluation.model_check import check_model  # a plan of a known posterior needs none
-
-    rows = tuple(finding.row for finding in check_model(model, plan))
-    nothing = (Row("found", "nothing that does not fit", severity="good"),)
-    return [Listing("check of the model by a short pilot", rows or nothing)]
-
-
 def data_note(settings: Settings) -> list[str]:
-    """A line that says that the data are synthetic, how many examples there are and on how many
-    devices; no line for a user's own data."""
-    if settings.model != "linear":
+    """One line about the synthetic data (numbers of examples and devices, seed); an empty list for
+    a model of the user's own."""
+    if settings.model != "linear" or settings.data_file is not None:
         return []
     return [
         f"data: synthetic linear regression, {settings.samples} examples on {settings.devices}"
@@ -80,8 +65,8 @@ def data_note(settings: Settings) -> list[str]:
 
 
 def cost_fields(cost: Cost | None) -> dict[str, float | None]:
-    """The fields ``epsilon`` and ``delta`` of a JSON answer: what two stages cost together in
-    privacy; both None if the cost is unknown."""
+    """The fields ``epsilon`` and ``delta`` of a JSON answer about two stages, from their common
+    privacy cost; both None if it is unknown."""
     if cost is None:
         return {"epsilon": None, "delta": None}
     return {"epsilon": cost.epsilon, "delta": cost.delta}

@@ -1,4 +1,4 @@
-"""How a recorded run hears that it is to stop; ``flmc_command`` hears the signals."""
+"""Stopping of recorded runs at SIGINT and SIGTERM, which ``flmc_command`` receives."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from flmc_command import WorkInHand
 
 @contextmanager
 def stopping_at_signals(record: Path | None) -> Iterator[Callable[[], bool]]:
-    """While this lasts, SIGINT or SIGTERM asks a run to save itself into its record and stop; gives
-    the function that the run asks. Without a record there is nothing to save: the process leaves at
-    once, and the function always says False."""
+    """Context in which SIGINT or SIGTERM asks a run to save itself into its ``record`` and stop; it
+    gives the function that the run calls to learn whether to stop. Without a record there is
+    nothing to save: a signal ends the process at once, and the function always returns False."""
     if record is None:
         yield never
         return

@@ -1,6 +1,6 @@
-"""Data on devices: files, synthetic draws, sufficient statistics, and how examples are dealt.
+"""Data on devices: files, synthetic draws, sufficient statistics, and ways to deal examples.
 
-What a model makes of the data (gradients, posteriors) lives in :mod:`flmc.models`."""
+Gradients and posteriors of the data are in :mod:`flmc.models`."""
 
 from flmc.data.dealing import split_evenly
 from flmc.data.federated import FederatedData

@@ -11,10 +11,11 @@ from flmc.base.errors import InvalidSetting
 from flmc.base.memory import fits
 
 DEALS = ("iid", "label", "dirichlet:ALPHA", "size:ALPHA")
-"""Ways of dealing examples: at random, sorted by label, each class or the sizes by Dirichlet shares
-with a concentration ALPHA."""
+"""Ways of dealing examples: evenly at random; sorted by label; by Dirichlet shares of each class;
+at random with Dirichlet shares as sizes. ALPHA is the concentration of the Dirichlet
+distribution."""
 _MOST_CLASSES = 1000
-"""Distinct targets beyond which a target counts as a number, which has no classes to deal by."""
+"""Number of distinct targets beyond which targets count as numbers, without classes to deal by."""
 
 
 def split_evenly(num_samples: int, num_devices: int) -> tuple[int, ...]:
@@ -35,7 +36,7 @@ def split_evenly(num_samples: int, num_devices: int) -> tuple[int, ...]:
     Raises
     ------
     InvalidSetting
-        If there are more devices than examples, or no device.
+        If there are more devices than examples, no device, or too many devices for memory.
 
     Examples
     --------
@@ -55,7 +56,8 @@ def split_evenly(num_samples: int, num_devices: int) -> tuple[int, ...]:
 def deal(targets: Array, num_devices: int, how: str, seed: int) -> list[IntArray]:
     """Indices of the examples that each device gets, one array per device with at least one index.
     ``how`` names one of the ways in ``DEALS``; ``targets`` (sample) are the targets of all
-    examples, by which some ways sort them."""
+    examples, by which some ways sort them. Raises ``InvalidSetting`` for another name, or more
+    devices than examples."""
     sizes = split_evenly(len(targets), num_devices)
     rng = np.random.default_rng(checks.at_least("seed", seed, 0))
     kind, _, text = how.partition(":")
@@ -76,7 +78,7 @@ def deal(targets: Array, num_devices: int, how: str, seed: int) -> list[IntArray
 
 def _alpha(how: str, text: str) -> float:
     """The number ALPHA in the name ``how`` of a split such as ``size:0.5``, parsed from ``text``;
-    an error unless it is positive."""
+    raises ``InvalidSetting`` unless it is positive."""
     try:
         return checks.positive("ALPHA", float(text))
     except ValueError:
@@ -98,7 +100,8 @@ def _by_class(
     rng: np.random.Generator, targets: Array, alpha: float, num_devices: int
 ) -> list[IntArray]:
     """Indices of the examples that each device gets, where the shares of the devices in each class
-    are a separate draw of the Dirichlet distribution with parameter ``alpha``."""
+    are a separate draw of the Dirichlet distribution with parameter ``alpha``. Raises
+    ``InvalidSetting`` for more than 1000 distinct targets."""
     classes = np.unique(targets)
     if len(classes) > _MOST_CLASSES:
         raise InvalidSetting(
@@ -112,7 +115,7 @@ def _by_class(
 
 
 def _filled(groups: list[IntArray]) -> list[IntArray]:
-    """The groups of indices, where each empty group has got one index from the group that was
+    """The groups of indices, each empty one filled with one index of the group that is then
     largest; the list is changed in place."""
     for index, group in enumerate(groups):
         if not len(group):

@@ -10,9 +10,11 @@ import numpy as np
 from flmc.base import checks
 from flmc.base.arrays import Array, IntArray
 from flmc.base.errors import InvalidSetting
+from flmc.base.findings import Finding
 from flmc.base.tables import Grid, Row
 from flmc.data.dealing import deal
 from flmc.data.linear_data import LinearData
+from flmc.data.units import doubt_units
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,13 @@ class FederatedData:
     classes
         Names of the classes in the order of their numbers; empty if the target is a number.
     device_names
-        One for each device.
+        Names of the devices.
     data_dependent
-        Whether the data themselves decided how they are represented (standardised by their own mean
-        and spread): then there is no privacy statement for a deployment.
+        Whether features were standardised by their own mean and spread, over all devices: then
+        there is no privacy statement for a deployment.
+    findings
+        What speaks against the data, for the findings of plans; None: found by themselves. Data
+        that are dealt anew or standardised keep them.
 
     Raises
     ------
@@ -57,10 +62,13 @@ class FederatedData:
     classes: tuple[str, ...] = ()
     device_names: tuple[str, ...] = ()
     data_dependent: bool = False
+    findings: tuple[Finding, ...] | None = None
 
     def __post_init__(self) -> None:
         # LinearData checks shapes, sizes and finite numbers in the same way.
-        checked = LinearData(self.features, self.targets, self.device_sizes, self.data_dependent)
+        checked = LinearData(
+            self.features, self.targets, self.device_sizes, self.data_dependent, findings=()
+        )
         if checked.features.ndim != 2:
             raise InvalidSetting(
                 f"features must be (sample, feature), got the shape {checked.features.shape}"
@@ -73,12 +81,16 @@ class FederatedData:
         ):
             if len(given) != count:
                 raise InvalidSetting(f"{name} must be {count} names, got {len(given)}")
+        findings = self.findings
+        if findings is None:
+            findings = doubt_units(checked.features, checked.device_sizes, names, devices)
         for name, value in (
             ("features", checked.features),
             ("targets", checked.targets),
             ("device_sizes", checked.device_sizes),
             ("feature_names", tuple(names)),
             ("device_names", tuple(devices)),
+            ("findings", findings),
         ):
             object.__setattr__(self, name, value)
 
@@ -94,18 +106,20 @@ class FederatedData:
 
     @property
     def device_of(self) -> IntArray:
-        """Number of the device of every example, (sample)."""
+        """Index of the device that holds each example, (sample)."""
         return np.repeat(np.arange(self.num_devices), self.device_sizes)
 
     def rows(self) -> dict[str, Array]:
-        """Arrays whose first axis is the example: ``x``, its features, and ``y``, its target.
+        """Features ``x`` (sample, feature) and targets ``y`` (sample), by these names.
 
-        A log likelihood of one example gets a row of each."""
+        A log likelihood of one example gets one row of each."""
         return {"x": self.features, "y": self.targets}
 
     def to_linear(self) -> LinearData:
         """The same examples as data of a linear regression."""
-        return LinearData(self.features, self.targets, self.device_sizes, self.data_dependent)
+        return LinearData(
+            self.features, self.targets, self.device_sizes, self.data_dependent, self.findings
+        )
 
     def split(self, num_devices: int, how: str = "iid", seed: int = 0) -> FederatedData:
         """The same examples dealt to devices anew.
@@ -119,17 +133,17 @@ class FederatedData:
             ``dirichlet:ALPHA``: the share of each class on each device is drawn, small ALPHA makes
             devices unlike; ``size:ALPHA``: at random, with drawn sizes.
         seed
-            Of the shuffling.
+            Seed of the shuffling.
 
         Returns
         -------
         FederatedData
-            In device order; every device has at least one example.
+            The examples in the new device order; every device has at least one.
 
         Raises
         ------
         InvalidSetting
-            If there are more devices than examples, or no such split.
+            If there are more devices than examples, or ``how`` is none of these.
 
         Examples
         --------
@@ -148,7 +162,7 @@ class FederatedData:
         )
 
     def hold_out(self, share: float = 0.2, seed: int = 0) -> tuple[FederatedData, FederatedData]:
-        """The data without some examples of every device, and those examples, to be predicted.
+        """The data without some examples of every device, and the data of those examples.
 
         Parameters
         ----------
@@ -156,12 +170,12 @@ class FederatedData:
             Share of every device's examples to hold out, between 0 and 1; at least one example of
             every device stays.
         seed
-            Of the choice.
+            Seed of the choice.
 
         Returns
         -------
         tuple of FederatedData
-            To learn from, and to predict. A device with one example has none to predict.
+            Data to learn from, and data to predict. A device with one example has none to predict.
         """
         checks.between("share", share, 0.0, 1.0)
         rng = np.random.default_rng(seed)
@@ -223,7 +237,7 @@ class FederatedData:
         )
 
     def grid(self) -> Grid:
-        """A table with a row for each device: how many examples it holds, and how many of each
+        """A table with a row for each device: the number of its examples, and of those of each
         class if the target has classes."""
         values = np.unique(self.targets) if self.classes else np.zeros(0)
         labels = self.classes if len(self.classes) == len(values) else tuple(map(str, values))
@@ -236,7 +250,9 @@ class FederatedData:
         notes = []
         if self.data_dependent:
             notes.append(Row("", "Standardised by their own mean and spread: for simulation only."))
+        notes += [each.row for each in self.findings or ()]
         return Grid(("device", "examples", *labels), tuple(rows), title, tuple(notes))
 
     def __str__(self) -> str:
+        """The table of :meth:`grid` as text."""
         return str(self.grid())

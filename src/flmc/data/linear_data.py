@@ -10,6 +10,8 @@ import numpy as np
 from flmc.base import checks
 from flmc.base.arrays import Array, one_blas_thread
 from flmc.base.errors import InvalidSetting
+from flmc.base.findings import Finding
+from flmc.data.units import doubt_units
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,10 @@ class LinearData:
         Number of examples of each device. Device 0 holds the first ``device_sizes[0]`` examples,
         device 1 the next ``device_sizes[1]``, and so on; all data sets are dealt alike. A device
         may hold none.
+    findings
+        What speaks against the data, for the findings of plans; None: found by themselves.
     data_dependent
-        Whether features were scaled by what the examples of all devices say.
+        Whether features were scaled by statistics of all devices' examples.
 
     Raises
     ------
@@ -47,6 +51,7 @@ class LinearData:
     targets: Array
     device_sizes: tuple[int, ...]
     data_dependent: bool = False
+    findings: tuple[Finding, ...] | None = None
 
     def __post_init__(self) -> None:
         features = checks.finite_array("features", self.features)
@@ -67,6 +72,10 @@ class LinearData:
                 f"device_sizes must add up to {targets.shape[-1]} samples, got {sum(sizes)}"
             )
         object.__setattr__(self, "device_sizes", sizes)
+        if self.findings is None:
+            one = features if features.ndim == 2 else features[0]
+            names, devices = (tuple(map(str, range(n))) for n in (one.shape[1], len(sizes)))
+            object.__setattr__(self, "findings", doubt_units(one, sizes, names, devices))
 
     @one_blas_thread()
     def to_statistics(self) -> LinearStatistics:
@@ -88,7 +97,7 @@ class LinearData:
 
 @dataclass(frozen=True)
 class LinearStatistics:
-    r"""Sufficient statistics of linear regressions: all that the posterior needs of the examples.
+    r"""Sufficient statistics of linear regressions: the posterior depends on nothing else.
 
     Attributes
     ----------
@@ -152,7 +161,7 @@ class LinearStatistics:
 
 
 class StatisticsSource(Protocol):
-    """Sufficient statistics of many data sets, which are asked for a few at a time.
+    """Source of the sufficient statistics of many data sets, a few at a time.
 
     :class:`LinearStatistics` holds them in memory, :class:`~flmc.data.synthetic.DrawnStatistics`
     draws them."""

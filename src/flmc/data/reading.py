@@ -1,4 +1,4 @@
-"""Reading data of devices from files, and columns of tables as numbers: features, words by a
+"""Reading of devices' data from files, and coding of table columns as numbers: features, words by a
 vocabulary, and the target."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from flmc.data.federated import FederatedData
 from flmc.data.table_files import FileTable, read_bundled, read_table_file
 
 Constants = Mapping[str, tuple[float, float]]
-"""Centre and scale of features, by name."""
+"""Pairs of centre and scale of features, by name."""
 
 
 def read(
@@ -32,8 +32,8 @@ def read(
 ) -> FederatedData:
     """Data of devices from files.
 
-    Several files are one device each. A single file is one device, or as many as its
-    ``device_column`` names; :meth:`~flmc.data.federated.FederatedData.split` deals them anew.
+    Each file is one device, unless ``device_column`` assigns the examples of all files to devices;
+    :meth:`~flmc.data.federated.FederatedData.split` deals them anew.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def read(
     target
         Name of the column to be predicted; an npz and scikit-learn's sets have their own.
     device_column
-        Name of the column that says on which device an example is.
+        Name of the column that holds the device of each example.
     features
         Names of the columns to use; None: all others, in the order of the first file.
     categories
@@ -57,18 +57,20 @@ def read(
         Centre and scale of features from public knowledge, by name; ``data``: mean and standard
         deviation of the data themselves, which makes the result ``data_dependent``.
     allow_constant
-        Whether a column may be the same in all examples, as it may be on a single device of many.
+        Whether a column may be the same in all examples, as can happen on one device of many.
 
     Returns
     -------
     FederatedData
-        Features, targets, and which device holds what.
+        Examples in device order.
 
     Raises
     ------
     InvalidSetting
         If a file cannot be read, columns do not fit, a value is missing or no number, a category is
         unknown, a device is empty or a column constant; the message names file and column.
+    MissingExtra
+        If pyarrow or scikit-learn is needed and not installed.
 
     Examples
     --------
@@ -117,7 +119,7 @@ def read(
 
 def _tables(source: str | Path | Sequence[str | Path]) -> list[FileTable]:
     """The table of every file that ``source`` names, one per file; files that a pattern matches are
-    sorted by name."""
+    sorted by name. Raises ``InvalidSetting`` if there is none."""
     given = [source] if isinstance(source, str | Path) else list(source)
     tables: list[FileTable] = []
     for each in given:
@@ -138,7 +140,7 @@ def _by_device(
     tables: Sequence[FileTable], device_column: str | None, x: Array, y: Array
 ) -> FederatedData:
     """Data with the examples ``x`` (sample, feature) and ``y`` (sample) sorted by device: each file
-    is a device, or each distinct value of the column ``device_column`` if that is given."""
+    is a device, or each distinct value of the column ``device_column`` if that is not None."""
     if device_column is None:
         sizes = tuple(len(table) for table in tables)
         return FederatedData(x, y, sizes, device_names=tuple(table.name for table in tables))
@@ -150,8 +152,8 @@ def _by_device(
 
 
 def _refuse_constant(features: Array, names: Sequence[str]) -> None:
-    """Raise an error if one of the features (sample, feature) has the same value in all examples of
-    all devices."""
+    """Raise ``InvalidSetting`` if one of the features (sample, feature) has the same value in all
+    examples of all devices."""
     for name, column in zip(names, features.T, strict=True):
         if len(column) > 1 and (column == column[0]).all():
             raise InvalidSetting(
@@ -161,7 +163,7 @@ def _refuse_constant(features: Array, names: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Coding:
-    """How the columns of a table become features: ``names`` are the columns to use, in order, and
+    """Coding of the columns of a table as features: ``names`` are the columns to use, in order, and
     ``categories`` has the vocabulary of each column that holds words, by its name."""
 
     names: tuple[str, ...]
@@ -183,13 +185,14 @@ class Coding:
 
 def code_features(tables: Sequence[FileTable], coding: Coding) -> tuple[Array, tuple[str, ...]]:
     """Features of all tables below each other, (sample, feature), and their names. A column of
-    words becomes one column for each category but the first."""
+    words becomes one column for each category but the first. Raises ``InvalidSetting`` for words
+    without a vocabulary."""
     parts, names = [], []
     for name in coding.names:
         if name in coding.categories:
             words = coding.categories[name]
             column = np.concatenate([_category_numbers(each, name, words) for each in tables])
-            # Without the first category: all columns add up to 1, as an intercept does.
+            # Without the first category: all columns together would add up to an intercept.
             parts += [(column == number).astype(np.float64) for number in range(1, len(words))]
             names += [f"{name}={word}" for word in words[1:]]
             continue
@@ -206,8 +209,8 @@ def code_features(tables: Sequence[FileTable], coding: Coding) -> tuple[Array, t
 
 
 def _category_numbers(table: FileTable, name: str, words: Sequence[str]) -> Array:
-    """For each row of the column ``name``, the place of its word in the vocabulary ``words``,
-    (row); an error if a word is not in it."""
+    """For each row of the column ``name``, the index of its word in the vocabulary ``words``,
+    (row); raises ``InvalidSetting`` if a word is not in it."""
     known = {word: float(number) for number, word in enumerate(words)}
     column = table.words(name)
     for row, word in enumerate(column):
@@ -223,11 +226,13 @@ def code_target(
     tables: Sequence[FileTable], name: str, classes: Sequence[str] | None
 ) -> tuple[Array, tuple[str, ...]]:
     """Targets of all tables, (sample), and the names of their classes, in the given order or
-    sorted; no names for targets that are numbers. Two classes are -1 and +1, more 0, 1, 2, ..."""
+    sorted; no names for targets that are numbers. Two classes are -1 and +1, more 0, 1, 2, ...
+    Raises ``InvalidSetting`` for fewer than two classes."""
     if classes is None and all(table.is_number(name) for table in tables):
         return np.concatenate([table.numbers(name) for table in tables]), ()
     if classes is None:
         classes = sorted({word for table in tables for word in table.words(name)})
+        _refuse_alike(name, classes)
     classes = [str(each) for each in classes]
     if len(classes) < 2 or len(set(classes)) < len(classes):
         raise InvalidSetting(
@@ -236,3 +241,18 @@ def code_target(
         )
     numbers = np.concatenate([_category_numbers(table, name, classes) for table in tables])
     return (2.0 * numbers - 1.0 if len(classes) == 2 else numbers), tuple(classes)
+
+
+def _refuse_alike(name: str, classes: Sequence[str]) -> None:
+    """Raise an error if two classes of the target ``name`` differ in case or spaces alone, as
+    ``Yes`` and ``yes``: they would count as two."""
+    written: dict[str, str] = {}
+    for word in classes:
+        plain = " ".join(word.casefold().split())
+        if plain in written:
+            raise InvalidSetting(
+                f"the target {name!r} has the classes {written[plain]!r} and {word!r}, which differ"
+                " in case or spaces alone: write them alike in the file (if they are two classes,"
+                " name all in flmc.data.read, classes=[...])"
+            )
+        written[plain] = word

@@ -1,7 +1,8 @@
 """Synthetic data: the paper's linear regression, for any number of samples, entries and devices.
 
-Examples are drawn at once, or when they are first needed: a plan of many does without. Sufficient
-statistics of many data sets are drawn a block at a time, by way of examples or directly."""
+Examples are drawn at once, or when they are first needed, so that a plan for very many can be made
+without them. Sufficient statistics of many data sets are drawn a block at a time, by way of
+examples or directly."""
 
 from __future__ import annotations
 
@@ -22,12 +23,13 @@ from flmc.data.linear_data import LinearData, LinearStatistics
 PAPER_THETA = (0.418, -0.289, 0.3982, 0.8231, 0.5251)
 """Ground truth of the paper's experiments, section IV."""
 KINDS = ("examples", "sufficient")
-"""How synthetic statistics are drawn: by way of examples, or directly as sufficient statistics."""
+"""Ways in which synthetic statistics are drawn: by way of examples, or directly."""
 _NUMBERS_AT_ONCE = 4_000_000
-"""Numbers that a block of data sets may hold in memory at once: 32 MB in double precision."""
+"""Largest count of numbers that a block of data sets may hold in memory: 32 MB in double
+precision."""
 _MOST_WORK = 2e11
-"""Products of two features up to which the largest curvature is computed from the examples
-themselves: as many take ten seconds."""
+"""Largest number of products of two features for which the largest curvature is computed from the
+examples themselves: as many take ten seconds."""
 _UNLIKELY = 1e-9
 """Probability with which the largest curvature of any data set may exceed its bound."""
 
@@ -215,7 +217,7 @@ class DrawnStatistics:
 
     @property
     def _at_once(self) -> int:
-        """Number of data sets in a block, which is drawn at once."""
+        """Number of data sets in a block, which are drawn together."""
         if self.kind == "examples":
             return max(1, _NUMBERS_AT_ONCE // (sum(self.device_sizes) * self.dim))
         # Data sets that share a stream: part of what a seed means, so it must not depend on how
@@ -234,13 +236,14 @@ class DrawnStatistics:
         return LinearStatistics(*(array[place] for array in self._bartlett(block)))
 
     def _bartlett(self, block: range) -> tuple[Array, Array]:
-        r"""Gram matrices and moments of a block of data sets, drawn by Bartlett's decomposition.
+        r"""Gram matrices (experiment, device, dim, dim) and moments (experiment, device, dim) of a
+        block of data sets, drawn by Bartlett's decomposition.
 
         With n normal inputs of m entries, n >= m, :math:`G = A A^\top` where A is lower triangular,
         :math:`A_{ii}^2 \sim \chi^2_{n-i}` (i = 0, 1, ...) and standard normals lie below the
         diagonal. Given the inputs the moment is :math:`G\theta + \sigma N(0, G)`, that is
-        :math:`G\theta + \sigma A z`. A device with fewer than m examples gets its inputs as the
-        columns of A instead."""
+        :math:`G\theta + \sigma A z` with standard normal z. A device with fewer than m examples
+        gets its inputs as the columns of A instead."""
         rng = generator(self.seed, Purpose.DATA, block.start, 1)
         shape = (len(block), self.num_devices, self.dim)
         root = rng.standard_normal((*shape, self.dim))
@@ -261,7 +264,7 @@ class DrawnStatistics:
 
 @dataclass(frozen=True)
 class DrawnExamples:
-    """Examples of :func:`flmc.data.synthetic.draw_linear`, drawn when they are first asked for.
+    """Examples of :func:`flmc.data.synthetic.draw_linear` that are not drawn yet.
 
     Attributes
     ----------
@@ -287,7 +290,7 @@ class DrawnExamples:
 
     @property
     def num_samples(self) -> int:
-        """Examples of a data set, over all devices."""
+        """Number of examples of a data set, over all devices."""
         return sum(self.device_sizes)
 
     @property
@@ -311,7 +314,8 @@ class DrawnExamples:
         return (math.sqrt(self.num_samples) + math.sqrt(self.dim) + beyond) ** 2
 
     def draw(self) -> LinearData:
-        """The examples, drawn now."""
+        """Draw the examples: features (experiment, sample, dim) and targets (experiment,
+        sample)."""
         return draw_linear(
             self.seed,
             num_experiments=self.num_experiments,
@@ -339,7 +343,8 @@ def _draw_several(
 def _draw_one(
     seed: int, experiment: int, num_samples: int, theta: Array, noise_variance: float
 ) -> tuple[Array, Array]:
-    """Features (sample, dim) and targets (sample) of one data set, from a stream of its own."""
+    """Features (sample, dim) and targets (sample) of data set number ``experiment``, drawn from a
+    random stream of its own."""
     rng = generator(seed, Purpose.DATA, experiment)
     features = rng.standard_normal((num_samples, len(theta)))
     targets = features @ theta + np.sqrt(noise_variance) * rng.standard_normal(num_samples)
@@ -354,7 +359,7 @@ def _problem(
     theta: Sequence[float] | Array | None,
 ) -> tuple[tuple[int, ...], Array]:
     """Number of examples of each device, and the ground truth theta (dim), of a synthetic
-    regression; defaults are filled in, and an error says what does not fit."""
+    regression, with defaults filled in; raises ``InvalidSetting`` for settings that do not fit."""
     # Whole numbers up to 2^53 are exact in double precision.
     checks.at_least("num_samples", num_samples, 1, highest=2**53)
     checks.at_least("dim", dim, 1)

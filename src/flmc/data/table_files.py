@@ -1,51 +1,52 @@
-"""Files as tables of columns: CSV, Parquet, npz, and scikit-learn's bundled sets."""
+"""Files as tables of columns: CSV, Parquet, npz, and data sets bundled with scikit-learn."""
 
 from __future__ import annotations
 
 import csv
+import math
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from flmc.base.arrays import AnyArray, Array, BoolArray
 from flmc.base.errors import InvalidSetting, MissingExtra
+from flmc.base.memory import fits
 
 BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
-"""Sets that scikit-learn brings."""
+"""Names of data sets that are bundled with scikit-learn."""
 _MISSING = ("", "na", "n/a", "nan", "none", "null", "?")
-"""Words for a missing value, in lower case; in files the case does not matter."""
+"""Words for a missing value, in lower case; case does not matter in files."""
+_MOST_RATIO, _SMALL_BYTES = 100.0, 100_000_000
+"""An npz whose arrays take more than ``_SMALL_BYTES`` must not be packed more than ``_MOST_RATIO``
+times: measured numbers hardly shrink, and a file of some megabytes must not fill the memory."""
+_COPIES = 3.0
+"""Arrays of the size of all features that reading holds at the same time: the file's, its columns,
+and the columns side by side."""
 Words = np.ndarray[tuple[Any, ...], np.dtype[np.object_]]
+"""Array of text, with the data type object."""
 
 
 @dataclass(frozen=True)
 class FileTable:
-    """Columns of one file, each as numbers or as words.
-
-    Attributes
-    ----------
-    name
-        Of the file, without its ending.
-    columns
-        Arrays of one length, (row), by name: floating point, or objects that are text.
-    target
-        Column that is to be predicted, if the source says so.
-    first_line
-        Line of the file that the first row stands on, for messages.
-    classes
-        Classes of the target in their order, if the source says so.
-    """
+    """Columns of one file, each as numbers or as words."""
 
     name: str
+    """Name of the file, without its ending."""
     columns: Mapping[str, Array | Words]
+    """Arrays of one length, (row), by name: floating point, or objects that are text."""
     target: str | None = None
+    """Column that is to be predicted, if the source determines it."""
     first_line: int = 1
+    """Line number of the first row in the file, for messages."""
     classes: tuple[str, ...] = ()
+    """Classes of the target in their order, if the source determines them."""
 
     def __len__(self) -> int:
+        """Number of rows."""
         return len(next(iter(self.columns.values())))
 
     def names_but(self, *left_out: str | None) -> tuple[str, ...]:
@@ -53,7 +54,8 @@ class FileTable:
         return tuple(name for name in self.columns if name not in left_out)
 
     def check_columns(self, wanted: Sequence[str]) -> None:
-        """Raise an error if the file lacks one of the columns ``wanted``, or has no rows."""
+        """Raise ``InvalidSetting`` if the file lacks one of the columns ``wanted``, or has no
+        rows."""
         for name in wanted:
             if name not in self.columns:
                 raise InvalidSetting(
@@ -63,7 +65,8 @@ class FileTable:
             raise InvalidSetting(f"{self.name} has no examples: an empty device cannot take part")
 
     def words(self, name: str) -> Words:
-        """The values of a column as text, (row); an error if a value is missing."""
+        """The values of a column as text, (row), numbers with six significant digits; raises
+        ``InvalidSetting`` if a value is missing."""
         column = self.columns[name]
         if column.dtype != object:
             self._refuse(name, ~np.isfinite(column), "a number", column)
@@ -73,8 +76,8 @@ class FileTable:
         return np.array([str(value).strip() for value in column], dtype=object)
 
     def numbers(self, name: str) -> Array:
-        """The values of a column as numbers, (row); an error if a value is missing or is not a
-        number."""
+        """The values of a column as numbers, (row); raises ``InvalidSetting`` if a value is missing
+        or is not a finite number."""
         column = self.columns[name]
         if column.dtype == object:
             column = np.array([_number(str(value)) for value in column])
@@ -90,8 +93,8 @@ class FileTable:
         return not np.isnan([_number(text) for text in there]).any()
 
     def _refuse(self, name: str, wrong: BoolArray, kind: str, column: Array | Words) -> None:
-        """Raise an error if any row of a column is marked in ``wrong`` (row); the message names the
-        first such row, and ``kind``, what the column must hold."""
+        """Raise ``InvalidSetting`` if any row of a column is marked in ``wrong`` (row); the message
+        names the first such row, and ``kind``, what the column must hold."""
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
             value = str(column[row]).strip()
@@ -104,12 +107,14 @@ class FileTable:
 
 
 def read_table_file(path: Path) -> FileTable:
-    """The table of a file; the ending ``.csv``, ``.parquet`` or ``.npz`` decides how it is read."""
+    """The table of a file, read according to its ending ``.csv``, ``.parquet`` or ``.npz``. Raises
+    ``InvalidSetting`` if that fails."""
     readers = {".csv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz}
     reader = readers.get(path.suffix.lower())
     if reader is None:
         raise InvalidSetting(f"a data file must be {', '.join(readers)}; got {str(path)!r}")
     try:
+        check_is_file(path)
         return reader(path)
     except InvalidSetting:
         raise
@@ -119,8 +124,63 @@ def read_table_file(path: Path) -> FileTable:
         raise InvalidSetting(f"{str(path)!r} is not such a file: {error}") from error
 
 
+def check_is_file(path: Path) -> None:
+    """Raise an error if a path leads to a pipe, a device or a folder; what does not exist is left
+    to whoever opens it."""
+    # Opening a pipe waits for its writer, and a device may never end.
+    if path.exists() and not path.is_file():
+        raise InvalidSetting(
+            f"{str(path)!r} must be a regular file, got a pipe, a device or a folder: write the"
+            " data into a file first"
+        )
+
+
+def read_npz(source: Path | IO[bytes], what: str) -> dict[str, AnyArray]:
+    """All arrays of an npz file by name, after a check that they fit into memory; ``what`` names
+    the file in messages."""
+    with zipfile.ZipFile(source) as archive:
+        packed = sum(member.compress_size for member in archive.infolist())
+        # The sizes that the zip states bound what can be read; a header that claims a larger array
+        # than its member holds would have it allocated before the end of the member is met.
+        unpacked = sum(member.file_size for member in archive.infolist())
+        claimed = sum(_claimed_bytes(archive, member) for member in archive.infolist())
+    if claimed > unpacked:
+        raise InvalidSetting(
+            f"{what} is damaged: its arrays claim {claimed} bytes, and it holds {unpacked}"
+        )
+    if unpacked > max(_SMALL_BYTES, _MOST_RATIO * packed):
+        raise InvalidSetting(
+            f"{what} must unpack to at most {_MOST_RATIO:g} times its size, got"
+            f" {unpacked / 1e9:.3g} GB from {packed / 1e6:.3g} MB: if these are data, write them"
+            " with numpy.savez, which does not pack"
+        )
+    fits(f"reading {what}", _COPIES * unpacked)
+    if not isinstance(source, Path):
+        source.seek(0)
+    with np.load(source, allow_pickle=False) as arrays:
+        return {name: np.asarray(arrays[name]) for name in arrays.files}
+
+
+def _claimed_bytes(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> int:
+    """Size of the array in a member of an npz, as the member's header claims; 0 for a member that
+    is no array."""
+    with archive.open(member) as stream:
+        try:
+            version = np.lib.format.read_magic(stream)
+            read = (
+                np.lib.format.read_array_header_1_0
+                if version == (1, 0)
+                else np.lib.format.read_array_header_2_0
+            )
+            shape, _, dtype = read(stream)
+        except ValueError:
+            return 0
+    return math.prod(shape) * dtype.itemsize
+
+
 def read_bundled(name: str) -> FileTable:
-    """The table of a data set that comes with scikit-learn; ``name`` is one of ``BUNDLED``."""
+    """The table of a data set that comes with scikit-learn, without its constant features; ``name``
+    is one of ``BUNDLED``."""
     if name not in BUNDLED:
         raise InvalidSetting(f"sklearn:NAME must be one of {', '.join(BUNDLED)}; got {name!r}")
     try:
@@ -134,7 +194,7 @@ def read_bundled(name: str) -> FileTable:
     if words:
         targets = np.array([words[int(each)] for each in targets], dtype=object)
     features = np.asarray(bunch.data, dtype=np.float64)
-    # A pixel of digits that is always dark tells nothing.
+    # The digits have pixels that are dark in all images; constant columns are refused later.
     varies = features.std(axis=0) > 0
     if feature_names:
         feature_names = [each for each, kept in zip(feature_names, varies, strict=True) if kept]
@@ -172,6 +232,9 @@ def _read_parquet(path: Path) -> FileTable:
     except ImportError as error:
         raise MissingExtra("Parquet files need pyarrow: pip install 'flmc[sweep]'") from error
     try:
+        sizes = parquet.ParquetFile(path).metadata
+        # Runs of one value take hardly any place in the file.
+        fits(f"reading {str(path)!r}", 8.0 * _COPIES * sizes.num_rows * sizes.num_columns)
         table = parquet.read_table(path)
     except ArrowInvalid as error:
         raise InvalidSetting(f"{str(path)!r} is not a Parquet file: {error}") from error
@@ -190,14 +253,12 @@ def _read_parquet(path: Path) -> FileTable:
 def _read_npz(path: Path) -> FileTable:
     """The table of an npz file with the arrays X (sample, feature) and Y (sample), and optionally
     the names of the features."""
-    with np.load(path, allow_pickle=False) as archive:
-        names = {name.lower(): name for name in archive.files}
-        if "x" not in names or "y" not in names:
-            raise InvalidSetting(
-                f"{str(path)!r} must have arrays X and Y, got {', '.join(archive.files)}"
-            )
-        features, targets = np.asarray(archive[names["x"]]), np.asarray(archive[names["y"]])
-        feature_names = [str(name) for name in archive["names"]] if "names" in names else []
+    arrays = read_npz(path, repr(str(path)))
+    by_name = {name.lower(): array for name, array in arrays.items()}
+    if "x" not in by_name or "y" not in by_name:
+        raise InvalidSetting(f"{str(path)!r} must have arrays X and Y, got {', '.join(arrays)}")
+    features, targets = by_name["x"], by_name["y"]
+    feature_names = [str(name) for name in by_name.get("names", ())]
     return _from_arrays(path.stem, features, targets, feature_names)
 
 
@@ -221,7 +282,7 @@ def _from_arrays(
 
 
 def _number(text: str) -> float:
-    """The text as a number, NaN where it is none."""
+    """The text as a number; NaN if it is none."""
     try:
         return float(text)
     except ValueError:

@@ -1,7 +1,8 @@
-"""The federation as processes: device, air and server, their set-up, start and supervision.
+"""A federation as processes on separate machines: devices, server, and the air, a process that
+stands for the radio channel; with their set-up, start and supervision.
 
-Roles decide in plain objects without network and clock (:mod:`flmc.deploy.device`,
-:mod:`flmc.deploy.air`, :mod:`flmc.deploy.server`); :mod:`flmc.deploy.loop` connects them. A
-round computes what it computes in a simulation (:mod:`flmc.sampling.roles`). Needs the extra
+Each role is a plain object without network and clock (:mod:`flmc.deploy.device`,
+:mod:`flmc.deploy.air`, :mod:`flmc.deploy.server`); :mod:`flmc.deploy.loop` connects it to the
+others. A round computes the same as in a simulation (:mod:`flmc.sampling.roles`). Needs the extra
 ``mqtt``.
 """

@@ -14,6 +14,7 @@ from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import UnknownPrivacy
 from flmc.base.tables import Listing, Row, format_up
 from flmc.planning.privacy_cost import exposure_of
+from flmc.uplink.csi import arrival_bound
 from flmc.wire.federation import Federation
 
 
@@ -22,24 +23,40 @@ def accounted(federation: Federation, gain: Array, neighbouring: str | None = No
     ``gain`` and rounded to the noise grid reveal; ``neighbouring`` is ``device`` or ``example``
     (None: the plan's), the data that the privacy statement hides."""
     plan, uplink = federation.plan, federation.plan.uplink
-    # The grid rounds symbols towards 0, so the planned gain already bounds a whole device. Only
-    # the replacement of one example of an analog uplink may move a rounded symbol by more than its
-    # share.
-    example = (neighbouring or plan.limits.neighbouring) == "example"
-    if not example or uplink.symbol_format.levels is not None or uplink.example_moves_like_device:
+    hidden = neighbouring or plan.limits.neighbouring
+    # Bits and levels lie on the grid, and its peak is rounded towards 0: so the planned gain
+    # already bounds them, and symbols that move from one end to the other. Only analog symbols
+    # that move by less may be further apart after rounding than before.
+    sharing = None
+    if uplink.symbol_format.levels is not None:
         return gain
-    move = 2.0 * uplink.example_bound
-    sharing = plan.dim if uplink.shares_move("example") else None
+    if uplink.shares_move(hidden):
+        move, sharing = uplink.largest_move(plan.dim, hidden), plan.dim
+    elif hidden == "example" and not uplink.example_moves_like_device:
+        move = 2.0 * uplink.example_bound
+    else:
+        return gain
+    # With inexact channel estimates symbols arrive louder than at the gain, and are rounded as
+    # they arrive: what the accountant makes of the stated gain is what bounds that.
+    extra, correlation = arrival_bound(uplink, plan.dim)
+
+    def stated(value: float) -> float:
+        if value < federation.least_gain:  # nobody transmits
+            return value
+        loud = (value + extra) / correlation
+        bound = federation.grid.accounted_gain(
+            loud, uplink.peak, move, sharing, peak_of_norm=uplink.clips_norm
+        )
+        return bound if extra == 0.0 else max(value, bound * correlation * (1 + 1e-15) - extra)
+
     values, place = np.unique(gain, return_inverse=True)
-    grid = federation.grid
-    stated = [grid.accounted_gain(float(v), uplink.peak, move, sharing) for v in values]
-    return np.array(stated)[place].reshape(np.shape(gain))
+    return np.array([stated(float(value)) for value in values])[place].reshape(np.shape(gain))
 
 
 def cost_of_run(federation: Federation, delta: float, neighbouring: str | None = None) -> float:
-    """Upper bound of epsilon at ``delta`` for the device that transmits most, over the whole
-    run; ``neighbouring`` None means the plan's. Raises ``UnknownPrivacy`` if nothing is proven
-    for the uplink."""
+    """Upper bound of epsilon at ``delta`` for the device that transmits most, over the whole run;
+    ``neighbouring`` is the protected unit, ``device`` or ``example`` (None: the plan's). Raises
+    ``UnknownPrivacy`` if nothing is proven for the uplink."""
     plan = federation.plan
     if plan.unknown_privacy is not None:
         raise UnknownPrivacy(plan.unknown_privacy)

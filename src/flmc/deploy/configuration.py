@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flmc.base import checks
 from flmc.base.errors import InvalidSetting
 from flmc.deploy.device.consent import Budget, Rules
 from flmc.settings.assembly import read_plan
@@ -24,7 +25,7 @@ class DeviceConfiguration:
     Attributes
     ----------
     rules
-        Decisions of its owner.
+        Decisions of its owner: model, privacy budget, limits of theta and amplitude.
     data, reading
         File of its examples, and options for :func:`flmc.data.reading.read`.
     air_key, journal
@@ -55,8 +56,8 @@ class AirConfiguration:
     air_key, journal
         Secret key of the air, and the directory of the journal.
     receiver, alpha
-        File with a radio receiver's measurements in place of the software channel, and the
-        probability that its noise is weaker than its bound.
+        File with a radio receiver's measurements (None: the channel is software), and the
+        probability that the receiver's noise is weaker than its bound (None: the default).
     broker
         Broker and credentials.
     """
@@ -80,9 +81,10 @@ class ServerConfiguration:
     record
         Directory of the record.
     patience
-        Seconds for which round 1 waits for all devices.
+        Seconds for which round 1 waits for all devices; then a quorum is enough.
     prior_mean, prior_sd
-        Normal law of the chain's start, if the plan says ``prior``.
+        Mean and standard deviation of each entry of the chain's normal start, unless the plan
+        starts it at zero.
     broker
         Broker and credentials.
     """
@@ -99,7 +101,8 @@ def read_device(
     path: Path | None, broker: str, tls: Path | None, **options: Any
 ) -> DeviceConfiguration:
     """The configuration of a device from a TOML file (None: options only), overridden by
-    options; ``tls`` is a directory of certificates in place of the file's."""
+    command-line options; ``broker`` is an address, ``tls`` a directory of certificates in place of
+    the file's. Raises ``InvalidSetting`` for a missing, wrong or unknown setting."""
     given = {name: value for name, value in options.items() if name != "epsilon"}
     table = ConfigTable.read(path).given(**given)
     budget = table.table("budget") or ConfigTable({}, "[budget]", Path())
@@ -144,8 +147,9 @@ def read_device(
 
 
 def read_air(path: Path, broker: str, tls: Path | None, **options: Any) -> AirConfiguration:
-    """The configuration of the air from a TOML file, overridden by options; ``tls`` is a
-    directory of certificates in place of the file's."""
+    """The configuration of the air from a TOML file, overridden by command-line options; ``broker``
+    is an address, ``tls`` a directory of certificates in place of the file's. Raises
+    ``InvalidSetting`` for a missing, wrong or unknown setting."""
     table = ConfigTable.read(path).given(**options)
     configuration = AirConfiguration(
         _federation(table),
@@ -160,8 +164,9 @@ def read_air(path: Path, broker: str, tls: Path | None, **options: Any) -> AirCo
 
 
 def read_server(path: Path, broker: str, tls: Path | None, **options: Any) -> ServerConfiguration:
-    """The configuration of the server from a TOML file, overridden by options; ``tls`` is a
-    directory of certificates in place of the file's."""
+    """The configuration of the server from a TOML file, overridden by command-line options;
+    ``broker`` is an address, ``tls`` a directory of certificates in place of the file's. Raises
+    ``InvalidSetting`` for a missing, wrong or unknown setting."""
     table = ConfigTable.read(path).given(**options)
     configuration = ServerConfiguration(
         _federation(table),
@@ -191,64 +196,70 @@ def credentials_in(directory: Path) -> Credentials:
 
 
 class ConfigTable:
-    """A table of a configuration that hands out each value once; ``origin`` names it in
-    messages, and file names in it are relative to ``folder``."""
+    """A table of settings from which every value is removed when it is read, so that :meth:`end`
+    finds unknown names; ``origin`` names the table in error messages, and file names in it are
+    relative to ``folder``."""
 
     def __init__(self, values: dict[str, Any], origin: str, folder: Path) -> None:
         self._values, self.origin, self._folder = dict(values), origin, folder
 
     @classmethod
     def read(cls, path: Path | None) -> ConfigTable:
-        """The table of a TOML file; an empty one for None."""
+        """The settings of a TOML file, or an empty table for None; raises ``InvalidSetting`` if the
+        file cannot be read."""
         if path is None:
             return cls({}, "the configuration", Path())
         try:
-            values = tomllib.loads(path.read_text())
+            # 1e400 must not be taken for inf, which as a budget means that there is no limit.
+            values = tomllib.loads(path.read_text(), parse_float=checks.number_in)
         except OSError as error:
             raise InvalidSetting(f"cannot read {str(path)!r}: {error.strerror}") from error
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        except RecursionError as error:
+            raise InvalidSetting(f"{str(path)!r} is nested too deeply") from error
+        except ValueError as error:  # of TOML, of its encoding, or of a number that is too large
             raise InvalidSetting(f"{str(path)!r} is not valid TOML: {error}") from error
         return cls(values, str(path), path.parent)
 
     def given(self, **options: Any) -> ConfigTable:
-        """The table with command-line options in place of its values (None: not given); paths
-        among them are relative to the current directory."""
+        """A copy of the table with command-line options in place of its values (None: not given);
+        paths among the options are relative to the current directory."""
         chosen = {name: value for name, value in options.items() if value is not None}
         paths = {n: str(v.absolute()) if isinstance(v, Path) else v for n, v in chosen.items()}
         return ConfigTable({**self._values, **paths}, self.origin, self._folder)
 
     def take(self, name: str, default: Any = None) -> Any:
-        """The value of a name, of any type, removed from the table; ``default`` if it is
+        """Remove and return the value of the setting ``name``, of any type; ``default`` if it is
         missing."""
         return self._values.pop(name, default)
 
     def text(self, name: str, default: str | None = None) -> str:
-        """The text of a name, not empty, removed from the table; raises ``InvalidSetting`` for
-        another type, or if it is missing and has no default."""
+        """Remove and return the setting ``name``, a text that is not empty; raises
+        ``InvalidSetting`` if it is anything else, or missing without a default."""
         value = self.take(name, default)
         if not isinstance(value, str) or not value:
             raise InvalidSetting(f"{self.origin}: {name} must be a text, got {value!r}")
         return value
 
     def optional_text(self, name: str) -> str | None:
-        """The text of a name, removed from the table; None if it is missing."""
+        """Remove and return the setting ``name``, a text that is not empty; None if it is
+        missing."""
         return self.text(name) if name in self._values else None
 
     def number(self, name: str, default: float | None = None) -> float:
-        """The number of a name, removed from the table; raises ``InvalidSetting`` for another type,
-        or if it is missing and has no default."""
+        """Remove and return the setting ``name``, a number; raises ``InvalidSetting`` if it is
+        anything else, or missing without a default."""
         value = self.take(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InvalidSetting(f"{self.origin}: {name} must be a number, got {value!r}")
         return float(value)
 
     def optional_number(self, name: str) -> float | None:
-        """The number of a name, removed from the table; None if it is missing."""
+        """Remove and return the setting ``name``, a number; None if it is missing."""
         return self.number(name) if name in self._values else None
 
     def count(self, name: str, default: int | None = None) -> int:
-        """The whole number from 0 of a name, removed from the table; raises ``InvalidSetting`` for
-        another type, or if it is missing and has no default."""
+        """Remove and return the setting ``name``, a whole number from 0; raises ``InvalidSetting``
+        if it is anything else, or missing without a default."""
         value = self.take(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise InvalidSetting(
@@ -257,27 +268,28 @@ class ConfigTable:
         return value
 
     def optional_count(self, name: str) -> int | None:
-        """The whole number from 0 of a name, removed from the table; None if it is missing."""
+        """Remove and return the setting ``name``, a whole number from 0; None if it is missing."""
         return self.count(name) if name in self._values else None
 
     def flag(self, name: str) -> bool:
-        """The truth value of a name, removed from the table; False if it is missing."""
+        """Remove and return the setting ``name``, true or false; False if it is missing."""
         value = self.take(name, False)
         if not isinstance(value, bool):
             raise InvalidSetting(f"{self.origin}: {name} must be true or false, got {value!r}")
         return value
 
     def file(self, name: str, default: str | None = None) -> Path:
-        """A file or directory, relative to the configuration; without a default it must be
-        there."""
+        """Remove the setting ``name``, a path relative to the table's folder, and return the whole
+        path, which need not exist; raises ``InvalidSetting`` if it is missing without a default."""
         return self._folder / self.text(name, default)
 
     def optional_file(self, name: str) -> Path | None:
-        """A file or directory, relative to the configuration; None if it is missing."""
+        """Remove the setting ``name``, a path relative to the table's folder, and return the whole
+        path, which need not exist; None if the setting is missing."""
         return self.file(name) if name in self._values else None
 
     def words(self, name: str) -> tuple[str, ...] | None:
-        """The list of texts of a name, removed from the table; None if it is missing."""
+        """Remove and return the setting ``name``, a list of texts; None if it is missing."""
         value = self.take(name)
         if value is None:
             return None
@@ -286,7 +298,8 @@ class ConfigTable:
         return tuple(value)
 
     def table(self, name: str) -> ConfigTable | None:
-        """The table of a name within this one, removed from it; None if it is missing."""
+        """Remove and return the setting ``name``, a table within this one; None if it is
+        missing."""
         value = self.take(name)
         if value is None:
             return None
@@ -295,7 +308,7 @@ class ConfigTable:
         return ConfigTable(value, f"{self.origin} [{name}]", self._folder)
 
     def names(self) -> tuple[str, ...]:
-        """Names of the values that are still in the table."""
+        """Names of the settings that were not read yet."""
         return tuple(self._values)
 
     def end(self) -> None:
@@ -306,7 +319,7 @@ class ConfigTable:
 
 
 def _pair(table: ConfigTable, name: str) -> tuple[float, float]:
-    """The pair of numbers by which a feature is standardised: its centre and its scale."""
+    """Centre and scale by which the feature ``name`` is standardised, removed from the table."""
     value = table.take(name)
     if not (isinstance(value, list) and len(value) == 2):
         raise InvalidSetting(f"{table.origin}: {name} must be [centre, scale], got {value!r}")
@@ -315,7 +328,8 @@ def _pair(table: ConfigTable, name: str) -> tuple[float, float]:
 
 
 def _federation(table: ConfigTable) -> Federation:
-    """The run that a role's configuration names as a file of its own, or describes itself."""
+    """The federation that a role's configuration describes: in the file that its setting
+    ``federation`` names, or else in settings of its own."""
     inner = table.optional_file("federation")
     source = table if inner is None else ConfigTable.read(inner)
     plan = read_plan(source.file("plan", "plan.json"))
@@ -331,7 +345,8 @@ def _federation(table: ConfigTable) -> Federation:
 
 def _broker(table: ConfigTable, url: str, tls: Path | None) -> Mqtt:
     """Address of the broker and a role's credentials for it, from the directory ``tls`` or else
-    from the configuration's own table."""
+    from the configuration's table ``[tls]``; no credentials without both."""
+    # Taken even if the directory replaces it: ``end`` would refuse a table that nobody read.
     files = table.table("tls")
     if tls is not None:
         return Mqtt(url, credentials_in(tls))

@@ -1,14 +1,14 @@
-"""The deployed path as a target of the privacy audit: real device roles and a real air, byte
-for byte.
+"""The deployed path as a target of the privacy audit: the deployed code of devices and air, down to
+the bytes of their messages.
 
 :func:`flmc.evaluation.audit.attack.audit` takes :meth:`DeployedUplink.transmit` in place of its
-own transmission. Devices quantise with the operating system's entropy, seal and journal their
-answers; the air opens them, adds them on its grid, draws its noise from the operating system
-and publishes a payload. Only the network and the waiting for slots are left out.
+own transmission. Devices quantise with the operating system's entropy, and encrypt and journal
+their symbols; the air decrypts them, adds them on its noise grid, draws its noise from the
+operating system and publishes the sum. Only the network and the waiting for slots are left out.
 
 The adversary is the server, which chooses theta. Rounds of one run serve as independent trials:
-an answer depends on theta and on random bytes drawn for it alone, the noise is drawn for each
-round alone, and neither depends on earlier rounds.
+a device's symbols depend on theta and on random bytes drawn for them alone, the noise is drawn for
+each round alone, and neither depends on earlier rounds.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ from flmc.wire.transport import Message
 
 _RUN = "audit"
 _MEMORY = Path("/dev/shm")
-"""Place of the audit's journals: nobody needs them afterwards, and memory is faster than a
-disk."""
+"""Directory for the audit's journals, in memory: faster than a disk, and nobody needs them
+afterwards."""
 
 _GONE = Presence("gone").to_bytes()
 
 
 class Collected(NamedTuple):
-    """Signals of the deployed path, (trial, round, entry) each.
+    """Signals that the audit collected on the deployed path, (trial, round, entry) each.
 
     Attributes
     ----------
     received
-        Signal that the air published, in steps of its grid.
+        Signal that the air published, in steps of its noise grid.
     others
-        Contribution of the other devices in steps, opened with the air's secret key.
+        Contribution of the other devices in steps, decrypted with the air's secret key.
     symbols
-        Symbols of the attacked device, opened with the same key.
+        Symbols of the attacked device, decrypted with the same key.
     """
 
     received: IntArray
@@ -101,15 +101,17 @@ class DeployedUplink:
     def transmit(
         self, scene: Scene, gradient: Array, trials: int, rng: np.random.Generator
     ) -> tuple[Array, Array]:
-        """Received signal and the other devices' part of it, (trial, round, entry); ``rng`` is
-        ignored, because nothing on the deployed path can be seeded."""
+        """Received signal and the other devices' part of it, (trial, round, entry) each, for the
+        attacked device's ``gradient`` (round, entry); ``rng`` is ignored, because nothing on the
+        deployed path can be seeded."""
         collected = self.collect(scene, gradient, trials)
         grid = self.federation.grid
         return grid.values(collected.received), grid.values(collected.others)
 
     def collect(self, scene: Scene, gradient: Array, trials: int) -> Collected:
-        """Signals of ``trials`` transmissions of the attacked device's gradients (round,
-        entry), before clipping, over the deployed path."""
+        """Signals of ``trials`` transmissions of the attacked device's ``gradient`` (round,
+        entry), before clipping, over the deployed path; raises ``InvalidSetting`` if the plan has
+        fewer rounds than a trial."""
         local = other_gradients(scene)
         local[:, scene.attacked] = gradient
         at_once = self.plan.num_rounds // scene.num_rounds
@@ -220,8 +222,9 @@ class _Run:
         return collected
 
     def _round(self, number: int, index: int) -> tuple[IntArray, IntArray, Array]:
-        """Received steps, other devices' steps and symbols of the attacked device in a round,
-        (entry) each."""
+        """Received steps, other devices' steps, and symbols of the attacked device in one round,
+        (entry) each; ``number`` counts the run's rounds from 1, ``index`` the trial's from 0.
+        Raises ``RunFailed`` if the air publishes no signal."""
         theta = np.zeros(self._scene.dim)
         theta[0] = index
         asked = Theta(number, self._federation.digest, theta).to_bytes()

@@ -1,5 +1,5 @@
-"""A journal file: a role writes an entry to the disk before it sends anything that the entry
-tells of."""
+"""A journal file, to which a role writes every entry before it sends the message that the entry
+describes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from flmc.runs.files.regular_files import open_regular
 
 
 class JournalFile:
-    """A file that grows by entries of JSON, one line each with length and checksum, in a
-    directory that only its owner can read.
+    """An append-only file with one entry of JSON a line, with length and checksum; a missing
+    directory is made, readable for its owner only.
 
     ``lock=False`` is for callers that hold the directory's lock already. The constructor raises
-    ``InvalidSetting`` if another process uses the journal, and ``RunFailed`` if it is damaged
-    before its end.
+    ``InvalidSetting`` if another process uses the journal or its file cannot be used, and
+    ``RunFailed`` if it is damaged before its last line.
     """
 
     def __init__(self, directory: Path, name: str, *, lock: bool = True) -> None:
@@ -69,8 +69,8 @@ class JournalFile:
             ) from None
 
     def _refuse_damage(self, whole: int) -> None:
-        """Raise ``RunFailed`` if whole lines follow the readable ``whole`` bytes of the journal:
-        the role has answered more than the readable entries tell."""
+        """Raise ``RunFailed`` if whole lines follow the first ``whole`` bytes, which hold the
+        readable entries: the role has sent more than these entries tell."""
         with open_regular(self.path, os.O_RDONLY) as stream:
             stream.seek(whole)
             if b"\n" in stream.read():

@@ -1,4 +1,4 @@
-"""Logs of the roles: one line an event, in JSON or, on a terminal, in words.
+"""Logs of the roles: one line for each event, in JSON or, on a terminal, as text.
 
 Logs outlive runs and are read by people without access to the data. Only fields of a fixed list
 are written, and only texts and numbers, so that a mistake elsewhere cannot put symbols or
@@ -27,7 +27,7 @@ FIELDS = (
 )  # fmt: skip
 """Fields of ``extra=`` that are written, in this order; none of them holds a vector."""
 FORMS = ("json", "text", "auto")
-"""Formats of a line; ``auto`` means words on a terminal and JSON elsewhere."""
+"""Formats of a line; ``auto`` means text on a terminal and JSON elsewhere."""
 LEVELS = ("debug", "info", "warning", "error")
 """Log levels, the most verbose first."""
 _ROOT = "flmc"
@@ -38,8 +38,9 @@ _HIDDEN = "(not logged)"
 
 
 def setup_logs(level: str = "info", form: str = "auto", stream: TextIO | None = None) -> None:
-    """Write the logs of flmc to a stream (None: standard error), at one of ``LEVELS`` and in
-    one of ``FORMS``; a second call replaces the first."""
+    """Write the logs of flmc to a stream (None: standard error), from one of ``LEVELS`` on and in
+    one of ``FORMS``; a second call replaces the first. Raises ``InvalidSetting`` for another level
+    or form."""
     if level not in LEVELS:
         raise InvalidSetting(f"the log level must be one of {', '.join(LEVELS)}, got {level!r}")
     if form not in FORMS:
@@ -58,7 +59,8 @@ def setup_logs(level: str = "info", form: str = "auto", stream: TextIO | None = 
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """The handler of this module; its type lets a second call find and replace it."""
+    """Handler of flmc's logs, of its own type so that :func:`setup_logs` can find and replace an
+    earlier one."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
         """Drop the line: a closed standard error must not end a role, and logging's own message
@@ -66,7 +68,8 @@ class _Handler(logging.StreamHandler[TextIO]):
 
 
 class JsonLines(logging.Formatter):
-    """One line of JSON a record: time, level, role, message, and the listed fields."""
+    """Formatter of a log record as one line of JSON: time, level, role, message, and those of
+    ``FIELDS`` that the record has."""
 
     def format(self, record: logging.LogRecord) -> str:
         """A record of logging as one line of JSON."""
@@ -74,10 +77,11 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """One line of words a record: time, level, role, message, then the fields with their names."""
+    """Formatter of a log record as one line of text: time, level, role, message, then the other
+    fields as ``name=value``."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """A record of logging as one line of words."""
+        """A record of logging as one line of printable text."""
         document = _document(record)
         time, level, role, message = (
             document.pop(name) for name in ("time", "level", "role", "message")
@@ -120,8 +124,8 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _plain(value: object) -> str | int | float | bool | None:
-    """The value itself if it is a text, number or None; a placeholder for anything else, which
-    could hold data."""
+    """The value in a form that may be logged: texts cut to 300 characters, numbers and None as they
+    are, and a placeholder for anything else, which could hold data."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, numbers.Integral):  # NumPy's are of other classes than int

@@ -49,8 +49,9 @@ async def run_role(
     watcher: Watcher = ignore,
     stop: asyncio.Event | None = None,
 ) -> None:
-    """Run a role until it is finished or ``stop`` is set, and then say that it is gone; a
-    broken connection is made again after a pause that grows to three seconds."""
+    """Run a role until it is finished or ``stop`` is set, and then publish its farewell; reconnect
+    after a broken connection, with pauses that grow to three seconds. ``watcher`` is called after
+    every message and every wake-up of the role."""
     pause, stop = _FIRST_PAUSE, stop or asyncio.Event()
     while not role.finished and not stop.is_set():
         began = time.monotonic()
@@ -74,8 +75,8 @@ async def run_role(
 
 
 class _Session:
-    """A role on one open connection: it hands messages and times to the role, and publishes what
-    the role returns."""
+    """One open connection of a role: it hands arriving messages and wake-up times to the role, and
+    publishes the messages that the role returns."""
 
     def __init__(
         self, role: Role, connection: Connection, watcher: Watcher, stop: asyncio.Event
@@ -86,8 +87,8 @@ class _Session:
         self._delayed: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Serve the role until it is finished or asked to stop; a broken connection raises
-        ``Disconnected``."""
+        """Serve the role until it is finished or asked to stop, and then publish its farewell;
+        raises ``Disconnected`` if the connection breaks."""
         stopping = asyncio.create_task(self._stop.wait())
         tasks = [
             asyncio.create_task(self._read()),

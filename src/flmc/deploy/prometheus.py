@@ -30,8 +30,8 @@ _Read = TypeVar("_Read")
 
 
 class MetricsServer:
-    """A page with a role's metrics that is being served, by the server and thread of
-    ``prometheus_client``."""
+    """A running HTTP server of a role's metrics, made of the server and the thread that
+    ``prometheus_client`` has started."""
 
     def __init__(self, httpd: Any, thread: threading.Thread) -> None:
         self._httpd, self._thread = httpd, thread
@@ -46,8 +46,8 @@ class MetricsServer:
 
 
 def open_metrics(role: Role, port: int) -> MetricsServer:
-    """Offer the metrics of a role at 127.0.0.1 until the returned server is closed; port 0
-    takes a free one.
+    """Offer the metrics of a role at 127.0.0.1 until the returned server is closed; port 0 means
+    any free port. Raises ``InvalidSetting`` if the port cannot be used.
 
     ``role.numbers`` become ``flmc_<role>_<name>``: counters where the name ends with
     ``_total``, gauges elsewhere. Dropped messages become ``flmc_dropped_total`` with the labels
@@ -72,8 +72,8 @@ def open_metrics(role: Role, port: int) -> MetricsServer:
 
 @contextmanager
 def serve_metrics(role: Role, port: int | None) -> Iterator[int | None]:
-    """Offer the metrics of a role while the context lasts, and yield the port; None: offer
-    nothing."""
+    """Offer the metrics of a role at 127.0.0.1 while the context lasts, and yield the port; a port
+    of None offers nothing, and yields None."""
     if port is None:
         yield None
         return
@@ -93,8 +93,8 @@ class _RoleCollector:
         self._kind = role.identity.partition("-")[0]
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics of the role at this moment: its numbers, and its dropped messages by
-        reason."""
+        """All metrics of the role at this moment: its identity, run and version as labels, its
+        numbers, and its dropped messages by reason."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         role = self._role
@@ -121,8 +121,8 @@ class _RoleCollector:
 
 
 def _steadily(read: Callable[[], _Read]) -> _Read:
-    """The value that ``read`` returns, called again if the role's thread changes what it reads
-    meanwhile."""
+    """The result of ``read``, called again if it fails because the role's thread has changed a
+    dictionary meanwhile."""
     for _ in range(20):
         try:
             return read()

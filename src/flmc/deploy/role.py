@@ -41,8 +41,8 @@ class Outgoing(NamedTuple):
 
 
 class Dropped(Exception):  # noqa: N818 (says what happens to a message)
-    """The role ignores a message, for one of :data:`flmc.wire.drops.REASONS`; ``detail`` must
-    hold no data of the payload."""
+    """A role ignores the message at hand, for one of :data:`flmc.wire.drops.REASONS`; ``detail``
+    goes to the log and must hold no data of the payload."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(reason)
@@ -90,8 +90,8 @@ class Role(ABC):
         return []
 
     def receive(self, message: Message, now: float) -> list[Outgoing]:
-        """Messages to publish in reply to any message, also a hostile one; ignored messages are
-        counted."""
+        """Messages to publish in reply to any message, even a hostile one; an ignored message is
+        counted by its reason in ``drops``."""
         size, topic = len(message.payload), Topic.parse(message.topic)
         try:
             if topic is None:
@@ -108,8 +108,8 @@ class Role(ABC):
         return []
 
     def end(self, payload: bytes) -> list[Outgoing]:
-        """Finish because the server has ended the run, and return no messages; an empty payload
-        only clears the end of an earlier run, and changes nothing."""
+        """Finish because the server has ended the run, and return no messages; an empty payload,
+        which only clears the end of an earlier run at the broker, changes nothing."""
         if payload:
             self.finished = True
             self.log.info("the run is over", extra={"event": "end", "run": self.run})
@@ -143,7 +143,7 @@ class Role(ABC):
         return self.presence(Presence("gone")).message
 
     def reads(self, *whats: str) -> tuple[str, ...]:
-        """Full names of topics of the role's run, from their last parts, to subscribe to."""
+        """Full names ``flmc/1/<run>/<what>`` of topics of the role's run, for subscriptions."""
         return tuple(self.topic(what) for what in whats)
 
 

@@ -17,6 +17,7 @@ from flmc.deploy.sealing import Opener, Seal, read_key
 from flmc.deploy.server.server_record import ServerRecord
 from flmc.deploy.server.server_role import ServerRole
 from flmc.settings.registered import MODELS
+from flmc.uplink.report import SUFFIX
 from flmc.wire.federation import Federation
 from flmc.wire.topics import END, SERVER, Topic
 
@@ -30,9 +31,15 @@ def make_device(given: DeviceConfiguration, run: str) -> DeviceRole:
 
     def gradient(federation: Federation) -> LocalGradient:
         plan = federation.plan
-        shares = name in MODELS.names
+        # A registered model has the whole prior; a user's own model has the device's share only.
+        shares = name.removesuffix(SUFFIX) in MODELS.names
         return local_gradient(
-            model, plan.uplink, plan.num_devices, shares_prior=shares, dim=plan.dim
+            model,
+            plan.uplink,
+            plan.num_devices,
+            shares_prior=shares,
+            dim=plan.dim,
+            reports=federation.reports,
         )
 
     return DeviceRole(run, given.rules, DeviceJournal(given.journal), seal, gradient)
@@ -40,7 +47,8 @@ def make_device(given: DeviceConfiguration, run: str) -> DeviceRole:
 
 def make_air(given: AirConfiguration) -> AirRole:
     """The role of the air, made from its configuration: its journal is open and locked, and its
-    channel is in software or a receiver's recorded measurements."""
+    channel is software or a receiver's recorded measurements. Raises ``InvalidSetting`` if the
+    plan's privacy statement does not hold over the channel."""
     federation, opener = given.federation, Opener(read_key(given.air_key))
     channel: Channel = SoftwareChannel(federation)
     if given.receiver is not None:
@@ -50,8 +58,8 @@ def make_air(given: AirConfiguration) -> AirRole:
 
 
 def make_server(given: ServerConfiguration) -> ServerRole:
-    """The role of the server, made from its configuration: its record is open and locked, a new one
-    or that of an interrupted run."""
+    """The role of the server, made from its configuration: its record, new or of an interrupted
+    run, is open and locked."""
     plan = given.federation.plan
 
     def start() -> Array:
@@ -65,8 +73,8 @@ def make_server(given: ServerConfiguration) -> ServerRole:
 
 
 class EndedServer(Role):
-    """A server whose run is already finished and recorded: it publishes the end again, and
-    leaves."""
+    """A server whose run is already finished and recorded: it publishes the end of the run again,
+    for roles that missed it, and finishes."""
 
     def __init__(self, run: str) -> None:
         super().__init__(SERVER, run)

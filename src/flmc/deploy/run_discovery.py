@@ -14,7 +14,7 @@ from flmc.wire.topics import ALIVE, END, PLAN, SERVER, Topic, check_run
 from flmc.wire.transport import Disconnected, Message, Transport
 
 _SETTLE = 0.5
-"""Seconds for which a device listens before it takes the runs that it has heard of for all."""
+"""Seconds for which a device listens before it assumes that it has heard of all runs."""
 _PAUSE = 1.0
 """Pause between attempts to connect, in seconds."""
 _MOST_RUNS = 1000
@@ -36,8 +36,8 @@ class Offered:
         return tuple(map(str, topics))
 
     def take(self, message: Message) -> None:
-        """Note what a message says about its run (it has a plan, has ended, or its server has
-        left); any other message, also a hostile one, is ignored."""
+        """Update what is known of a run by a message with its plan, its end or its server's
+        presence; any other message, even a hostile one, is ignored."""
         topic = Topic.parse(message.topic)
         if topic is None or not _is_name(topic.run):
             return
@@ -69,7 +69,7 @@ class Offered:
 
 
 def _is_name(run: str) -> bool:
-    """Whether a text is a valid name of a run, by ``check_run``."""
+    """Whether ``run`` is a valid name of a run, by ``check_run``."""
     try:
         check_run(run)
     except InvalidSetting:
@@ -83,8 +83,8 @@ def _put(names: set[str], name: str, here: bool) -> None:
 
 
 async def find_run(identity: str, transport: Transport) -> str:
-    """The name of the only run in progress at the broker, after waiting for it through lost
-    connections; raises ``InvalidSetting`` if there are several."""
+    """The name of the only run in progress at the broker; waits until there is one, reconnects
+    after losses, and raises ``InvalidSetting`` if there are several."""
     while True:
         offered = Offered()
 

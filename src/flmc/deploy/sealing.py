@@ -1,7 +1,9 @@
-"""Sealing of answers: they are encrypted to the air's public key (libsodium's sealed box).
+"""Sealing of answers, the messages with a device's symbols: encryption to the air's public key with
+libsodium's sealed box.
 
-Nobody on the way, the broker's operator included, reads a symbol. A sealed box does not name
-its sender: the broker vouches for that, because it lets a device write to its own topic only.
+Nobody between device and air, the broker's operator included, can read a symbol. A sealed box does
+not name its sender: the broker vouches for the sender, because it lets a device write to its own
+topic only.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ _KEY_BYTES = 32
 
 
 class NotSealed(Exception):  # noqa: N818 (says what bytes are)
-    """The bytes are not sealed to this key, or were changed."""
+    """The bytes were sealed to another key or not at all, or were changed."""
 
 
 def new_keys() -> tuple[bytes, bytes]:
@@ -29,7 +31,8 @@ def new_keys() -> tuple[bytes, bytes]:
 
 
 def read_key(path: Path) -> bytes:
-    """A key of 32 bytes from a file of hexadecimal or base64 text."""
+    """A key of 32 bytes from a file of hexadecimal or base64 text; raises ``InvalidSetting`` if the
+    file holds none."""
     try:
         text = path.read_text().strip()
     except (OSError, ValueError) as error:
@@ -47,6 +50,7 @@ def read_key(path: Path) -> bytes:
 
 
 def _from_base64(text: str) -> bytes:
+    """The bytes in a base64 text; raises ``ValueError`` for any other text."""
     return base64.b64decode(text, validate=True)
 
 
@@ -58,7 +62,7 @@ class Seal:
         self._box = library.SealedBox(library.PublicKey(public))
 
     def close(self, data: bytes) -> bytes:
-        """The sealed bytes; sealing the same data twice gives different bytes."""
+        """The data sealed, 48 bytes longer; sealing the same data twice gives different bytes."""
         return bytes(self._box.encrypt(data))
 
 

@@ -20,8 +20,8 @@ TAILS = (0.05, 0.95)
 
 
 class ChainStatistics(NamedTuple):
-    """R-hat and effective sizes of some quantities, (quantity); NaN where draws do not vary or are
-    not finite.
+    """R-hat and effective sample sizes, an array (quantity) each; NaN where the draws of a quantity
+    do not vary or are not finite.
 
     Attributes
     ----------
@@ -41,8 +41,8 @@ class ChainStatistics(NamedTuple):
 
 
 def chain_statistics(draws: Array) -> ChainStatistics:
-    """R-hat and effective sizes of quantities, (quantity, chain, draw), at least 4 draws a chain; a
-    single chain is compared with itself, half by half."""
+    """R-hat and effective sample sizes of several quantities, from draws (quantity, chain, draw)
+    with at least 4 draws a chain; of a single chain the two halves are compared."""
     statistics = ChainStatistics(*np.full((3, len(draws)), np.nan))
     flat = draws.reshape(len(draws), -1)
     spread = flat.max(axis=1) - flat.min(axis=1)
@@ -143,8 +143,8 @@ def _effective_size(chains: Array) -> Array:
 
 
 def _autocorrelation_time(correlation: Array) -> float:
-    """Autocorrelation time in draws: the sum of autocorrelations, given by lag from 0 on, over
-    positive and negative lags, up to the lag from which on they are noise."""
+    """Autocorrelation time in draws, from autocorrelations by lag (from 0 on): their sum over
+    positive and negative lags, cut off where they are only noise."""
     # For a reversible chain the sums of neighbouring lags are positive and decreasing (Geyer), so
     # that everything beyond the first negative one is noise. The even lag after it still counts if
     # it is positive.

@@ -36,7 +36,8 @@ class KeepsDraws(Protocol):
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """R-hat and effective sample sizes for every data set and entry, each (experiment, dim)."""
+    """R-hat and effective sample sizes for every data set and entry of theta, (experiment, dim)
+    each; NaN where draws do not vary or are not finite."""
 
     r_hat: Array
     """Rank-normalised split R-hat: about 1 where the chains, and the halves of each, agree."""
@@ -64,8 +65,7 @@ class Diagnostics:
 def diagnose(done: KeepsDraws) -> Diagnostics:
     """R-hat and effective sample sizes of all kept draws.
 
-    A result tells them by itself for its first data set (:attr:`flmc.Result.diagnostics`); here
-    they are complete.
+    :attr:`flmc.Result.diagnostics` has them for the first data set only, from a part of the draws.
 
     Parameters
     ----------
@@ -75,14 +75,14 @@ def diagnose(done: KeepsDraws) -> Diagnostics:
     Returns
     -------
     Diagnostics
-        A value for every data set and entry. With a single chain R-hat compares its two halves,
-        which shows that it still travels, but not that another chain would arrive at the same
-        place.
+        A value for every data set and entry of theta. With a single chain R-hat compares its two
+        halves: this shows whether the chain still travels, not whether another chain would arrive
+        at the same place.
 
     Raises
     ------
     InvalidSetting
-        If no draws were kept, or fewer than 4 rounds.
+        If ``done`` has no ``kept_draws``, no draws were kept, or fewer than 4 a chain.
 
     Examples
     --------
@@ -125,11 +125,11 @@ _MOST_DRAWS = 10_000
 """About the largest number of draws of all chains that are looked at; every so-many-th where there
 are more. That hardly changes R-hat, and can only make effective sizes smaller."""
 _MANY_CHAINS = 20
-"""Chains at least, to judge from their first and last draws whether all of them are at rest, that
-is have reached the law that they keep."""
+"""Fewest chains from whose first and last draws it is judged whether they are at rest, that is have
+reached their stationary law."""
 _LEAST_LOST = 0.5
-"""Least share of its correlation with the first kept draw that a chain must have lost at the last,
-in every entry: chains that are stuck in different places keep theirs."""
+"""Least loss of memory in every entry: 1 minus the correlation, over chains, of the first and the
+last kept draw. Chains that are stuck in different places lose none."""
 _MOST_WIDER, _MOST_WAY = 1.5, 0.25
 """Limits for chains to count as settled: their present variance over the one that they tend to, up
 to two standard errors, and the distance that their mean still has to go, in standard deviations."""
@@ -304,7 +304,7 @@ def judge_mixing(chains: Array | None, predictions: Array | None = None) -> Mixi
 
 def _settled(draws: Array) -> bool:
     """Whether the law of many chains together, (chain, draw, dim), has stopped changing, judged by
-    the first and the last draw of each; False with few chains.
+    the first and the last draw of each; False with fewer than 20 chains.
 
     Suppose that a chain loses the share b of its memory from the first draw to the last, and that
     chains are f times as wide as at rest. Then the variance over chains falls by the factor

@@ -103,18 +103,18 @@ class ExactPosterior:
 
     def independent_draws(self, num_chains: int, num_kept: int, memory: Array) -> float:
         """Number of independent draws whose mean would be as precise as that of ``num_chains``
-        chains of ``num_kept`` correlated draws; directions are weighted by the posterior's
-        variances."""
+        chains of ``num_kept`` draws each, correlated by ``memory``; directions are weighted by the
+        posterior's variances, and the variance of the mean is averaged over data sets."""
         weight = (variance_of_mean(memory, num_kept) * self.values).sum(axis=1) / self.trace
         return float(num_chains / weight.mean())
 
     def floor(self, num_chains: int, num_kept: int, memory: Array) -> float:
-        r"""Expected squared 2-Wasserstein distance of finitely many exact draws with this memory
-        (correlations :math:`\rho_i` of successive draws), to first order: with the eigenvalues
-        :math:`v` of Sigma, :math:`\sum_i v_i w(\rho_i) + \frac12\sum_{ij}(1 + \delta_{ij})\frac{v_i
-        v_j}{v_i+v_j} w(\rho_i\rho_j)`, over the number of chains; w is the variance of the mean of
-        a chain's draws of unit variance. The first sum is the mean's part, the second the
-        covariance's."""
+        r"""Expected squared 2-Wasserstein distance of finitely many exact draws with the
+        correlations ``memory``, :math:`\rho_i`, of successive draws, to first order and averaged
+        over data sets: with the eigenvalues :math:`v` of Sigma, :math:`\sum_i v_i w(\rho_i) +
+        \frac12\sum_{ij}(1 + \delta_{ij})\frac{v_i v_j}{v_i+v_j} w(\rho_i\rho_j)`, over the number
+        of chains; w is the variance of the mean of a chain's draws of unit variance. The first sum
+        is the part of the mean, the second that of the covariance."""
         v = self.values
         mean_part = (v * variance_of_mean(memory, num_kept)).sum(axis=1)
         covariance_part = np.concatenate(
@@ -142,8 +142,9 @@ def _covariance_part(v: Array, memory: Array, num_kept: int) -> Array:
 
 
 def distance_from(posterior: Gaussian) -> Callable[[Moments], Array]:
-    """A function from moments to the squared 2-Wasserstein distance, (experiment), of the Gaussian
-    fitted to the draws from a posterior, which is decomposed only once."""
+    """A function from moments of draws about the posterior means to the squared 2-Wasserstein
+    distance, (experiment), between the Gaussian fitted to the draws and ``posterior``; the
+    posterior's covariance is decomposed only once."""
     exact = ExactPosterior(posterior)
 
     def distance(moments: Moments) -> Array:
@@ -156,7 +157,8 @@ def distance_from(posterior: Gaussian) -> Callable[[Moments], Array]:
 
 
 def distance_of_exact_draws(posterior: Gaussian, num_draws: int) -> float:
-    """Expected squared 2-Wasserstein distance of ``num_draws`` independent posterior draws of a
-    data set: it is not zero, because they are finitely many."""
+    """Expected squared 2-Wasserstein distance between the Gaussian fitted to ``num_draws``
+    independent exact draws and the posterior, averaged over data sets: not 0, because the draws are
+    finitely many."""
     exact = ExactPosterior(posterior)
     return exact.floor(1, num_draws, np.zeros_like(exact.values))

@@ -249,9 +249,9 @@ class Metrics:
 def measure(
     moments: Moments, exact: ExactPosterior, effective_step_size: float | None, num_chains: int
 ) -> Metrics:
-    """Metrics of draws from their ``moments`` about the exact posterior means: means over data
-    sets, with standard errors. The effective step, eta kappa, tells how long a chain remembers its
-    past; None: unknown."""
+    """Metrics of draws, averaged over data sets, from their ``moments`` about the exact posterior
+    means. The sampler's effective step says how long a chain remembers its past; None: unknown, and
+    each chain counts as one independent draw."""
     num_draws = int(moments.counts.sum())
     # Kept rounds so far: a checkpoint measures a run that is not finished.
     shape = (num_chains, num_draws // num_chains, exact.memory(effective_step_size))

@@ -20,7 +20,7 @@ Layout = tuple[tuple[str, tuple[int, ...]], ...]
 def by_parameter(draws: Array, layout: Layout | None) -> dict[str, Array]:
     """Draws of theta, (chain, draw, dim), split by parameter: for every name in the ``layout`` an
     array (chain, draw, ...) in the parameter's shape; without a layout there is one parameter,
-    ``theta``."""
+    ``theta``. ``InvalidSetting`` if the layout has another number of entries than the draws."""
     parameters, first = {}, 0
     for name, shape in layout or (("theta", draws.shape[2:]),):
         size = math.prod(shape)
@@ -71,8 +71,8 @@ def summarise(draws: Array, layout: Layout | None, interval: float = 0.9) -> Gri
 
 
 def to_dataframe(draws: Array, layout: Layout | None) -> Any:
-    """Draws, (chain, draw, dim), as a pandas data frame with columns chain, draw and every
-    entry."""
+    """Draws, (chain, draw, dim), as a pandas data frame with the columns ``chain``, ``draw`` and
+    one for each entry of theta; ``MissingExtra`` if pandas is not installed."""
     try:
         import pandas
     except ImportError as error:
@@ -86,7 +86,8 @@ def to_dataframe(draws: Array, layout: Layout | None) -> Any:
 
 def to_arviz(draws: Array, layout: Layout | None, predictions: Array | None = None) -> Any:
     """Draws, (chain, draw, dim), as a DataTree of ArviZ with the group ``posterior`` and, where
-    there are predictions (chain, draw, prediction), ``posterior_predictive``."""
+    there are predictions (chain, draw, prediction), ``posterior_predictive``; ``MissingExtra`` if
+    arviz-base is not installed."""
     try:
         from arviz_base import from_dict
     except ImportError as error:

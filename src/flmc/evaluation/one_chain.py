@@ -56,15 +56,16 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True)
 class OneChain:
-    """Quality of the kept rounds of a single chain; all but the variance ratio are shares of the
-    trace of the posterior's covariance."""
+    """Quality of the kept rounds of a single chain against the exact posterior; squared distances
+    are shares of the trace of the posterior's covariance."""
 
     mean_error: Spread
     """Squared distance of the chain's mean from the posterior mean, over the trace."""
     common_error: Spread
-    """The part of it that all chains of a data set have in common, a shift that no number of rounds
-    takes away: the mean product of the errors of two different chains, over the trace. It is not
-    biased, so it may be negative; not a number for one chain a data set."""
+    """The part of ``mean_error`` that all chains of a data set have in common, a shift that more
+    rounds do not remove: the mean inner product of the errors of two different chains, over the
+    trace. The estimate is unbiased, so it may be negative; its sd is NaN, and with one chain a data
+    set all three numbers are."""
     variance_ratio: Spread
     """Variance of the chain's draws about their own mean over that of the posterior."""
     wasserstein2: Spread | None
@@ -72,7 +73,8 @@ class OneChain:
     trace; None where it would take too long."""
 
     def to_document(self) -> dict[str, Any]:
-        """All quantities by name, each with its mean, sd and se, for JSON."""
+        """All quantities by name, each with its mean, sd and se, or null where it was not computed,
+        for JSON."""
         spreads = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: each and each.to_document() for name, each in spreads.items()}
 

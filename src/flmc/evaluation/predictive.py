@@ -35,10 +35,10 @@ class Predictive:
     Attributes
     ----------
     accuracy, log_loss, brier, ece
-        As in the head of this module.
+        The four scores, by the formulas in the module's docstring.
     confidence, correct, examples
-        Mean confidence, share of right predictions and number of examples of every bin, (bin); NaN
-        where a bin is empty.
+        Mean confidence, share of right predictions and number of examples of every bin, (bin); the
+        first two are NaN where a bin is empty.
     """
 
     accuracy: float
@@ -68,13 +68,9 @@ class Predictive:
 
 
 def class_numbers(data: FederatedData) -> IntArray:
-    """Number of the class of every example, (sample): 0 and 1 for targets -1 and +1.
-
-    Parameters
-    ----------
-    data
-        With two classes or more.
-    """
+    """Number of the class of every example, (sample), from 0: with two classes the targets are -1
+    and +1, with more they are the numbers themselves. ``InvalidSetting`` for data whose target is a
+    number, not a class."""
     if not data.classes:
         raise InvalidSetting(f"{data.target_name!r} has no classes: it is a number")
     numbers = (data.targets + 1) / 2 if len(data.classes) == 2 else data.targets
@@ -83,42 +79,18 @@ def class_numbers(data: FederatedData) -> IntArray:
 
 def class_probabilities(model: LogDensityModel, theta: Array, data: FederatedData) -> Array:
     r"""Predictive probabilities of classes, :math:`\frac1n\sum_i p(y = c \mid x, \theta_i)`,
-    (sample, class).
+    (sample, class), from posterior draws ``theta`` (..., dim).
 
-    Parameters
-    ----------
-    model
-        Its log likelihood must be that of a class given the features, so that it adds up to 1 over
-        the classes.
-    theta
-        Draws of the posterior as results have them, (..., dim).
-    data
-        Examples to be predicted; their targets do not matter, but classes must be named.
-
-    Raises
-    ------
-    InvalidSetting
-        If the target has no classes, or the probabilities do not add up to 1.
-    """
+    The targets of ``data`` do not matter, but its classes must be named. ``InvalidSetting`` if they
+    are not, or if the model's likelihoods do not add up to 1 over the classes."""
     draws = np.asarray(theta, dtype=np.float64).reshape(1, -1, model.dim)
     return np.asarray(probabilities_of_groups(model, draws, data)[0])
 
 
 def probabilities_of_groups(model: LogDensityModel, theta: Array, data: FederatedData) -> Array:
-    """Predictive probabilities of classes from several groups of draws, (group, sample, class).
-
-    Parameters
-    ----------
-    model, data
-        As for :func:`class_probabilities`.
-    theta
-        Draws of every group, (group, draw, dim); a group is averaged by itself.
-
-    Raises
-    ------
-    InvalidSetting
-        If the target has no classes, or the probabilities do not add up to 1.
-    """
+    """Predictive probabilities of classes, (group, sample, class), averaged over the draws of each
+    group by itself; ``theta`` is (group, draw, dim). Errors are those of
+    :func:`class_probabilities`."""
     count = len(data.classes)
     if count < 2:
         raise InvalidSetting(f"{data.target_name!r} has no classes to predict: name them")
@@ -151,22 +123,10 @@ def probabilities_of_groups(model: LogDensityModel, theta: Array, data: Federate
 
 
 def score_probabilities(probabilities: Array, classes: IntArray) -> Predictive:
-    """Scores of predictive probabilities against the true classes.
+    """Scores of predictive ``probabilities`` (sample, class), whose rows add up to 1, against the
+    numbers of the true ``classes`` (sample). ``InvalidSetting`` if the shapes do not fit, or there
+    are no examples.
 
-    Parameters
-    ----------
-    probabilities
-        (sample, class); rows add up to 1.
-    classes
-        Number of the true class of every example, (sample).
-
-    Raises
-    ------
-    InvalidSetting
-        If the shapes do not fit, or there are no examples.
-
-    Examples
-    --------
     >>> from flmc.evaluation.predictive import score_probabilities
     >>> scores = score_probabilities(np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([0, 0]))
     >>> scores.accuracy, round(scores.brier, 3)

@@ -23,7 +23,6 @@ from flmc.base.arrays import Array
 from flmc.base.findings import Finding, Grade
 from flmc.base.tables import Row
 from flmc.evaluation.diagnostics import APART, Mixing
-from flmc.evaluation.pilot import summed_gradients
 from flmc.evaluation.stein_judgement import (
     DRAWS_PER_GROUP,
     FEWEST_GROUPS,
@@ -34,6 +33,7 @@ from flmc.evaluation.stein_judgement import (
     make_groups,
 )
 from flmc.models.model import Model
+from flmc.planning.pilot import summed_gradients
 
 NARROW, WIDE = 0.8, 1.25
 """Stein ratios (variance of the draws over the posterior's) below and above which a warning is
@@ -88,7 +88,7 @@ class Evidence:
     beyond its limits."""
 
     def to_document(self) -> dict[str, Any]:
-        """The evidence as plain values, for JSON; what is not a number is null."""
+        """All fields but ``off`` as plain values, for JSON; a number that is not finite is null."""
         return {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in asdict(self).items()
@@ -112,8 +112,8 @@ class Evidence:
         return [Row("Stein ratio", ratio), Row("mean off by about", shift)]
 
     def findings(self, mixing: Mixing | None = None) -> list[Finding]:
-        """Findings against the draws. What chains that have not mixed (``mixing``) can explain is
-        not blamed on anything else: a note says that it cannot be judged yet."""
+        """Findings against the draws. Deviations that unmixed chains (``mixing``) can explain are
+        left out; where nothing else is off, a note says that the draws cannot be judged yet."""
         r_hat = 1.0 if mixing is None else mixing.doubt
         if self.why_unknown:
             return self._unknown(r_hat)
@@ -139,8 +139,8 @@ class Evidence:
         return r_hat > 1 and abs(each.value) < SHIFTED + 2 * math.sqrt(r_hat**2 - 1)
 
     def _unknown(self, r_hat: float) -> list[Finding]:
-        """Finding that standard errors of the evidence are not known: a warning where the draws
-        look wrong, else a note."""
+        """A list with one finding, that the evidence has no standard errors: a warning where the
+        draws look wrong, are not finite or do not vary, else a note."""
         seems = [
             *([] if NARROW < self.stein_ratio < WIDE else [f"Stein ratio {self.stein_ratio:.3g}"]),
             *(
@@ -219,8 +219,9 @@ _FEWEST_DRAWS = DRAWS_PER_GROUP * FEWEST_GROUPS
 
 
 def examine(model: Model, draws: Array) -> Evidence:
-    """Stein's evidence for or against draws of the first data set, (chain, draw, dim), some of
-    which are left out where there are many; ``why_unknown`` says why nothing could be judged."""
+    """Stein's evidence for or against draws of the first data set, (chain, draw, dim), of which
+    about 2000 are used at most; its ``why_unknown`` says why standard errors, or all numbers, are
+    missing."""
     num_chains, num_draws, dim = draws.shape
     # Neighbouring draws hardly add information, and gradients are costly: hence the thinning.
     most = min(_MOST_DRAWS, max(_FEWEST_DRAWS, _MOST_NUMBERS // (model.num_devices * dim)))

@@ -136,7 +136,8 @@ class Judged(NamedTuple):
     quantity
         ``ratio`` or ``shift``.
     what, rank
-        The entry (from 0), or the direction (from 0, widest first); 0 for all entries.
+        Subject, ``all``, ``entry`` or ``direction``, and its number: of the entry (from 0), of the
+        direction (from 0, widest first), or 0 for all entries.
     value, se
         Estimate and standard error: of a ratio, or of a shift in posterior standard deviations.
     score
@@ -152,7 +153,8 @@ class Judged(NamedTuple):
 
     @property
     def significant(self) -> bool:
-        """Whether chance is no explanation, however many quantities were judged."""
+        """Whether the deviation is too large for chance, with the correction for the number of
+        judged quantities."""
         return abs(self.score) > 1.0
 
     @property
@@ -271,8 +273,8 @@ class _Directions(NamedTuple):
 
 
 class _StudentTest:
-    """Student's t test of means over ``num_groups`` groups, at the level that is left to each of
-    ``count`` quantities."""
+    """Student's t test of means over ``num_groups`` groups, at the share of the level that each of
+    ``count`` quantities has (Bonferroni); ``widening`` multiplies standard errors."""
 
     def __init__(self, num_groups: int, widening: float, count: int) -> None:
         from scipy.special import stdtrit  # imported in a tenth of the time of scipy.stats

@@ -1,8 +1,8 @@
 r"""Coordinates in which a model is sampled: :math:`\theta = c + R\phi`.
 
-A sampler is as slow as the posterior is narrow in one direction and wide in another. Where R is
-near a root of the posterior's covariance and c near its mean, :math:`\phi` is near standard normal,
-and few rounds suffice. R and c must be public, or the plan is for simulation."""
+A sampler is slow if the posterior is narrow in one direction and wide in another. If R is near a
+root of the posterior's covariance and c near its mean, :math:`\phi` is near standard normal, and
+few rounds suffice. R and c must be public, or the plan is for simulation."""
 
 from __future__ import annotations
 
@@ -16,27 +16,22 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 
 START_SD = 2.0
-"""Standard deviation of starts, over that of the posterior in the sampler's coordinates."""
+"""Standard deviation of the chains' starts, divided by that of the posterior in the sampler's
+coordinates."""
 
 
 @dataclass(frozen=True)
 class Coordinates:
     r"""An affine map :math:`\theta = c + R\phi` from the coordinates :math:`\phi` in which the
-    sampler moves to the parameters :math:`\theta` of the model.
-
-    Attributes
-    ----------
-    centre
-        c, (dim).
-    scale
-        R, (dim, dim), invertible.
-    unit
-        About the standard deviation that the posterior has in the sampler's coordinates.
-    """
+    sampler moves to the parameters :math:`\theta` of the model. Raises ``InvalidSetting`` if shapes
+    do not fit or R is not invertible."""
 
     centre: Array
+    """c, (dim)."""
     scale: Array
+    """R, (dim, dim), invertible; (dim) is accepted for a diagonal."""
     unit: float = 1.0
+    """Approximate standard deviation of the posterior in the sampler's coordinates."""
 
     def __post_init__(self) -> None:
         centre = checks.finite_array("centre", self.centre)
@@ -46,31 +41,43 @@ class Coordinates:
             raise InvalidSetting(
                 f"centre (dim) and scale (dim, dim) must fit, got {centre.shape} and {scale.shape}"
             )
-        if np.linalg.matrix_rank(scale) < len(centre):
+        # Rows at equal length: entries in unlike units are no reason to refuse.
+        rows = np.abs(scale).max(axis=1, keepdims=True)
+        if not rows.all() or np.linalg.matrix_rank(scale / rows) < len(centre):
             raise InvalidSetting("scale must be invertible: it has a direction without extent")
         object.__setattr__(self, "centre", centre)
         object.__setattr__(self, "scale", scale)
 
     @classmethod
     def of_draws(cls, draws: Array) -> Coordinates:
-        """Coordinates, computed from draws of theta (..., dim), in which those draws have mean 0
-        and the identity as covariance; there must be more than dim draws."""
+        """Coordinates in which the given draws of theta (..., dim) have mean 0 and the identity as
+        covariance. Raises ``InvalidSetting`` unless there are more than dim draws, which vary in
+        every direction."""
         flat = np.asarray(draws, dtype=np.float64).reshape(-1, np.shape(draws)[-1])
         if len(flat) <= flat.shape[1]:
             raise InvalidSetting(
                 f"coordinates need more draws than entries, got {len(flat)} of {flat.shape[1]}"
             )
+        return cls.of_law(
+            flat.mean(axis=0),
+            np.atleast_2d(np.cov(flat.T)),
+            "the draws do not vary in some direction: more of them are needed",
+        )
+
+    @classmethod
+    def of_law(cls, mean: Array, covariance: Array, otherwise: str) -> Coordinates:
+        """Coordinates in which a law with this mean (dim) and covariance (dim, dim) has mean 0 and
+        the identity as covariance; ``otherwise`` is the refusal of a covariance that is not
+        positive definite."""
         try:
-            root = np.linalg.cholesky(np.atleast_2d(np.cov(flat.T)))
+            root = np.array(np.linalg.cholesky(covariance))
         except np.linalg.LinAlgError:
-            raise InvalidSetting(
-                "the draws do not vary in some direction: more of them are needed"
-            ) from None
-        return cls(flat.mean(axis=0), root)
+            raise InvalidSetting(otherwise) from None
+        return cls(mean, root)
 
     def stretched(self, factor: float) -> Coordinates:
-        """New coordinates in which all distances are those of these coordinates divided by
-        ``factor``, so that gradients are multiplied by it."""
+        """Coordinates in which all distances are those in these ones divided by ``factor``, so that
+        gradients are multiplied by it."""
         return Coordinates(self.centre, self.scale * factor, self.unit / factor)
 
     def to_model(self, phi: Any) -> Any:

@@ -1,12 +1,13 @@
-r"""Gradients of many examples, each clipped by itself, at the price of a few of them.
+r"""Sums of the clipped gradients of many examples, at the cost of evaluating a few of them.
 
-The gradient of example n is :math:`u_n r_n` with the residual :math:`r_n = (u_n^\top\theta -
-v_n)/\sigma^2`. To clip it is to clip the residual: entry i at :math:`c/|u_{ni}|` where entries are
-bounded by c, all entries at :math:`C/\|u_n\|` where the norm is bounded by C. Within a distance R
-of a point the residual moves by at most :math:`\|u_n\| R/\sigma^2`. So where chains are near the
-posterior it is known of nearly every example whether it is clipped: those that surely are not add
-up to a matrix, those that surely are to a constant, and only the others, *near* the clip, are
-looked at in every round. The sums are the same but for rounding."""
+The gradient of example n is :math:`u_n r_n` with features :math:`u_n` and residual :math:`r_n =
+(u_n^\top\theta - v_n)/\sigma^2`. To clip it is to clip the residual: for entry i at
+:math:`c/|u_{ni}|` if entries are bounded by c, for all entries at :math:`C/\|u_n\|` if the norm is
+bounded by C. Within a distance R of a point the residual moves by at most :math:`\|u_n\|
+R/\sigma^2`. So if chains are near the posterior it is known of nearly every example whether it is
+clipped: those that surely are not add up to a matrix, those that surely are to a constant, and only
+the others, *near* the clip, are evaluated in every round. The sums are the same but for
+rounding."""
 
 from __future__ import annotations
 
@@ -22,17 +23,18 @@ from flmc.base.errors import InvalidSetting
 from flmc.models.model import Model
 
 MANY_EXAMPLES = 10_000
-"""Number of examples of a data set from which on sorting them pays."""
+"""Number of examples of a data set from which on it pays to sort them by whether they are
+clipped."""
 _RADIUS = 3.5
-"""Smallest radius within which examples are sorted, over the root of the posterior's trace: chains
-at rest stay within it."""
+"""Smallest radius about the posterior mean for which examples are sorted, divided by the root of
+the trace of the posterior's covariance: chains at rest stay within it."""
 _WIDER = 4.0
 """Factor from one radius to the next."""
 _SUM_ROUNDING, _SMALL = 1e-14, 1e-6
-"""Relative rounding of a sum, and the largest share of an example's bound that the rounding may
-be."""
+"""Relative rounding of a sum, and the largest share of an example's bound that this rounding may
+reach."""
 _MOST_NEAR = 0.1
-"""Share of gradient entries near the clip beyond which all examples are looked at."""
+"""Share of gradient entries near the clip beyond which all examples are evaluated."""
 _checked: WeakKeyDictionary[Model, set[str]] = WeakKeyDictionary()
 """Names of the methods that :func:`check_clipping` has tried, by model: a gradient of all examples
 may take longer than a plan."""
@@ -40,16 +42,17 @@ may take longer than a plan."""
 
 @dataclass(frozen=True)
 class EntryClip:
-    """A rule that bounds the influence of one example: every entry of the example's gradient is
-    clipped to the interval [-size, size]."""
+    """Rule that bounds the influence of one example: every entry of the example's gradient is
+    clipped to [-size, size]."""
 
     setting: ClassVar[str] = "example_clip"
+    """Name of the uplink's setting, for messages."""
 
     size: float
 
     def limits(self, features: Array) -> Array:
-        """Magnitude up to which an example's residual leaves an entry of its gradient unclipped,
-        (sample, dim): ``size`` over the magnitude of the feature."""
+        """Largest magnitude of an example's residual that leaves an entry of its gradient
+        unclipped, (sample, dim): ``size`` over the magnitude of the feature."""
         with np.errstate(divide="ignore"):
             return np.asarray(self.size / np.abs(features))
 
@@ -72,17 +75,18 @@ class EntryClip:
 
 @dataclass(frozen=True)
 class NormClip:
-    """A rule that bounds the influence of one example: the example's gradient is scaled down to a
+    """Rule that bounds the influence of one example: the example's gradient is scaled down to a
     Euclidean norm of at most ``size``."""
 
     setting: ClassVar[str] = "example_norm"
+    """Name of the uplink's setting, for messages."""
 
     size: float
 
     def limits(self, features: Array) -> Array:
-        """Magnitude up to which an example's residual leaves its gradient unclipped, (sample, 1):
-        ``size`` over the norm of the features; 0 where all features are 0, so that nothing is to be
-        clipped."""
+        """Largest magnitude of an example's residual that leaves its gradient unclipped, (sample,
+        1): ``size`` over the norm of the features; 0 if all features are 0, because the gradient is
+        then 0 at any residual."""
         # Relative to the largest entry, so that no square underflows and no norm is too small.
         largest = np.abs(features).max(axis=1, keepdims=True)
         scale = np.where(largest > 0, largest, 1.0)
@@ -110,7 +114,8 @@ class NormClip:
 
 class Examples(NamedTuple):
     """Examples of one data set: features (sample, dim) and targets (sample) in device order, the
-    number of examples of each device, and the noise variance that divides gradients."""
+    number of examples of each device, and the variance of the targets' noise, which divides
+    gradients."""
 
     features: Array
     targets: Array
@@ -119,9 +124,9 @@ class Examples(NamedTuple):
 
 
 class _Near(NamedTuple):
-    """Examples of which theta decides whether they are clipped, sorted by device; those of a device
-    begin at its number in ``starts`` (device). An example of zeros stands before those of each
-    device, because ``np.add.reduceat`` returns no 0 for an empty part."""
+    """Examples that are clipped at some theta and not at others, sorted by device; the examples of
+    device k begin at index ``starts[k]``. An example of zeros precedes those of each device,
+    because ``np.add.reduceat`` does not return 0 for an empty part."""
 
     features: Array
     targets: Array
@@ -129,10 +134,10 @@ class _Near(NamedTuple):
 
 
 class _Sorted(NamedTuple):
-    """Examples sorted by whether they are clipped, for all theta in a ball about the expected
-    posterior mean: ``hessian`` (device, dim, dim) and ``constant`` (device, dim) are the sums over
-    those that are surely clipped or surely not; the others are kept one by one, in one set for all
-    entries of theta or in a set for each entry."""
+    """Examples sorted by whether they are clipped, for all theta in a ball about the posterior
+    mean: ``hessian`` (device, dim, dim) and ``constant`` (device, dim) are the sums over those that
+    are surely clipped or surely not; the others are kept one by one in ``near``, one set for all
+    entries of theta or a set for each entry."""
 
     hessian: Array
     constant: Array
@@ -142,8 +147,9 @@ class _Sorted(NamedTuple):
 class ClippedExamples:
     """Sums of the clipped gradients of a data set's examples, over the examples of each device.
 
-    Results depend on theta alone, never on earlier calls. Theta is expected about ``scale`` away
-    from ``centre`` (dim): the root of the trace of the posterior's covariance, and its mean."""
+    Theta is expected about ``scale`` away from ``centre`` (dim): the root of the trace of the
+    posterior's covariance, and its mean. This affects time only: results depend on theta alone,
+    never on earlier calls."""
 
     def __init__(
         self, examples: Examples, rule: EntryClip | NormClip, centre: Array, scale: float
@@ -153,14 +159,14 @@ class ClippedExamples:
         self._sorted: dict[int, _Sorted | None] = {}
 
     def gradient(self, theta: Array) -> Array:
-        """Sums of clipped gradients at theta (chain, dim), (chain, device, dim)."""
+        """Sums of clipped gradients, (chain, device, dim), at theta (chain, dim)."""
         quick = self.quick_gradient(theta) if len(self._examples.targets) >= MANY_EXAMPLES else None
         return self._whole_gradient(theta) if quick is None else quick
 
     def quick_gradient(self, theta: Array) -> Array | None:
-        """Sums of clipped gradients at theta (chain, dim), (chain, device, dim), from the few
-        examples near the clip; None where theta is so far away that all examples must be looked
-        at."""
+        """Sums of clipped gradients, (chain, device, dim), at theta (chain, dim), from the few
+        examples near the clip; None if they are not few, because theta is far from the centre, if
+        theta is not finite, or if sums would be rounded too much."""
         distance = float(np.sqrt(np.square(theta - self._centre).sum(axis=1).max()))
         if not np.isfinite(distance):
             return None
@@ -205,7 +211,8 @@ class ClippedExamples:
 
     def _sort(self, radius: float) -> _Sorted | None:
         """The examples sorted by whether they are clipped for all theta within ``radius`` of the
-        centre; None if theta decides that of so many that sorting does not pay."""
+        centre; None if for too many of them that depends on theta, or if sums would be rounded by
+        more than an example's bound allows."""
         u, v, sizes, variance = self._examples
         residual = ((u @ self._centre - v) / variance)[:, None]
         norm = np.linalg.norm(u, axis=1)
@@ -241,7 +248,7 @@ class ClippedExamples:
         device."""
         u, v, sizes, _ = self._examples
         places = np.flatnonzero(chosen)
-        # Before the first of each device one of zeros is put in, whose gradient is 0.
+        # An example of zeros, whose gradient is 0, goes before the first of each device.
         starts = np.searchsorted(places, np.cumsum(sizes) - sizes)
         features = np.insert(u[places], starts, 0.0, axis=0)
         targets = np.insert(v[places], starts, 0.0)
@@ -249,8 +256,9 @@ class ClippedExamples:
 
 
 def check_clipping(model: Model, *, by_norm: bool) -> None:
-    """Raise an error unless the model can clip the gradients of single examples, by entry or by
-    norm, and really does so: the method is tried at the prior's mean with the first data set."""
+    """Raise ``InvalidSetting`` unless the model can clip the gradients of single examples, by entry
+    or by norm, and really does so: the method is tried at the prior's mean with the first data
+    set."""
     name = "norm_clipped_gradient" if by_norm else "clipped_gradient"
     # By identity only: a model with a hash of its own may equal another that does not clip.
     kept = type(model).__hash__ is object.__hash__

@@ -1,14 +1,15 @@
-"""Differentiation of log densities by JAX: local gradients, with single examples clipped or not,
-curvatures, and the mode. :mod:`flmc.models.log_density` makes a model of them.
+"""Differentiation of log densities by JAX: local gradients, with single examples clipped or not.
+:mod:`flmc.models.curvature` measures curvatures with it, and :mod:`flmc.models.log_density` builds
+a model on it.
 
-Parameters are a tree of arrays for the user's functions, and one vector theta for all others. JAX
+Parameters are a tree of arrays for the user's functions, and one vector theta everywhere else. JAX
 is optional, and imported where it is used."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,16 +22,11 @@ from flmc.models.local_costs import ExampleBound
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
 """Name and shape of every array of a tree, in the order in which they lie in theta."""
 _AT_ONCE = 4_000_000
-"""Numbers of single examples' gradients that are held at a time."""
-_NEWTON_STEPS = 100
-"""Largest number of Newton steps to the mode."""
-_MANY = 5000
-"""Number of entries above which less is measured: a gradient takes long, and a power iteration
-hardly finds the smallest curvature among so many."""
+"""Largest count of numbers in the gradients of single examples that are in memory at a time."""
 
 
 def require_jax() -> Any:
-    """The module jax; where it is missing, an error says how to install it."""
+    """The module jax; raises ``MissingExtra``, with how to install it, if it is missing."""
     try:
         import jax
     except ImportError as error:
@@ -39,16 +35,9 @@ def require_jax() -> Any:
 
 
 class ParameterTree:
-    """The structure of a user's parameters: it turns a tree of named arrays (any pytree of JAX)
-    into one vector theta and back, as the tree ``start`` shows.
-
-    Attributes
-    ----------
-    layout
-        Name and shape of every array of the tree.
-    start
-        The given tree as one vector, (dim).
-    """
+    """The structure of a user's parameters, that of the tree ``start`` of named arrays (any pytree
+    of JAX): it turns such trees into one vector theta and back. The attribute ``layout`` holds name
+    and shape of every array, ``start`` the given tree as one vector, (dim)."""
 
     def __init__(self, jax: Any, start: Any) -> None:
         paths, self._form = jax.tree_util.tree_flatten_with_path(start)
@@ -199,9 +188,8 @@ def padded_rows(data: FederatedData) -> dict[str, Any]:
     """Examples as ``rows``, one array (device, largest, ...) for each name, and ``counts`` (device,
     largest), 1 for an example and 0 for padding up to the largest device.
 
-    Padding repeats the device's own first example, so that nothing of another device is on it; on a
-    device without examples it is any example, and gradients leave it out.
-    """
+    Padding repeats the device's own first example, so that no device holds another's data; on a
+    device without examples it is the first of all examples, which gradients leave out."""
     largest = max(1, *data.device_sizes)
     ends = np.cumsum(data.device_sizes)
     index = np.zeros((data.num_devices, largest), dtype=np.intp)
@@ -222,8 +210,8 @@ def check_densities(
     parameters: Any,
     example: Any,
 ) -> None:
-    """Raise an error unless the user's log prior and log likelihood both give one finite number at
-    the start parameters, the latter for the given example."""
+    """Raise ``InvalidSetting`` unless the user's log prior and log likelihood both give one finite
+    number at the start parameters, the latter for the given example."""
     asked: dict[str, Callable[[], Any]] = {
         "log_prior": lambda: log_prior(parameters),
         "log_likelihood": lambda: log_likelihood(parameters, example),
@@ -240,112 +228,3 @@ def check_densities(
                 f"{name} must be one finite number at the start, got {value!r}; it is a log"
                 " density of one example, not of all"
             )
-
-
-class _Effort(NamedTuple):
-    """How much work the measurement of curvatures may take: steps of power iteration, steps of
-    descent towards the mode, and the factor by which the largest curvature is raised because power
-    iteration approaches it from below."""
-
-    power_steps: int
-    descent_steps: int
-    factor: float
-
-
-_ORDINARY, _LARGE = _Effort(60, 300, 1.02), _Effort(20, 60, 1.1)
-
-
-class CurvatureMeter:
-    """Measures the largest and smallest curvature (eigenvalues of the Hessian) of a negative log
-    posterior, and finds its mode. The function ``total`` gives the negative log posterior of one
-    theta (dim), up to a constant."""
-
-    def __init__(self, jax: Any, total: Callable[[Any], Any]) -> None:
-        self._jax, self._total = jax, total
-        self._slope = jax.jit(jax.grad(total))
-        self._product = jax.jit(lambda theta, way: jax.jvp(jax.grad(total), (theta,), (way,))[1])
-
-    def measure(self, theta: Array) -> tuple[float, float | None]:
-        """Largest and smallest curvature of the negative log posterior, over two places: theta
-        (dim), and a point near the mode. The smallest is None if it is not positive or was not
-        measured."""
-        effort = _LARGE if len(theta) > _MANY else _ORDINARY
-        with self._jax.enable_x64():
-            largest, smallest = self._extremes(theta, effort)
-            # Descent with the step 1/L towards the mode, where curvatures are measured again: the
-            # larger of both places counts, and the smaller.
-            for _ in range(effort.descent_steps):
-                pull = np.array(self._slope(theta))
-                moved = theta - pull / largest
-                if not np.isfinite(moved).all():
-                    break
-                theta = moved
-            near_mode = self._extremes(theta, effort)
-        largest, smallest = max(largest, near_mode[0]), min(smallest, near_mode[1])
-        return largest, smallest if smallest > 0 else None
-
-    def _extremes(self, theta: Array, effort: _Effort) -> tuple[float, float]:
-        """Largest and smallest eigenvalue of the Hessian of the negative log posterior at theta
-        (dim), by power iteration; the smallest is 0 if it is not measured."""
-        dominant = self._dominant(theta, 0.0, effort)
-        # The iteration approaches from below; the last steps change little. Where the dominant
-        # curvature is downwards, the step must respect it as well.
-        largest = effort.factor * max(abs(dominant), 1e-12)
-        if effort is _LARGE:
-            return largest, 0.0
-        # The smallest is the one farthest from the largest.
-        return largest, largest - max(self._dominant(theta, largest, effort), 0.0)
-
-    def _dominant(self, theta: Array, shift: float, effort: _Effort) -> float:
-        """Eigenvalue of largest magnitude, with its sign, of the Hessian H of the negative log
-        posterior at theta (dim); or of ``shift`` times the identity minus H, if ``shift`` is not
-        0."""
-        vector = np.random.default_rng(0).standard_normal(len(theta))  # same plan every time
-        value = 0.0
-        for _ in range(effort.power_steps):
-            vector = vector / np.linalg.norm(vector)
-            product = np.array(self._product(theta, vector))
-            moved = shift * vector - product if shift else product
-            value, vector = float(vector @ moved), moved
-            if not np.isfinite(vector).all() or not vector.any():
-                break
-        if not np.isfinite(value):
-            raise InvalidSetting(
-                "the curvature cannot be measured: the log densities have no finite second"
-                " derivative there; scale the features to about 1, or give smoothness"
-            )
-        return value
-
-    def laplace(self, theta: Array) -> tuple[Array, Array]:
-        """Mode of the posterior, (dim), and the inverse of the Hessian of the negative log
-        posterior there, (dim, dim), found by damped Newton steps that begin at ``theta``."""
-        jax = self._jax
-        with jax.enable_x64():
-            cost, curvature = jax.jit(self._total), jax.jit(jax.hessian(self._total))
-            for _ in range(_NEWTON_STEPS):
-                pull = np.array(self._slope(theta))
-                inverse = np.linalg.pinv(np.array(curvature(theta)), hermitian=True)
-                step, now, length = inverse @ pull, float(cost(theta)), 1.0
-                # "not <=" in place of ">": a cost that is NaN shortens the step too.
-                while not float(cost(theta - length * step)) <= now and length > 1e-6:
-                    length /= 2.0
-                theta = theta - length * step
-                if float(step @ pull) < 1e-12:  # twice the decrease that is left, in nats
-                    break
-            try:
-                return theta, np.linalg.inv(np.array(curvature(theta)))
-            except np.linalg.LinAlgError:
-                raise InvalidSetting(
-                    "the posterior is flat in some direction: give scale"
-                ) from None
-
-
-def diagonal_curvature(jax: Any, cost: Callable[[Any], Any], theta: Array) -> Array:
-    """Diagonal of the Hessian of the function ``cost`` at theta (dim), (dim): exact if the Hessian
-    is diagonal, else an estimate from random directions."""
-    with jax.enable_x64():
-        product = jax.jit(lambda at, way: jax.jvp(jax.grad(cost), (at,), (way,))[1])
-        # Hutchinson's estimate: the mean of s * Hs over random signs s is the diagonal of H.
-        signs = np.where(np.random.default_rng(0).random((8, len(theta))) < 0.5, -1.0, 1.0)
-        products = [np.array(product(theta, each)) * each for each in signs]
-        return np.asarray(np.mean(products, axis=0))

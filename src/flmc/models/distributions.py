@@ -1,6 +1,6 @@
-"""Distributions: what a prior is, the normal one, and a posterior that is known exactly.
+"""Distributions: the interface of priors, the normal prior, and a posterior that is known exactly.
 
-Priors with correlated entries, and those of a user's own, live in :mod:`flmc.models.priors`."""
+Correlated priors, and priors from a user's functions, are in :mod:`flmc.models.priors`."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from flmc.base.errors import InvalidSetting
 
 
 class Prior(ABC):
-    """What a model and a plan ask of a prior: where it lies, its gradient, and draws of it.
+    """Interface of a prior: centre, spread, gradient of the negative log density, and draws.
 
     :class:`flmc.Normal`, :class:`flmc.CorrelatedNormal` and :class:`flmc.FunctionPrior` are such
     priors.
     """
 
     mean: float | Array
-    """Where it lies: a number for all entries, or (dim)."""
+    """Centre of the prior: a number for all entries, or (dim)."""
     sd: float | Array
-    """Standard deviation of every entry by itself: a number for all entries, or (dim)."""
+    """Marginal standard deviation of every entry: a number for all entries, or (dim)."""
 
     @abstractmethod
     def gradient(self, theta: Array) -> Array:
@@ -34,7 +34,7 @@ class Prior(ABC):
         Parameters
         ----------
         theta
-            Where, (..., dim).
+            Parameters, (..., dim).
 
         Returns
         -------
@@ -60,21 +60,21 @@ class Prior(ABC):
         """
 
     def curvature(self, theta: Array, directions: Array) -> Array:
-        """Second derivative of the negative log density, times some directions; by differences.
+        """Hessian of the negative log density times each direction, by central differences.
 
         Parameters
         ----------
         theta
-            Where, (dim).
+            Parameters, (dim).
         directions
             Directions, (direction, dim).
 
         Returns
         -------
         Array
-            Changes of the gradient along the directions, (direction, dim).
+            Hessian times direction, (direction, dim).
         """
-        # Over a thousandth of the prior's standard deviation in that direction.
+        # Steps of about a thousandth of the prior's standard deviation in that direction.
         reach = 1e-3 / np.sqrt(np.square(directions / self.sd).sum(axis=1, keepdims=True))
         up, down = self.gradient(np.stack([theta + reach * directions, theta - reach * directions]))
         return np.asarray((up - down) / (2 * reach))
@@ -124,8 +124,8 @@ class Normal(Prior):
 
 
 _DECOMPOSED_AT_ONCE = 64
-"""Entries up to which eigenvectors cost little more than the eigenvalues that tell whether a
-covariance is positive definite."""
+"""Largest number of entries for which the check that a covariance is positive definite computes
+eigenvectors too, which cost little more than the eigenvalues and are kept for later."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class Gaussian:
 def marginal_variances(precision: Array) -> Array:
     """Variance of each entry of a normal law, (dim), from its precision matrix (dim, dim)."""
     diagonal = np.diag(precision)
-    # Inverting a large matrix takes seconds, and mostly it is diagonal.
+    # Inverting a large matrix takes seconds, and mostly the matrix is diagonal.
     if np.count_nonzero(precision) == len(diagonal):
         return np.asarray(1.0 / diagonal)
     return np.diag(np.linalg.inv(precision))

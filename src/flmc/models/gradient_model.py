@@ -76,7 +76,7 @@ class GradientModel(Model):
     ) -> Array:
         """Gradients of the devices' local costs, (experiment, chain, device, dim), for which the
         user's function clips every entry of each example's gradient; 1/K of the prior's gradient is
-        added unclipped."""
+        added unclipped. Raises ``InvalidSetting`` if the user gave no such function."""
         clipped = self._clipped_gradient
         if clipped is None:
             return super().clipped_gradient(theta, example_clip, experiments)
@@ -89,7 +89,7 @@ class GradientModel(Model):
     ) -> Array:
         """Gradients of the devices' local costs, (experiment, chain, device, dim), for which the
         user's function bounds the norm of each example's gradient; 1/K of the prior's gradient is
-        added as it is."""
+        added as it is. Raises ``InvalidSetting`` if the user gave no such function."""
         clipped = self._norm_clipped_gradient
         if clipped is None:
             return super().norm_clipped_gradient(theta, example_norm, experiments)
@@ -113,7 +113,8 @@ class GradientModel(Model):
 
     def _with_prior(self, name: str, likelihood: Callable[[Array], Array], theta: Array) -> Array:
         """Local gradients, (experiment, chain, device, dim): those of the user's function
-        ``likelihood``, whose shape is checked, plus 1/K of the prior's."""
+        ``likelihood`` plus 1/K of the prior's. Raises ``InvalidSetting``, with the function's
+        ``name``, if it returns a wrong shape."""
         batch = theta.reshape(-1, self.dim).view()
         batch.flags.writeable = False  # the user must not change the state of chains
         local = np.asarray(likelihood(batch), dtype=np.float64)

@@ -16,7 +16,7 @@ from flmc.models.local_costs import Quadratic
 from flmc.models.model import Model
 
 _MOST_PREDICTED = 10
-"""Examples for which targets are predicted."""
+"""Largest number of examples of a data set whose targets are predicted."""
 
 
 class LinearGaussian(Model):
@@ -24,13 +24,14 @@ class LinearGaussian(Model):
 
     The local cost of device k is :math:`f_k(\theta) = \frac{1}{2\sigma^2}\sum_{n \in D_k}(v_n -
     u_n^\top\theta)^2 + \frac{1}{2K}(\theta-\theta_0)^\top\Lambda(\theta-\theta_0)`, so
-    :math:`\nabla f_k = H_k\theta - b_k` with :math:`H_k = G_k/\sigma^2 + \Lambda/K`. The posterior
-    is normal with precision :math:`\sum_k H_k`.
+    :math:`\nabla f_k = H_k\theta - b_k` with :math:`H_k = G_k/\sigma^2 + \Lambda/K` and
+    :math:`G_k = \sum_{n \in D_k} u_n u_n^\top`. The posterior is normal with precision
+    :math:`\sum_k H_k`.
 
     Parameters
     ----------
     data
-        Examples, or sufficient statistics. Statistics cannot clip single examples.
+        Examples, or sufficient statistics, with which single examples cannot be clipped.
     prior_precision
         :math:`\Lambda`: a number, (dim) for a diagonal, or a positive definite matrix (dim, dim).
     prior_mean
@@ -44,7 +45,9 @@ class LinearGaussian(Model):
         The exact posterior of every data set.
     smoothness, convexity
         Largest and smallest curvature of the negative log posterior, over all data sets, computed
-        from the data and so not public. ``noise_variance``, ``prior_precision``: as given.
+        from the data and so not public.
+    noise_variance, prior_precision
+        The noise variance as given, and the prior's precision as a matrix (dim, dim).
 
     Raises
     ------
@@ -76,7 +79,8 @@ class LinearGaussian(Model):
         noise_variance: float = 1.0,
     ) -> None:
         self._examples = data if isinstance(data, LinearData) else None
-        self.made_from_data = isinstance(data, LinearData) and data.data_dependent
+        if isinstance(data, LinearData):
+            self.made_from_data, self.data_findings = data.data_dependent, data.findings or ()
         self._source: StatisticsSource = (
             data.to_statistics() if isinstance(data, LinearData) else data
         )
@@ -103,8 +107,8 @@ class LinearGaussian(Model):
         self._find_posterior()
 
     def _find_posterior(self) -> None:
-        """Compute the exact posterior of every data set, a few data sets at a time, and the largest
-        and smallest curvature of all negative log posteriors; both are set as attributes."""
+        """Set ``posterior``, ``smoothness`` and ``convexity``: the exact posterior of every data
+        set, and the largest and smallest curvature of all negative log posteriors."""
         mean = np.empty((self.num_experiments, self.dim))
         covariance = np.empty((*mean.shape, self.dim))
         extremes = []
@@ -150,7 +154,8 @@ class LinearGaussian(Model):
         self, theta: Array, rule: EntryClip | NormClip, experiments: slice
     ) -> Array:
         """Gradients of the devices' local costs, (experiment, chain, device, dim), where ``rule``
-        clips each example's gradient; the prior's share is added unclipped."""
+        clips each example's gradient; the prior's share is added unclipped. Raises
+        ``InvalidSetting`` if the model holds sufficient statistics only."""
         if self._examples is None:
             raise InvalidSetting(
                 f"{rule.setting} needs examples, and this model has sufficient statistics only:"
@@ -163,8 +168,8 @@ class LinearGaussian(Model):
         return local + prior[:, :, None]
 
     def _clipped(self, experiment: int, rule: EntryClip | NormClip) -> ClippedExamples:
-        """What sums the gradients of one data set's examples, each clipped by ``rule``. It is kept
-        for later calls, because sorting the examples takes long."""
+        """Sums of the gradients of one data set's examples, each clipped by ``rule``, as an object
+        that is cached, because sorting the examples takes long."""
         key, held = (experiment, rule), self._examples
         if key not in self._sorted and held is not None:
             examples = Examples(
@@ -179,8 +184,8 @@ class LinearGaussian(Model):
         return self._sorted[key]
 
     def predict(self, theta: Array, experiments: slice = slice(None)) -> Array | None:
-        r"""Predicted targets :math:`u^\top\theta` of some examples, evenly chosen from the data,
-        (experiment, chain, prediction); None if the model holds sufficient statistics, not
+        r"""Predicted targets :math:`u^\top\theta` of at most ten examples, evenly chosen from the
+        data, (experiment, chain, prediction); None if the model holds sufficient statistics, not
         examples."""
         if self._examples is None:
             return None
@@ -205,7 +210,7 @@ class LinearGaussian(Model):
         device, dim), at theta (experiment, chain, dim)."""
         held = self._stacked
         if held is None or held[0] != experiments:
-            # Laid out so that all devices are one matrix product; an engine asks many times.
+            # Laid out so that all devices are one matrix product, and kept: an engine asks often.
             hessian, offset = self.quadratic(experiments)
             side = np.moveaxis(hessian, 3, 1).reshape(len(hessian), self.dim, -1)
             held = self._stacked = (experiments, np.ascontiguousarray(side), offset[:, None])

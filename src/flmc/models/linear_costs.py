@@ -13,18 +13,21 @@ from flmc.data.linear_data import LinearStatistics, StatisticsSource
 from flmc.models.local_costs import Quadratic
 
 _MOST_HELD = 20_000_000
-"""Numbers of local costs that are held in memory as they are: 160 MB in double precision."""
+"""Largest count of numbers in the local costs of all data sets for which they are held in memory as
+they are: 160 MB in double precision."""
 _MOST_KEPT = 32_000_000
-"""Numbers kept of more local costs than that, with half of each symmetric Hessian: 256 MB. The rest
-is drawn again whenever it is needed, which takes about as long as 300 rounds."""
+"""Largest count of numbers kept if all local costs are more than ``_MOST_HELD``, with half of each
+symmetric Hessian: 256 MB. The costs of the other data sets are computed again whenever they are
+needed, which takes about as long as 300 rounds."""
 _DRAWN_AT_ONCE = 1024
-"""Data sets whose statistics are in memory beside their costs: few enough for caches where they are
-small. A multiple of the data sets that share a random stream, so that none is drawn in vain."""
+"""Number of data sets whose statistics are in memory beside their costs: few enough for caches if
+they are small. A multiple of the number of data sets that share a random stream, so that none is
+drawn in vain."""
 
 
 class LinearCosts:
-    """The devices' local costs for all data sets of ``source``, which gives their sufficient
-    statistics; ``noise_variance`` is the variance of a target given its features.
+    """Quadratic local costs of the devices for all data sets of ``source``, which gives their
+    sufficient statistics; ``noise_variance`` is the variance of a target given its features.
 
     ``prior_precision`` (dim, dim) and its product ``pull`` (dim) with the prior's mean are shared
     equally by the devices."""
@@ -56,8 +59,8 @@ class LinearCosts:
             yield part, costs
 
     def rows(self, experiments: slice) -> Quadratic:
-        """Local costs of consecutive data sets: Hessians (experiment, device, dim, dim) and
-        constant parts of the gradients (experiment, device, dim)."""
+        """Local costs of a slice of consecutive data sets: Hessians (experiment, device, dim, dim)
+        and constant parts of the gradients (experiment, device, dim)."""
         if self._held is not None:
             return Quadratic(*(array[experiments] for array in self._held))
         asked = range(*experiments.indices(self._source.num_experiments))
@@ -91,16 +94,16 @@ class LinearCosts:
 
 
 class KeptCosts:
-    """A store in memory for the quadratic local costs of the first of many data sets, with
-    ``most_numbers`` numbers at most. Hessians are kept without their lower triangles, and given
-    back to the bit as they were added."""
+    """Memory for the quadratic local costs of the first of many data sets, at most ``most_numbers``
+    numbers. Hessians are kept without their lower triangles, and returned bit for bit as they were
+    added."""
 
     def __init__(self, most_numbers: int, num_experiments: int, num_devices: int, dim: int) -> None:
         rows, columns = np.triu_indices(dim)
         self._upper = rows * dim + columns
-        """Where the upper triangle is in a matrix whose rows lie one behind the other."""
+        """Indices of the upper triangle in a matrix whose rows lie one behind the other."""
         self._place = np.empty((dim, dim), np.intp)
-        """Where each entry of a matrix is in its upper triangle."""
+        """Index of each entry of a symmetric matrix in its upper triangle, (dim, dim)."""
         self._place[rows, columns] = self._place[columns, rows] = np.arange(len(rows))
         each = num_devices * (len(rows) + dim)
         self._room = min(num_experiments, most_numbers // each)
@@ -109,13 +112,13 @@ class KeptCosts:
         self._hessian = np.empty((self._room, num_devices, len(rows)))
         self._offset = np.empty((self._room, num_devices, dim))
         self.count = 0
-        """Data sets that are kept, from the first on."""
+        """Number of data sets that are kept, from the first on."""
 
     def add(self, costs: Quadratic) -> None:
-        """Keep the costs of the next data sets, or of as many of them as still fit into the store.
+        """Keep the costs of the next data sets, or of as many of them as still fit.
 
-        Those whose Hessians are not symmetric to the bit, and all behind them, are not kept.
-        """
+        If one of their Hessians is not exactly symmetric, neither they nor any later ones are
+        kept."""
         hessian, offset = (array[: self._room - self.count] for array in costs)
         if not np.array_equal(hessian, np.swapaxes(hessian, 2, 3)):
             self._room = self.count
@@ -129,8 +132,7 @@ class KeptCosts:
         self.count = part.stop
 
     def rows(self, experiments: range) -> Quadratic:
-        """Kept costs of consecutive data sets, whose numbers are below ``count``, the number of
-        data sets kept; the arrays are copies."""
+        """Kept costs of consecutive data sets, whose numbers must be below ``count``, as copies."""
         part = slice(experiments.start, experiments.stop)
         return Quadratic(
             np.take(self._hessian[part], self._place, axis=2), self._offset[part].copy()

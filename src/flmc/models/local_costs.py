@@ -1,4 +1,5 @@
-"""Forms of local costs that compiled engines take: quadratic ones, and ones that JAX can trace."""
+"""Forms of local costs that compiled engines use: quadratic ones, and functions that JAX can
+trace."""
 
 from __future__ import annotations
 
@@ -9,46 +10,29 @@ from flmc.base.arrays import Array
 
 
 class Quadratic(NamedTuple):
-    r"""Quadratic local costs: the gradient of device k is :math:`H_k\theta - b_k`.
-
-    Attributes
-    ----------
-    hessian
-        :math:`H_k`, (experiment, device, dim, dim).
-    offset
-        :math:`b_k`, (experiment, device, dim).
-    """
+    r"""Quadratic local costs: the gradient of device k is :math:`H_k\theta - b_k`."""
 
     hessian: Array
+    """:math:`H_k`, (experiment, device, dim, dim)."""
     offset: Array
+    """:math:`b_k`, (experiment, device, dim)."""
 
 
 class ExampleBound(NamedTuple):
-    """How single examples are bounded before they are summed.
-
-    Attributes
-    ----------
-    bound
-        Largest magnitude of an entry of one example's gradient, or largest norm.
-    by_norm
-        Whether the norm is bounded.
-    """
+    """Bound to which the gradient of every example is clipped before examples are summed."""
 
     bound: float
+    """Largest magnitude of an entry, or largest Euclidean norm, of one example's gradient."""
     by_norm: bool
+    """Whether the norm is bounded, not each entry."""
 
 
 class TracedCosts(NamedTuple):
-    """Local gradients as a function that JAX can trace into a loop of its own.
-
-    Attributes
-    ----------
-    gradients
-        ``gradients(theta, data)``: from one theta (dim) to local gradients (device, dim), in the
-        precision of its arguments.
-    data
-        ``data(experiment)``: what the function takes of one data set, a tree of NumPy arrays.
-    """
+    """Local gradients as a function that JAX can trace into a compiled loop."""
 
     gradients: Callable[[Any, Any], Any]
+    """``gradients(theta, data)``: local gradients (device, dim) at one theta (dim), in the
+    precision of the arguments."""
     data: Callable[[int], Any]
+    """``data(experiment)``: the second argument of ``gradients`` for one data set, a tree of NumPy
+    arrays."""

@@ -2,7 +2,7 @@ r"""A model from log densities: gradients by automatic differentiation, with JAX
 
 The log likelihood is that of ONE example. The local cost of device k is :math:`f_k(\theta) =
 -\sum_{n \in D_k} \ln p(x_n \mid \theta) - \tfrac1K \ln p(\theta)`. Devices of unequal size are
-filled up with examples that count for nothing, so that all are one array."""
+padded with examples that count for nothing, so that all fit into one array."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import numpy as np
 from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
+from flmc.base.findings import Finding
 from flmc.data.federated import FederatedData
 from flmc.models.affine import START_SD, Coordinates
+from flmc.models.curvature import FLAT, CurvatureMeter, diagonal_curvature
 from flmc.models.differentiation import (
-    CurvatureMeter,
     DifferentiatedCosts,
     ParameterTree,
     check_densities,
-    diagonal_curvature,
     padded_rows,
     require_jax,
 )
@@ -29,28 +29,25 @@ from flmc.models.distributions import Normal
 from flmc.models.local_costs import ExampleBound, TracedCosts
 from flmc.models.model import Model
 
+_MOST_LOOKED_AT = 200
+"""Examples whose gradients are looked at before a run."""
 LogPrior = Callable[[Any], Any]
+"""Log density of the prior, up to a constant, as a function of the user's parameters."""
 LogLikelihood = Callable[[Any, Any], Any]
+"""Log likelihood of one example, as a function of the user's parameters and the example."""
 
 
 class LogDensityModel(Model):
-    """Model of one data set from log densities; made by :meth:`flmc.Model.from_log_density`.
+    """Model of one data set from log densities; made by :meth:`flmc.Model.from_log_density`, which
+    describes the parameters.
 
     Chains start from a normal distribution about ``start``, with the spread that the log prior has
-    there. Curvatures that are not given are measured from the data, and so are not public.
-
-    Parameters
-    ----------
-    log_prior, log_likelihood, data, start, smoothness, convexity, start_sd
-        As for :meth:`flmc.Model.from_log_density`.
-
-    Attributes
-    ----------
-    layout
-        Name and shape of every parameter, in the order in which they lie in theta.
-    log_likelihood, to_parameters
-        The log likelihood of one example, and the map from one theta to parameters.
-    """
+    there; with ``coordinates``, in which the sampler then works, about their centre. Curvatures
+    that are not given are measured from the data, and so are not public;
+    :mod:`flmc.models.curvature` says how, and what is guaranteed. The attribute ``layout`` holds
+    name and shape of every parameter, in the order of theta; ``log_likelihood`` is the user's
+    function, and ``to_parameters`` maps one theta (dim), in the model's own coordinates, to the
+    user's tree of parameters."""
 
     def __init__(
         self,
@@ -71,7 +68,7 @@ class LogDensityModel(Model):
         self.to_parameters: Callable[[Any], Any] = tree.parameters
         self.layout, self._start, self.dim = tree.layout, tree.start, len(tree.start)
         self.coordinates = coordinates
-        # Where coordinates were chosen, their centre is nearer to the posterior than the start.
+        # The centre of chosen coordinates (zero in them) is nearer to the posterior than the start.
         self.start_point = self._start if coordinates is None else np.zeros(self.dim)
         self._data = padded_rows(data)
         self._costs = DifferentiatedCosts(
@@ -86,6 +83,7 @@ class LogDensityModel(Model):
         self.prior = Normal(self.start_point, self._spread(start_sd))
         self.public = smoothness is not None and not data.data_dependent
         self.made_from_data = data.data_dependent
+        self.data_findings = (*(data.findings or ()), *self._idle_examples(jax))
         if smoothness is None:
             smoothness, measured = self._curvature.measure(self.start_point)
             convexity = measured if convexity is None else convexity
@@ -95,6 +93,34 @@ class LogDensityModel(Model):
             raise InvalidSetting(
                 f"convexity must not exceed smoothness {self.smoothness:g}, got {self.convexity:g}"
             )
+
+    def _idle_examples(self, jax: Any) -> list[Finding]:
+        """At most one finding: all examples of one of two targets, which is 0, leave the likelihood
+        unchanged, as in one that is written for -1 and +1."""
+        values = np.unique(self.data.targets)
+        if len(values) != 2 or 0.0 not in values:
+            return []
+        rows = self.data.rows()
+        score = jax.vmap(jax.grad(self.log_likelihood), in_axes=(None, 0))
+        # At two places, because a gradient may vanish at the start by symmetry.
+        moved = np.zeros(len(self.data.targets), dtype=bool)
+        few = np.unique(np.linspace(0, len(moved) - 1, _MOST_LOOKED_AT, dtype=np.intp))
+        with jax.enable_x64():
+            for shift in (0.0, 0.5):
+                where = self._parameters_of(self.start_point + shift)
+                leaves = jax.tree.leaves(score(where, {k: v[few] for k, v in rows.items()}))
+                for leaf in leaves:
+                    moved[few] |= (np.asarray(leaf).reshape(len(few), -1) != 0).any(axis=1)
+        zero, others = self.data.targets[few] == 0, self.data.targets[few] != 0
+        if not zero.any() or moved[few][zero].any() or not moved[few][others].any():
+            return []
+        text = (
+            f"no example with {self.data.target_name} = 0 changes the likelihood: is it written for"
+            f" -1 and +1? The targets are 0 and {max(values, key=abs):g}; use 2 y - 1, or name the"
+            " classes when the data are read"
+        )
+        short = f"examples with {self.data.target_name} = 0 have no effect"
+        return [Finding("target-without-effect", "warning", text, short)]
 
     def _parameters_of(self, theta: Any) -> Any:
         """The user's tree of parameters at one theta (dim) in the coordinates in which the sampler
@@ -112,12 +138,14 @@ class LogDensityModel(Model):
         smoothness: float | None = None,
         convexity: float | None = None,
     ) -> LogDensityModel:
-        """This model sampled in coordinates in which its posterior is round.
+        r"""This model sampled in coordinates :math:`\phi`, :math:`\theta = c + R\phi`, in which its
+        posterior is round.
 
-        Mean and covariance of a pilot's draws (..., dim) decide, or R = ``scale`` and c =
-        ``centre`` (default: the start) from public knowledge; without either, mode and curvature of
-        the posterior. The first and the last are for simulation: what they reveal is not
-        accounted. :func:`flmc.whiten` says more."""
+        They follow from mean and covariance of a pilot's ``draws`` (..., dim), or are given as R =
+        ``scale`` and c = ``centre`` (default: the start) from public knowledge; without either they
+        follow from mode and curvature of the posterior. The first and the last are for simulation:
+        what they reveal is not accounted. ``smoothness`` and ``convexity`` are as for
+        :meth:`in_coordinates`. See also :func:`flmc.whiten`."""
         if draws is not None:
             coordinates = Coordinates.of_draws(draws)
         elif scale is not None:
@@ -125,19 +153,25 @@ class LogDensityModel(Model):
                 self._start if centre is None else centre, np.asarray(scale, np.float64)
             )
         else:
-            mode, covariance = self.laplace()
-            coordinates = Coordinates(mode, np.array(np.linalg.cholesky(covariance)))
+            coordinates = self.laplace_coordinates()
         return self.in_coordinates(coordinates, smoothness, convexity, public=scale is not None)
 
     def laplace(self) -> tuple[Array, Array]:
         """Mode of the posterior, (dim), and the inverse of the Hessian of the negative log
-        posterior there, (dim, dim); both are computed from the data, so they are not public."""
+        posterior there, (dim, dim), in the sampler's coordinates; both are computed from the data,
+        so they are not public."""
         return self._curvature.laplace(self.start_point)
 
+    def laplace_coordinates(self, weight: float = 1.0) -> Coordinates:
+        """Coordinates from mode and curvature of the posterior, as if there were ``weight`` times
+        as many examples."""
+        mode, covariance = self.laplace()
+        return Coordinates.of_law(mode, covariance / weight, FLAT)
+
     def on(self, data: FederatedData) -> LogDensityModel:
-        """A model with the same log densities and ``data`` in place of its own, only to call
-        :meth:`laplace`: its curvatures are not measured."""
-        # A smoothness of 1 stands in, because measuring it takes long and nothing here needs it.
+        """A model with the same log densities on other ``data``, only for :meth:`laplace`: its
+        smoothness is a placeholder."""
+        # A smoothness of 1, because measuring it takes long and laplace does not need it.
         start = self.to_parameters(self._start)
         return LogDensityModel(self._log_prior, self.log_likelihood, data, start, 1.0)
 
@@ -150,8 +184,9 @@ class LogDensityModel(Model):
         public: bool,
     ) -> LogDensityModel:
         """This model, sampled in other ``coordinates``. ``smoothness`` and ``convexity`` are the
-        largest and smallest curvature in those coordinates (None: measured from the data);
-        ``public`` says whether coordinates and curvatures are public knowledge."""
+        largest and smallest curvature in those coordinates; without ``smoothness`` those not given
+        are measured from the data. ``public`` says whether coordinates and curvatures are public
+        knowledge."""
         whitened = LogDensityModel(
             self._log_prior,
             self.log_likelihood,
@@ -187,8 +222,8 @@ class LogDensityModel(Model):
         return self._evaluate(ExampleBound(example_norm, by_norm=True), theta)
 
     def parameters(self, theta: Array) -> Any:
-        """The user's tree of parameters for every theta (..., dim); each array of the tree has
-        theta's leading axes before its own."""
+        """The user's tree of parameters for every theta (..., dim) in the model's own coordinates;
+        each array of the tree has theta's leading axes before its own."""
         jax = require_jax()
         with jax.enable_x64():
             flat = np.asarray(theta, dtype=np.float64).reshape(-1, self.dim)
@@ -201,9 +236,9 @@ class LogDensityModel(Model):
             return jax.tree.map(as_array, tree)
 
     def prior_share(self, theta: Array) -> Array:
-        """The part of every local gradient that comes from the log prior, 1/K of its gradient,
-        (experiment, chain, dim). The attribute ``prior`` is not that prior: it is the distribution
-        of the starts."""
+        """The part of every device's local gradient that comes from the log prior, 1/K of its
+        gradient, (experiment, chain, dim). The attribute ``prior`` is not that prior: it is the
+        distribution of the starts."""
         jax = require_jax()
         with jax.enable_x64():
             each = jax.vmap(jax.grad(self._costs.prior_share))(theta.reshape(-1, self.dim))
@@ -229,8 +264,8 @@ class LogDensityModel(Model):
             return np.array(local).reshape(*theta.shape[:2], self.num_devices, self.dim)
 
     def _spread(self, given: float | Array | None) -> Array:
-        """Standard deviation of the points from which chains start, (dim): as given; None: that of
-        the prior at the start, from the curvature of its log density."""
+        """Standard deviation of the points from which chains start, (dim): ``given``, or else that
+        of the prior at the start, from the curvature of its log density."""
         if given is not None:
             sd = checks.finite_array("start_sd", given)
             if sd.shape not in ((), (self.dim,)) or (sd <= 0).any():

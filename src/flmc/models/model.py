@@ -12,6 +12,7 @@ from typing import Any
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
+from flmc.base.findings import Finding
 from flmc.data.federated import FederatedData
 from flmc.models.affine import Coordinates
 from flmc.models.distributions import Gaussian, Normal, Prior
@@ -19,7 +20,8 @@ from flmc.models.local_costs import ExampleBound, Quadratic, TracedCosts
 
 
 class Model(ABC):
-    """What the devices know: gradients of their local costs, and what is known of the posterior.
+    """Statistical model of data that lie on devices: gradients of the devices' local costs, and
+    known facts of the posterior.
 
     A model may hold several data sets ("experiments") of one shape. A model of your own is a class
     with ``dim``, ``num_devices`` and the method ``gradient``, or is made by
@@ -32,7 +34,8 @@ class Model(ABC):
     num_experiments: int = 1
     """Number of data sets."""
     prior: Prior = Normal()
-    """Prior of theta; chains may start from a draw of it."""
+    """Prior of theta; chains may start from a draw of it. In a model from log densities it is only
+    the law of the starts."""
     smoothness: float | None = None
     """Largest curvature L of the sum of all local costs, if known."""
     convexity: float | None = None
@@ -41,15 +44,21 @@ class Model(ABC):
     """Whether smoothness and convexity are public knowledge, not computed from the devices' data. A
     plan whose step was computed from data makes no privacy statement for a deployment."""
     made_from_data: bool = False
-    """Whether gradients depend on data of other devices too: features scaled by the mean of all,
-    coordinates of the posterior. No plan of such a model makes a privacy statement."""
+    """Whether a device's gradients depend on data of other devices too, for instance by features
+    scaled by the mean of all, or by coordinates computed from the posterior. No plan of such a
+    model makes a privacy statement."""
+
+    data_findings: tuple[Finding, ...] = ()
+    """What speaks against the data, such as units that differ; every plan has it among its
+    findings."""
 
     posterior: Gaussian | None = None
     """The exact posterior, where it is known."""
     layout: tuple[tuple[str, tuple[int, ...]], ...] | None = None
-    """Name and shape of every parameter in the order of theta; None: they have no names."""
+    """Name and shape of every parameter in the order of theta; None: parameters have no names."""
     coordinates: Coordinates | None = None
-    """Coordinates in which the sampler works; results are in the model's own. None: the same."""
+    """Coordinates in which the sampler works, while results are in the model's own; None: the
+    model's own."""
 
     @abstractmethod
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
@@ -58,9 +67,9 @@ class Model(ABC):
         Parameters
         ----------
         theta
-            Where, (experiment, chain, dim).
+            Parameters, (experiment, chain, dim).
         experiments
-            The data sets that the first axis of ``theta`` is about; all by default.
+            Data sets to which the first axis of ``theta`` belongs; all by default.
 
         Returns
         -------
@@ -79,11 +88,11 @@ class Model(ABC):
         Parameters
         ----------
         theta
-            Where, (experiment, chain, dim).
+            Parameters, (experiment, chain, dim).
         example_clip
             Largest magnitude of an entry of one example's gradient.
         experiments
-            The data sets that the first axis of ``theta`` is about; all by default.
+            Data sets to which the first axis of ``theta`` belongs; all by default.
 
         Returns
         -------
@@ -93,7 +102,7 @@ class Model(ABC):
         Raises
         ------
         InvalidSetting
-            If the model has no gradients of single examples, as here.
+            Unless a subclass that has the gradients of single examples overrides this.
         """
         raise InvalidSetting(
             "example_clip needs the gradients of single examples, which this model does not give:"
@@ -112,11 +121,11 @@ class Model(ABC):
         Parameters
         ----------
         theta
-            Where, (experiment, chain, dim).
+            Parameters, (experiment, chain, dim).
         example_norm
             Largest Euclidean norm of one example's gradient.
         experiments
-            The data sets that the first axis of ``theta`` is about; all by default.
+            Data sets to which the first axis of ``theta`` belongs; all by default.
 
         Returns
         -------
@@ -126,7 +135,7 @@ class Model(ABC):
         Raises
         ------
         InvalidSetting
-            If the model does not give the gradients of single examples, as here.
+            Unless a subclass that has the gradients of single examples overrides this.
         """
         raise InvalidSetting(
             "example_norm needs the gradients of single examples, which this model does not give:"
@@ -141,17 +150,17 @@ class Model(ABC):
         Parameters
         ----------
         theta
-            (experiment, chain, dim).
+            Parameters, (experiment, chain, dim).
         """
         return self.prior.gradient(theta) / self.num_devices
 
     def quadratic(self, experiments: slice = slice(None)) -> Quadratic | None:
-        """Local costs where they are quadratic, which the numba engine needs.
+        """Local costs in quadratic form, which the numba engine needs.
 
         Parameters
         ----------
         experiments
-            Which data sets; all by default.
+            Data sets; all by default.
 
         Returns
         -------
@@ -166,26 +175,26 @@ class Model(ABC):
         Parameters
         ----------
         example_bound
-            How single examples are bounded; None: they are not.
+            Bound of the gradients of single examples; None: they are not clipped.
 
         Returns
         -------
         TracedCosts or None
-            None for a model that has no such function, as here.
+            The function and its data; None, as here, for a model that has no such function.
         """
         return None
 
     def predict(self, theta: Array, experiments: slice = slice(None)) -> Array | None:
-        """Some quantities that the model predicts, for which a result asks whether chains agree.
+        """Quantities that the model predicts; a result reports whether chains agree in them.
 
-        Some twenty are looked at. Where theta is not identified, chains agree in them alone.
+        At most twenty are compared. If theta is not identified, chains may agree in them alone.
 
         Parameters
         ----------
         theta
-            Where, (experiment, chain, dim).
+            Parameters, (experiment, chain, dim).
         experiments
-            The data sets that the first axis of ``theta`` is about; all by default.
+            Data sets to which the first axis of ``theta`` belongs; all by default.
 
         Returns
         -------
@@ -206,22 +215,25 @@ class Model(ABC):
         convexity: float | None = None,
         start_sd: float | Array | None = None,
     ) -> Model:
-        """Model from log densities, whose gradients JAX finds (extra ``jax``).
+        """Model from log densities, which JAX differentiates (extra ``jax``).
 
         Parameters
         ----------
         log_prior, log_likelihood
-            ``log_prior(parameters)``: log density of the prior, up to a constant; and
-            ``log_likelihood(parameters, example)``: that of ONE example, a dictionary with its
+            ``log_prior(parameters)`` is the log density of the prior, up to a constant;
+            ``log_likelihood(parameters, example)`` is that of ONE example, a dictionary with its
             features ``x`` and its target ``y``.
         data
             Examples of all devices, as :func:`flmc.data.reading.read` gives them.
         start
             Parameters about which chains start, in any form that JAX knows as a pytree.
         smoothness, convexity
-            Curvatures of the negative log posterior from public knowledge; None: from the data.
+            Largest and smallest curvature of the negative log posterior from public knowledge.
+            Without ``smoothness`` those not given are measured from the data, at the start
+            and at the mode, and are not public.
         start_sd
-            Standard deviation of the starts; None: that of the prior at ``start``.
+            Standard deviation of the starts, a number or (dim); None: that of the prior at
+            ``start``.
         """
         from flmc.models.log_density import LogDensityModel  # here: that module imports this
 
@@ -243,7 +255,7 @@ class Model(ABC):
         predict: Callable[[Array], Array] | None = None,
         norm_clipped_gradient: Callable[[Array, float], Array] | None = None,
     ) -> Model:
-        """Model of one data set, from the gradients of the likelihood.
+        """Model of one data set from a function for the gradients of the likelihood.
 
         Parameters
         ----------
@@ -255,7 +267,7 @@ class Model(ABC):
             A :class:`flmc.Normal`, :class:`flmc.CorrelatedNormal` or :class:`flmc.FunctionPrior`.
             Each device adds 1/K of its gradient.
         dim, num_devices
-            Number of entries, and number K of devices.
+            Number of entries of theta, and number K of devices.
         smoothness, convexity
             Largest and smallest curvature of the whole negative log posterior, if known. They are
             taken as public knowledge: they must not be computed from the devices' data if the plan
@@ -267,8 +279,8 @@ class Model(ABC):
             of every example's gradient clipped to [-clip, clip] before the examples are summed, and
             0 for what is not a number. The privacy of single examples relies on it.
         predict
-            ``predict(theta)`` takes (chain, dim) and returns (chain, prediction): some quantities
-            that the model predicts, for which a result asks whether chains agree.
+            ``predict(theta)`` takes (chain, dim) and returns (chain, prediction): quantities that
+            the model predicts; a result reports whether chains agree in them.
         norm_clipped_gradient
             As ``clipped_gradient``, for ``example_norm``: ``norm_clipped_gradient(theta, norm)``
             scales every example's gradient down to a Euclidean norm of at most ``norm`` before the

@@ -28,25 +28,25 @@ def mlp(
     r"""Fully connected network with tanh units and a softmax at its end, for several classes.
 
     Layer l has weights with independent normal priors of standard deviation
-    :math:`s/\sqrt{n_{l-1}}`, where n is the number of its inputs and s is ``prior_sd``, and biases
-    of standard deviation s. The posterior has many modes, among them those that differ by an
-    exchange of units: look at predictions, not at single weights.
+    :math:`s/\sqrt{n_{l-1}}`, with the number :math:`n_{l-1}` of its inputs and s = ``prior_sd``,
+    and biases of standard deviation s. The posterior has many modes, among them those that differ
+    by an exchange of units: look at predictions, not at single weights.
 
     Parameters
     ----------
     data
-        Targets are 0, 1, ..., one for each class. How many there are is what ``data.classes`` says,
-        or the largest target that occurs.
+        Targets are 0, 1, ..., one for each class. The number of classes is that of
+        ``data.classes``, or without these the largest target plus 1.
     hidden
-        Units of every hidden layer.
+        Number of units of every hidden layer.
     prior_sd
-        s.
+        Scale s of the prior.
     smoothness
         Largest curvature from public knowledge; None: measured from the data at the start and
         after some steps of descent, so that plans are marked ``data_dependent``.
     seed
-        Of the start: weights are drawn from the prior, because at zero all units would be alike;
-        biases start at zero.
+        Seed of the start: weights are drawn from the prior, because at zero all units would be
+        alike; biases start at zero.
 
     Raises
     ------

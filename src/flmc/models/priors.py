@@ -16,8 +16,8 @@ from flmc.models.distributions import Prior
 
 __all__ = ["CorrelatedNormal", "FunctionPrior"]
 _NUM_DRAWS = 2000
-"""Draws from which place and spread of a prior are measured; their error, 3 %, does not matter to
-a burn-in."""
+"""Number of draws from which centre and spread of a prior are estimated; their error, 3 %, does not
+matter to a burn-in."""
 _CENTRAL = 0.6827
 """Probability within one standard deviation of a normal distribution's mean."""
 
@@ -38,7 +38,7 @@ class CorrelatedNormal(Prior):
     mean
         Mean, (dim).
     sd
-        Standard deviation of every entry by itself, (dim).
+        Marginal standard deviation of every entry, (dim).
     covariance, precision
         Both matrices, (dim, dim).
 
@@ -103,9 +103,9 @@ class FunctionPrior(Prior):
         ``draw(rng)`` returns one theta, (dim), with random numbers from the generator ``rng``
         alone: the same generator gives the same start, so that a run can be repeated.
     mean, sd
-        Where the prior lies and how wide every entry is, (dim), for the length of the burn-in.
-        None: median, and half the width of the central 68 %, of 2000 draws; a prior with heavy
-        tails has these too.
+        Centre of the prior and spread of every entry, (dim), for the length of the burn-in. None:
+        median, and half the width of the central 68 %, of 2000 draws, which are finite even for a
+        prior with heavy tails.
 
     Raises
     ------
@@ -151,8 +151,8 @@ class FunctionPrior(Prior):
             )
 
     def gradient(self, theta: Array) -> Array:
-        """Gradient of the negative log density at theta (..., dim), (..., dim), from the user's
-        function; an error if that returns another shape."""
+        """Gradient of the negative log density, (..., dim), at theta (..., dim), from the user's
+        function. Raises ``InvalidSetting`` if that returns another shape."""
         batch = theta.reshape(-1, theta.shape[-1]).view()
         batch.flags.writeable = False  # the user must not change the state of chains
         gradient = np.asarray(self._gradient(batch), dtype=np.float64)
@@ -165,7 +165,7 @@ class FunctionPrior(Prior):
 
     def draw(self, rng: np.random.Generator, dim: int) -> Array:
         """One theta, (dim), that the user's function draws from the prior with the generator
-        ``rng``."""
+        ``rng``. Raises ``InvalidSetting`` unless it has ``dim`` finite entries."""
         drawn = checks.finite_array("a draw of the prior", self._draw(rng))
         if drawn.shape != (dim,):
             raise InvalidSetting(
@@ -174,7 +174,8 @@ class FunctionPrior(Prior):
         return drawn
 
     def _of_every_entry(self, name: str, value: Array) -> Array:
-        """A number, or (dim) numbers, as an array (dim) of its own; other shapes are refused."""
+        """A number, or (dim) numbers, as a new array (dim); raises ``InvalidSetting`` for other
+        shapes, with the setting's ``name``."""
         given = checks.finite_array(name, value)
         if given.shape not in ((), (self._dim,)):
             raise InvalidSetting(

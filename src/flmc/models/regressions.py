@@ -1,10 +1,10 @@
-r"""Regressions ready to be sampled, from data with features and a target; they need the extra
+"""Regressions ready to be sampled, from data with features and a target; they need the extra
 ``jax``.
 
-All have a normal prior with independent entries, and an intercept with a prior of its own. Where
-the curvature has a bound from public facts (the number of examples and a bound of their features),
-it is used if the bound is given; else it is measured from the data, and plans are marked
-``data_dependent``."""
+All have a normal prior with independent entries, and an intercept with a prior of its own. If the
+curvature has a bound from public facts (the number of examples and a bound of their features), and
+the bound of the features is given, it is used; else the curvature is measured from the data, and
+plans are marked ``data_dependent``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from flmc.models.differentiation import require_jax
 from flmc.models.log_density import LogDensityModel
 
 _FIT_STEPS = 20
-"""Steps between slopes and noise of the fit about which a linear regression starts."""
+"""Number of iterations, alternating between coefficients and noise, of the least-squares fit about
+which a linear regression of unknown noise starts."""
 
 
 def logistic(
@@ -153,7 +154,7 @@ def poisson(
         score = row["x"] @ w["slope"] + w["intercept"]
         return row["y"] * score - jnp.exp(score)
 
-    # At the logarithm of the mean count: far from it exp makes the curvature useless.
+    # Start at the logarithm of the mean count: far from it exp makes the curvature useless.
     centre = float(np.log(max(data.targets.mean(), 0.5)))
     return LogDensityModel(
         _normal_prior(prior_sd, intercept_sd),
@@ -235,14 +236,24 @@ def linear_unknown_noise(
 
 
 def check_targets(data: FederatedData, allowed: set[float], words: str) -> None:
-    """Raise an error if a target of the data is not in ``allowed``; ``words`` describe the allowed
-    values in the message."""
+    """Raise ``InvalidSetting`` if a target of the data is not in ``allowed``; ``words`` describe
+    the allowed values in the message."""
     others = set(np.unique(data.targets).tolist()) - allowed
     if others:
         raise InvalidSetting(
-            f"{data.target_name!r} must hold {words}; got {min(others):g}: name its classes when"
-            " the data are read"
+            f"{data.target_name!r} must hold {words}; got {min(others):g}: {_recoding(data)}"
         )
+
+
+def _recoding(data: FederatedData) -> str:
+    """What to do about targets that are not those of a model, as the end of a message."""
+    values = np.unique(data.targets)
+    if set(values.tolist()) == {0.0, 1.0}:
+        return (
+            "for 0 and 1 write words such as no and yes into the column, or 2 y - 1; in Python"
+            " flmc.data.read(..., classes=['0', '1']) does it"
+        )
+    return "write the classes as words into the column, or name them in flmc.data.read"
 
 
 def _normal_prior(prior_sd: float, intercept_sd: float) -> Any:
@@ -265,7 +276,7 @@ def _least_squares(
     data: FederatedData, prior_sd: float, intercept_sd: float, noise_scale: float
 ) -> tuple[Array, float]:
     """Intercept and slopes, (1 + feature), of a ridge fit with the prior's precisions, and the
-    standard deviation of its residuals, by alternating between the two."""
+    standard deviation of its residuals; each is computed from the other in turn."""
     design = np.column_stack([np.ones(data.num_samples), data.features])
     sd = np.array([intercept_sd, *[prior_sd] * data.features.shape[1]])
     fit, variance = np.zeros(len(sd)), noise_scale**2
@@ -292,7 +303,7 @@ def _public_bound(
     """Upper bound of the largest curvature of the negative log posterior, from public facts: the
     number of examples and the bound ``norm`` of the norm of an example's features. ``factor`` times
     (1 + squared norm) bounds the curvature of one example; the 1 is the intercept. None if ``norm``
-    is None."""
+    is None. Raises ``InvalidSetting`` if an example's features exceed ``norm``."""
     if norm is None:
         return None
     checks.positive("feature_norm", norm)

@@ -1,7 +1,7 @@
 r"""Models of single devices: the posterior of a device's own data, with the whole prior.
 
-They are what devices could sample without a federation. The local cost of device k in a federation
-has 1/K of the prior; here it has all of it, :math:`-\ln p(D_k \mid \theta) - \ln p(\theta)`."""
+A device could sample it without a federation. The local cost of device k in a federation has 1/K of
+the prior; here it has all of it, :math:`-\ln p(D_k \mid \theta) - \ln p(\theta)`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from flmc.models.model import Model
 
 
 def local_models(model: Model) -> Iterator[Model]:
-    """A model of each device's own data with the whole prior, one after the other.
+    """Iterate over the devices: a model of each device's own data, with the whole prior.
 
-    Curvatures are those of the device's own data: it may use what it holds.
+    Curvatures are computed from the device's own data, which it may use. Raises ``InvalidSetting``
+    unless the model is a linear regression of one data set or comes from log densities.
 
     Examples
     --------
@@ -46,8 +47,8 @@ def local_models(model: Model) -> Iterator[Model]:
 
 
 def of_device(data: FederatedData, device: int) -> FederatedData:
-    """The examples of the device with number ``device``, from 0, as data of a federation that has
-    this device alone."""
+    """The examples of the device with number ``device``, from 0, as data of a federation with this
+    device alone."""
     own = data.device_of == device
     return replace(
         data,
@@ -59,8 +60,8 @@ def of_device(data: FederatedData, device: int) -> FederatedData:
 
 
 def _linear(model: LinearGaussian) -> Iterator[Model]:
-    """Iterate over the devices of a linear regression: for each a regression on its data alone,
-    made from its quadratic local cost without the share of the prior, and with the whole prior."""
+    """Iterate over the devices of a linear regression: for each a regression on its data alone with
+    the whole prior, made from its quadratic local cost minus its share of the prior."""
     hessian, offset = model.quadratic()
     mean = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (model.dim,))
     gram = hessian[0] - model.prior_precision / model.num_devices

@@ -1,5 +1,5 @@
-r"""A model in other coordinates, :math:`\nabla_\phi f_k(c + R\phi) = R^\top \nabla f_k`, and where
-coordinates come from: given, from the prior, from a public sample, from draws."""
+r"""A model in other coordinates, with :math:`\nabla_\phi f_k(c + R\phi) = R^\top \nabla f_k`; the
+coordinates are given, or come from the prior, a public sample, or draws."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ def whiten(
         Any model. One from log densities can clip single examples in the new coordinates too.
     source
         ``"prior"``: mean and standard deviations of the prior. Public examples of the same form as
-        the devices' (for a model from log densities): mode and curvature of their posterior, with
-        the likelihood weighted as if there were as many as the devices hold.
+        the devices' (for a model from log densities): mode and inverse curvature of their
+        posterior, the latter divided by how many times more examples the devices hold.
     draws
-        Draws (..., dim), whose mean and covariance decide; not public unless they are of public
-        data.
+        Draws of theta (..., dim), whose mean is c and whose covariance gives R; they count as not
+        public.
     scale, centre
-        R, (dim) for a diagonal or (dim, dim), and c, (dim); zero if it is not given.
+        R, (dim) for a diagonal or (dim, dim), and with it c, (dim); zero if it is not given.
     smoothness, convexity
-        Curvatures in the new coordinates from public knowledge.
+        Largest and smallest curvature in the new coordinates from public knowledge.
 
     Returns
     -------
@@ -98,32 +98,25 @@ def in_coordinates(
     public: bool,
 ) -> Model:
     """The model, sampled in other ``coordinates``. ``smoothness`` and ``convexity`` are the largest
-    and smallest curvature in those coordinates (None: measured where possible); ``public`` says
-    whether coordinates and curvatures are public knowledge."""
+    and smallest curvature in those coordinates (smoothness None: computed from the data or the
+    exact posterior if possible); ``public`` says whether coordinates and curvatures are public
+    knowledge."""
     if isinstance(model, LogDensityModel):
         return model.in_coordinates(coordinates, smoothness, convexity, public=public)
     return WhitenedModel(model, coordinates, smoothness, convexity, public=public)
 
 
 class WhitenedModel(Model):
-    r"""Any model, sampled in other coordinates :math:`\phi` with :math:`\theta = c + R\phi`; the
-    draws of a result are thetas of the original model.
+    r"""Any model ``base``, sampled in other coordinates :math:`\phi` with :math:`\theta = c +
+    R\phi`; the draws of a result are thetas of the original model.
+
+    ``smoothness`` and ``convexity`` are the largest and smallest curvature in the new coordinates;
+    without ``smoothness`` both are computed from the exact posterior if that is known. ``public``
+    says whether coordinates and given curvatures are public knowledge.
 
     Single examples cannot be clipped: a bound of their gradients in the model's own coordinates
     does not bound what is transmitted. A model from log densities clips in the new coordinates, see
-    :meth:`flmc.models.log_density.LogDensityModel.whitened`.
-
-    Parameters
-    ----------
-    base
-        The model.
-    coordinates
-        The map to its coordinates.
-    smoothness, convexity
-        Curvatures in the new coordinates; None: those of the posterior where it is known.
-    public
-        Whether coordinates and given curvatures are public knowledge.
-    """
+    :meth:`flmc.models.log_density.LogDensityModel.whitened`."""
 
     def __init__(
         self,
@@ -165,6 +158,7 @@ class WhitenedModel(Model):
 
     @property
     def _coordinates(self) -> Coordinates:
+        """The coordinates, which in this class are never None."""
         assert self.coordinates is not None
         return self.coordinates
 
@@ -210,12 +204,12 @@ def _mapped(posterior: Gaussian, coordinates: Coordinates) -> Gaussian:
 
 def _of_sample(model: Model, sample: FederatedData) -> Coordinates:
     """Coordinates from public examples: the centre is the mode of the posterior that they would
-    give, and the scale a root of its inverse curvature."""
+    give, and the scale a root of its inverse curvature, divided by how many times more examples the
+    devices hold. Raises ``InvalidSetting`` for a model that is not from log densities."""
     if not isinstance(model, LogDensityModel):
         raise InvalidSetting(
             "a public sample is for models from log densities; for others give draws or a scale"
         )
-    mode, covariance = model.on(sample).laplace()
-    # As many examples as the devices hold divide the covariance by the ratio of the numbers.
+    # A posterior's covariance falls about as one over the number of examples.
     ratio = max(1.0, model.data.num_samples / max(1, sample.num_samples))
-    return Coordinates(mode, np.array(np.linalg.cholesky(covariance / ratio)))
+    return model.on(sample).laplace_coordinates(ratio)

@@ -20,11 +20,12 @@ from flmc.models.local_costs import ExampleBound, TracedCosts
 from flmc.models.model import Model
 
 WIDE = 2048
-"""Features from which on a synthetic linear regression is held as examples."""
+"""Number of features from which on a synthetic linear regression is held as examples."""
 _ROWS_AT_ONCE = 10
-"""Examples that a sum takes at a time: few enough for the cache."""
+"""Number of examples that a sum takes at a time: few enough for the cache."""
 _LARGE_GRAM = 3000
-"""Rows of a Gram matrix above which only its largest eigenvalue is computed, by Lanczos' method."""
+"""Number of rows of a Gram matrix above which only its largest eigenvalue is computed, by Lanczos'
+method."""
 
 
 class WideLinear(Model):
@@ -36,8 +37,8 @@ class WideLinear(Model):
     Parameters
     ----------
     data
-        Examples of one data set or several; of those that are not drawn yet a bound of the
-        curvature is taken, and they are drawn for the first gradient.
+        Examples of one data set or several. Those not drawn yet are drawn for the first gradient,
+        and their largest curvature is a bound that needs no examples.
     prior_precision
         :math:`\lambda`, the same for all entries.
     noise_variance
@@ -74,19 +75,19 @@ class WideLinear(Model):
             self.num_experiments, self.dim = data.num_experiments, data.dim
             top = data.largest_curvature
         else:
-            self.made_from_data = data.data_dependent
+            self.made_from_data, self.data_findings = data.data_dependent, data.findings or ()
             features = np.reshape(data.features, (-1, *data.features.shape[-2:]))
             self.num_experiments, _, self.dim = features.shape
             tops = [_largest_eigenvalue(each) for each in features]
             top, self._gram = max(top for top, _ in tops), tops[0][1]
         self.prior = Normal(np.zeros(self.dim), np.full(self.dim, self._precision**-0.5))
         self.smoothness = top / self._variance + self._precision
-        # Where there are fewer examples than features, exactly; else a lower bound.
+        # Exact if there are fewer examples than features; else a lower bound.
         self.convexity = self._precision
 
     @property
     def undrawn(self) -> bool:
-        """Whether the examples have not been drawn, so that the first gradient will take long."""
+        """Whether the examples are still to be drawn, so that the first gradient will take long."""
         return isinstance(self._source, DrawnExamples) and "_examples" not in self.__dict__
 
     @cached_property
@@ -151,14 +152,9 @@ class WideLinear(Model):
         return local
 
     def summed_gradient(self, theta: Array) -> Array:
-        """Gradient of the sum of all local costs of the first data set, (chain, dim): without the
-        local gradients, which take more memory than the examples.
-
-        Parameters
-        ----------
-        theta
-            Where, (chain, dim).
-        """
+        """Gradient of the sum of all local costs of the first data set, (chain, dim), at theta
+        (chain, dim), computed without the local gradients, which take more memory than the
+        examples."""
         features, targets = (each[0] for each in self._examples)
         rows, wanted = features.reshape(-1, self.dim), targets.reshape(-1)
         total = theta * self._precision
@@ -169,21 +165,13 @@ class WideLinear(Model):
         return np.asarray(total)
 
     def after_steps(self, theta: Array, step: float, noise: Array) -> Array:
-        r"""Where :math:`\theta \leftarrow \theta - \eta\nabla f(\theta) + \xi` leads, (chain, dim),
-        with the sum f of all local costs of the first data set.
+        r"""Theta (chain, dim) after the steps :math:`\theta \leftarrow \theta - \eta\nabla
+        f(\theta) + \xi` from ``theta`` (chain, dim), with the sum f of all local costs of the first
+        data set, :math:`\eta` = ``step`` and the :math:`\xi` in ``noise`` (step, chain, dim).
 
         With few examples U and their products :math:`U U^\top` the residuals of all steps are found
-        without theta, so that the examples are gone through three times, not twice for each step.
-
-        Parameters
-        ----------
-        theta
-            Where the steps begin, (chain, dim).
-        step
-            The step :math:`\eta`.
-        noise
-            What is added in each step, (step, chain, dim).
-        """
+        without theta, so that the examples are read three times in all, not twice in each step."""
+        # The Gram matrix is that of the examples without padding: with padding it does not fit.
         if self._gram is None or sum(self._source.device_sizes) != self._examples[1][0].size:
             for each in noise:
                 theta = theta - step * self.summed_gradient(theta) + each
@@ -203,7 +191,7 @@ class WideLinear(Model):
 
     def traced(self, example_bound: ExampleBound | None = None) -> TracedCosts | None:
         """The devices' local gradients as a function that JAX can compile; None if single examples
-        are to be clipped, which this model does not offer there."""
+        are to be clipped, for which there is no such function here."""
         if example_bound is not None:
             return None
         share, variance = self._precision / self.num_devices, self._variance
@@ -240,7 +228,8 @@ def _padded(data: LinearData) -> tuple[Array, Array]:
 @one_blas_thread()
 def _largest_eigenvalue(rows: Array) -> tuple[float, Array | None]:
     r"""Largest eigenvalue of :math:`U^\top U`, where U = ``rows`` has the features of an example in
-    each row; and :math:`U U^\top`, (example, example), if the examples are few, else None."""
+    each row; and :math:`U U^\top`, (example, example), if the examples are few, else None. Raises
+    ``InvalidSetting`` if a product is not finite."""
     if not len(rows):
         return 0.0, None
     # U U^T and U^T U have the same nonzero eigenvalues: the smaller of the two is formed.

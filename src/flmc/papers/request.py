@@ -1,5 +1,5 @@
-"""What a user asks of a reproduction, in the same form for every study: figures, changed settings,
-and the user's own curves."""
+"""A user's request to reproduce a study, in the same form for every study: figures, changed
+settings, and the user's own curves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def change_base_case(
     paper: str, base: Mapping[str, Any], changes: Mapping[str, str], changeable: Sequence[str]
 ) -> Settings:
     """The settings ``base``, which all points of a study share, with those in ``changes`` replaced
-    (values as the user wrote them, by name); an error if a name is not ``changeable``."""
+    (values as the user wrote them, by name); ``InvalidSetting`` if a name is not
+    ``changeable``."""
     for name in changes:
         if name not in changeable:
             raise InvalidSetting(
@@ -33,11 +34,9 @@ def read_own_curve(
     name: str, path: Path, inherited: Mapping[str, Any], own_axis: str | None = None
 ) -> Settings:
     """Settings of a curve that a user adds to a study: those in the TOML file at ``path``, and
-    those ``inherited`` from the study where the file is silent.
-
-    ``own_axis`` is the setting that the study varies along the x axis, if it is the same in all
-    figures.
-    """
+    those ``inherited`` from the study where the file is silent. ``InvalidSetting`` if the file has
+    a setting that comes from the study: sizes, data and seed, or ``own_axis``, the setting along
+    the x axis if it is the same in all figures."""
     file = read_file(path)
     for each in (*_FROM_THE_STUDY, *((own_axis,) if own_axis else ())):
         if each in file:
@@ -63,7 +62,7 @@ def _silent(name: str) -> Callable[[float], None]:
 
 @dataclass(frozen=True)
 class StudyRequest:
-    """What a user asks of the reproduction of a study.
+    """A user's request to reproduce a study.
 
     Attributes
     ----------
@@ -74,17 +73,19 @@ class StudyRequest:
     experiments
         Number of experiments, as the study counts them; None: that of the full study.
     data
-        How synthetic data are drawn: ``sufficient`` statistics, or ``examples``.
+        Form in which synthetic data are drawn: ``sufficient`` statistics, or ``examples``.
     data_file
-        Data of the study, where it has its own; None: they are drawn.
+        File with the study's own data; None: data are drawn.
     engine
-        Name of the engine.
+        Name of the engine that runs the chains.
     changes
-        Settings of the base case that are changed, by name, as they were written.
+        Changed settings of the base case (the settings that all points share), by name, as the user
+        wrote them.
     curves
         Files with the settings of a user's own curves, by the name of the curve.
     stage
-        Begins a named stage and returns a function that takes its finished fraction.
+        Function that begins a named stage of the work, and returns one that takes its finished
+        fraction.
     """
 
     out: Path
@@ -112,8 +113,8 @@ class StudyRequest:
 
 
 def refuse_given(request: StudyRequest, paper: str, **why: str) -> None:
-    """Raise an error if the request sets an option that has no meaning for this study; ``why`` has
-    the reason of each such option, by name."""
+    """Raise ``InvalidSetting`` if the request sets an option without meaning for this study;
+    ``why`` has the reason for each such option, by name."""
     usual = StudyRequest(request.out)
     for name, reason in why.items():
         if getattr(request, name) != getattr(usual, name):

@@ -83,7 +83,8 @@ def allocate(
     """Gains (round) that keep the run's exact privacy budget and add less noise to kept rounds than
     one constant gain does; where no such gains are found, ``static_gain`` limited by the caps.
 
-    ``allowed_scale`` gives the factor by which gains (round) may be multiplied within the budget.
+    ``static_gain`` is the constant gain that spends the budget; ``allowed_scale`` gives the factor
+    by which gains (round) may be multiplied within the budget.
     """
     budget = len(weights) * static_gain**2
     gains = np.minimum(caps, static_gain)
@@ -130,7 +131,8 @@ class RunBudget:
 
     def allowed_scale(self, gains: Array) -> float:
         """Factor by which all gains (round) may be multiplied so that the run stays within its
-        budget. The search ends once 99 % of the budget is spent, or after a few trials."""
+        budget. The search ends once 99 % of the budget is spent, or after a few trials. Raises
+        ``InvalidSetting`` if no factor is found that keeps the budget."""
         # An epsilon is known to ten digits: a gain that was made for the budget keeps it.
         budget = (self.limits.epsilon or 0.0) * (1 + 1e-9)
         scale, safe = 1.0, 0.0

@@ -1,5 +1,5 @@
-"""Burn-in, the first rounds, whose draws are not kept: by which factor the sampler's step should be
-larger in them, and how many of them the sampler needs to reach the posterior."""
+"""Burn-in (the first rounds, whose draws are not kept): the factor by which early steps should be
+larger, and the number of rounds that the sampler needs to reach the posterior."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _COUNTED = np.arange(200.0)
 def distance_to_travel(model: Model, start: str) -> float:
     """Distance in one entry that a chain may have to travel from its start to the posterior.
 
-    It is two standard deviations of start minus truth, when the truth is a draw from the prior and
-    the start another draw, or zero; the largest over entries.
+    It is twice the root mean square of start minus truth, where the truth is a draw from the prior
+    and the start another draw (``start`` is ``prior``), or zero; the largest over entries.
     """
     sd, mean = np.asarray(model.prior.sd), np.asarray(model.prior.mean)
     variance = 2 * sd**2 if start == "prior" else sd**2 + mean**2
@@ -48,13 +48,15 @@ def auto_burn_in_factor(
     device pulls with its largest mean symbol. It is not below 1, and never so large that the fast
     step comes near instability (:math:`\eta_{\text{eff}} L` at most 1/2).
 
-    A larger step also injects more noise: with f times the step, n rounds carry a chain
-    :math:`x = n c`, :math:`c = f \eta K \psi`, far and inject the variance :math:`w = n q`,
-    :math:`q = (f\eta)^2 V`. What pulls a chain back bounds w: by :math:`q/(2 f\eta\kappa L)`, the
-    variance of a chain that relaxes, or, where it is so wide that gradients are clipped, by
-    :math:`q^2/(2c^2)`, the variance under a constant pull. Where the factor above injects so much
-    that chains end up further away, the factor is the one with the least :math:`E[(|d| - x)_+^2] +
-    w`, with a normal distance d at the start whose two standard deviations are ``distance``.
+    A larger step also injects more noise. With f times the step :math:`\eta`, n rounds move a chain
+    of K devices with the largest mean symbol :math:`\psi` by :math:`x = n c`, :math:`c = f \eta K
+    \psi`, and inject the variance :math:`w = n q`, :math:`q = (f\eta)^2 V`, where V is ``noise``,
+    the variance of an entry of the server's estimate in a round. What pulls a chain back bounds w:
+    by :math:`q/(2 f\eta\kappa L)`, the variance of a chain that relaxes, or, where it is so wide
+    that gradients are clipped, by :math:`q^2/(2c^2)`, the variance under a constant pull. Where the
+    factor above injects so much that chains end up further away, the factor is the largest whose
+    :math:`E[(|d| - x)_+^2] + w` is near the least, with a normal distance d at the start whose two
+    standard deviations are ``distance``.
     """
     if num_fast == 0:
         return 1.0
@@ -89,7 +91,7 @@ def auto_burn_in_factor(
 
 
 def _factors_up_to(highest: float) -> Array:
-    """Factors (factor) from 1 to ``highest``, evenly spaced in logarithms. They equal those of
+    """The 200 factors (factor) from 1 to ``highest``, evenly spaced in logarithms. They equal
     ``np.geomspace`` to the last bit, but that function takes longer than all that is computed from
     them."""
     top = np.log10(highest)
@@ -102,10 +104,12 @@ def _factors_up_to(highest: float) -> Array:
 def injected_variance(
     uplink: Uplink, steps: Array, num_rounds: int, num_devices: int, curvature: float, noise: float
 ) -> Array:
-    r"""Variance that noise brings into an entry of a chain that begins at the mode, for steps
-    :math:`f\eta` of any shape: :math:`\min(n q, \max(q/(2 f\eta\kappa L), q^2/(2c^2)))`.
+    r"""Variance that noise brings in n rounds into an entry of a chain that begins at the mode, in
+    the shape of ``steps``: :math:`\min(n q, \max(q/(2 \eta\kappa L), q^2/(2c^2)))`.
 
-    ``noise`` is the variance V of the server's estimate in a round, :math:`q = (f\eta)^2 V`.
+    Here :math:`\eta` is the step, :math:`\kappa` the slope, L the curvature, :math:`q = \eta^2 V`
+    with the variance V (``noise``) of the server's estimate in a round, and :math:`c = \eta K\psi`
+    the speed under the largest mean symbol :math:`\psi` of K devices.
     """
     each = np.square(steps) * noise
     relaxing = each / (2.0 * steps * response(uplink, num_devices) * curvature)
@@ -155,8 +159,7 @@ def _largest_pull(uplink: Uplink) -> float:
 
 @lru_cache(maxsize=64)
 def _remembered_pull(uplink: Uplink) -> float:
-    """The value of ``_largest_pull`` for an uplink, cached, because a plan asks for it many
-    times."""
+    """Value of ``_largest_pull``, cached, because a plan asks for it many times."""
     # A link need not be odd: the chain may have to travel in the direction in which bits pull less.
     down, up = uplink.mean_symbol(np.array([-uplink.clip, uplink.clip]))
     return float(min(up, -down))

@@ -3,8 +3,9 @@ r"""Clip, link, slope and rounds chosen for a model, each with its reason.
 Clip, slope and rounds follow rules that use the curvature. Near the posterior the sum of local
 gradients has covariance H, the curvature, and where devices are alike each of the K has a share 1/K
 of that: an entry of a local gradient has a standard deviation of at most :math:`\sqrt{L/K}`. Where
-devices are not alike, local gradients are larger and cancel in the sum; what a short pilot says of
-that (:func:`flmc.check_model`) is reported, and not used.
+devices are not alike, local gradients are larger and cancel in the sum. So where data are at hand
+and the plan is not to be public, the clip is raised until it does no harm to the devices' gradients
+around the posterior.
 
 The link of linear regression is searched for by prediction, and the plan is then marked as
 depending on data. A curved link, or a clip, weighs large gradients too little: where devices
@@ -19,16 +20,27 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
-from flmc.base.arrays import one_blas_thread
+import numpy as np
+
+from flmc.base.arrays import Array, one_blas_thread
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
+from flmc.models.wide_linear import WideLinear
 from flmc.planning.decision import Request, decide
+from flmc.planning.forecast import Law
+from flmc.planning.judgement import law_of
 from flmc.planning.limits import Limits
+from flmc.planning.model_check import survey
+from flmc.planning.pilot import places_at_once
 from flmc.planning.plans import Plan
+from flmc.planning.prediction import Prediction
+from flmc.planning.privacy_cost import has_budget
+from flmc.planning.privacy_estimate import estimate_limit
+from flmc.planning.public_model import PublicModel
 from flmc.planning.search import Candidate, Sloped, Trial, ask, bends, lengthen, variants
 from flmc.planning.step_size import Curvature
 from flmc.uplink.links import Linear, Probit, Sigmoid
@@ -39,14 +51,19 @@ CLIPPED_AT = 4.25
 """Clip that the rule chooses, in standard deviations of an entry of a local gradient: where devices
 are alike 2 in 100 000 entries are clipped, and where they differ their larger gradients mostly
 still fit."""
+_MOST_CLIPPED, _MOST_SHIFT = 0.005, 0.1
+"""Share of gradient entries beyond an automatic clip, and shift of the samples' mean by it in
+posterior standard deviations, at most. A share alone would not see one odd device of hundreds."""
+_DEAR = 1.5
+"""Factor of the rounds of an independent draw from which on the note on the clip states it."""
 _STEEPNESS = 0.5
-"""Slope times clip of a curved link by rule: at the clip its mean bit is 8 % below a straight
-one's."""
+"""Slope times clip of a curved link by rule: at the clip its mean bit is 8 % (sigmoid) or 6 %
+(probit) below that of a straight link with the same slope at 0."""
 _FAMILIES = (
     (Linear(), (0.5, 0.25)),
     (Sigmoid(), (0.25, 0.5, 1.0, 2.0, 4.0)),
-    # So that the parameters are 1.25 s/clip (the exact factor is sqrt(pi/2)): links that were
-    # chosen before stay the same.
+    # So that slope parameters are 1.25 s/clip (the exact factor is sqrt(pi/2)): the choices of
+    # earlier versions stay the same.
     (Probit(), tuple(1.25 * math.sqrt(2 / math.pi) * s for s in (0.25, 0.5, 1.0, 2.0, 4.0))),
 )
 """Families of links that a search tries; beside each the products of slope and clip that it tries.
@@ -61,6 +78,8 @@ _WANTED_DRAWS = 400.0
 chosen: means are then known to 0.05 standard deviations, standard deviations to 4 %."""
 _FEW_DRAWS = 20.0
 """Independent draws of one chain below which the chosen number of rounds comes with a warning."""
+_LATE = 1.1
+"""Burn-in over the rounds in which chains from eight starts arrive: other starts take longer."""
 _FIRST_TRIAL, _MOST_ROUNDS, _MOST_TRIALS = 300, 1_000_000, 12
 """In the search for a number of rounds: the rounds of the first trial, the largest number of
 rounds, and the largest number of longer trials."""
@@ -86,7 +105,8 @@ def choose(held: Candidate, free: Collection[str]) -> Choice:
     """Choose, in this order, those of clip, link, slope and rounds that ``free`` names, and keep
     everything else of the candidate ``held``.
 
-    Refused where the curvature that a rule needs is not known, or the uplink has no link."""
+    Raises ``InvalidSetting`` where the curvature that a rule needs is not known, or the uplink has
+    no link to choose, or none whose slope can be chosen."""
     model, request = held.model, held.request
     curvature = request.curvature(model)
     notes = []
@@ -95,6 +115,7 @@ def choose(held: Candidate, free: Collection[str]) -> Choice:
         notes.append(note)
     if "link" in free or "slope" in free:
         _check_link(held.uplink)
+        # A link is judged at some number of rounds; where rounds are free, at the default one.
         settled = replace(request, num_rounds=300, num_burn_in=200) if "rounds" in free else request
         with_link = _with_link if "link" in free else _with_slope
         uplink, note = with_link(replace(held, request=settled))
@@ -109,30 +130,150 @@ def choose(held: Candidate, free: Collection[str]) -> Choice:
 
 
 def _check_link(uplink: Uplink) -> None:
-    """Raise ``InvalidSetting`` for an uplink that has no link, the map from a gradient to the
-    probability of a bit."""
+    """Raise ``InvalidSetting`` for an uplink without a link (the map from a gradient to the
+    probability of a +1 bit)."""
     if uplink.link is None:
         raise InvalidSetting(f"link 'auto' is for the digital scheme, got {uplink.scheme!r}")
 
 
 def _with_clip(held: Candidate, curvature: Curvature) -> tuple[Candidate, Finding]:
     """The candidate with a clip so large that hardly any local gradient near the posterior is
-    clipped, and the note that says why."""
+    clipped, and the note that says why: by rule if devices are alike, and more where their
+    gradients, at hand for a plan that is not public, are larger."""
     if curvature.smoothness is None:
         raise InvalidSetting("clip 'auto' needs the smoothness, which is not known: give a clip")
     model, uplink = held.model, held.uplink
     spread = math.sqrt(curvature.smoothness / model.num_devices)
-    clip = float(f"{CLIPPED_AT * spread:.3g}")
     size = f"an entry's standard deviation, sqrt(L/K) = {spread:.3g}"
     if uplink.clips_norm:
-        clip = float(f"{CLIPPED_AT * spread * math.sqrt(model.dim):.3g}")
-        size = f"sqrt(dim L/K) = {spread * math.sqrt(model.dim):.3g}"
+        spread *= math.sqrt(model.dim)
+        size = f"sqrt(dim L/K) = {spread:.3g}"
+    alike = _with_clip_of(held, CLIPPED_AT * spread)
+    clip = alike.uplink.clip
     text = (
         f"clip {clip:g}: {CLIPPED_AT:g} times {size}, with smoothness L ="
         f" {curvature.smoothness:.3g} and K = {model.num_devices}, which leaves gradients near the"
-        " posterior as they are if devices are alike"
+        " posterior as they are"
     )
-    return replace(held, uplink=replace(uplink, clip=clip)), Finding("chosen-clip", "note", text)
+    near = None if curvature.public else _near_posterior(held)
+    if near is None:
+        text += (
+            " if devices are alike; if they are not, more are clipped, and the mean of the samples"
+            " moves: compare with the devices' own gradients before you rely on it"
+        )
+        return alike, Finding("chosen-clip", "note", text)
+    effect = near.effect(alike.uplink)
+    numbers = {"clip": clip, "clipped_fraction": effect.share}
+    kind = "gradients" if uplink.clips_norm else "gradient entries"
+    if near.harmless(alike.uplink):
+        text += f": {100 * effect.share:.2g} % of the devices' {kind} around it are beyond the clip"
+        return alike, Finding("chosen-clip", "note", text, numbers=numbers)
+    raised = _with_clip_of(held, near.smallest_clip(alike.uplink))
+    now = near.effect(raised.uplink).share
+    price = _price_of_clip(alike, raised)
+    text = (
+        f"clip {raised.uplink.clip:g}: devices are not alike; around the posterior"
+        f" {100 * now:.2g} % of their {kind} are beyond it, where the clip {clip:g} of like devices"
+        f" ({CLIPPED_AT:g} times {size}) would cut {100 * effect.share:.2g} %"
+    )
+    if (effect.shift or 0.0) > _MOST_SHIFT:
+        text += f" and move the mean by about {effect.shift:.2g} posterior standard deviations"
+    if price is not None:
+        numbers["rounds_factor"] = price
+        if price >= _DEAR:
+            text += (
+                f"; an independent draw takes {price:.3g} times the rounds that it takes with that"
+                " clip: devices whose data are alike would save them"
+            )
+    numbers |= {"clip": raised.uplink.clip, "clipped_fraction": now, "clip_if_alike": clip}
+    return raised, Finding("chosen-clip", "note", text, numbers=numbers)
+
+
+def _with_clip_of(held: Candidate, clip: float) -> Candidate:
+    """The candidate with a clip, rounded to three digits."""
+    return replace(held, uplink=replace(held.uplink, clip=float(f"{clip:.3g}")))
+
+
+class _Cut(NamedTuple):
+    """What a clip does near the posterior: the share of gradients beyond it (entries, or norms
+    where these are bounded), and about how far it moves the mean of the samples, in posterior
+    standard deviations (None where the posterior's law is not known)."""
+
+    share: float
+    shift: float | None
+
+
+@dataclass(frozen=True)
+class _NearPosterior:
+    """Local gradients at places around the posterior, (place, device, dim), and the posterior's
+    covariance (dim, dim), None where it is not known; of the first data set."""
+
+    local: Array
+    covariance: Array | None
+
+    def effect(self, uplink: Uplink) -> _Cut:
+        """What the uplink's clip does to these gradients."""
+        size = np.linalg.norm(self.local, axis=2) if uplink.clips_norm else np.abs(self.local)
+        share = float((size > uplink.clip).mean())
+        if self.covariance is None:
+            return _Cut(share, None)
+        # The force that the clip takes away moves the mean by C times it; lengths are in C^-1.
+        lost = (self.local - uplink.clipped(self.local)).sum(axis=1).mean(axis=0)
+        return _Cut(share, math.sqrt(max(0.0, float(lost @ self.covariance @ lost))))
+
+    def harmless(self, uplink: Uplink) -> bool:
+        """Whether the uplink's clip cuts few gradients and hardly moves the mean."""
+        cut = self.effect(uplink)
+        return cut.share <= _MOST_CLIPPED and (cut.shift or 0.0) <= _MOST_SHIFT
+
+    def smallest_clip(self, uplink: Uplink) -> float:
+        """The smallest harmless clip, which is above that of the uplink, to one per cent."""
+        low = uplink.clip
+        high = float(np.linalg.norm(self.local, axis=2).max())
+        while high > 1.01 * low:
+            middle = math.sqrt(low * high)
+            if self.harmless(replace(uplink, clip=middle)):
+                high = middle
+            else:
+                low = middle
+        return 1.005 * high  # still harmless after it is rounded to three digits
+
+
+def _near_posterior(held: Candidate) -> _NearPosterior | None:
+    """The devices' gradients around the posterior of the first data set; None where data are not at
+    hand, the examples are too many to be drawn for a plan, or no pilot finds the posterior."""
+    model = held.model
+    if isinstance(model, (PublicModel, WideLinear)):
+        return None
+    if model.posterior is not None:
+        law: Law | None = Law.of(model.posterior)
+    else:
+        surveyed = survey(model)
+        law = surveyed.posterior
+        if law is None and not surveyed.pilot.arrived:
+            return None
+    with np.errstate(all="ignore"):
+        places = survey(model).pilot.draw(1.0) if law is None else law.places
+        places = places[: places_at_once(model)]
+        local = held.uplink.local_gradients(model, places[None], slice(0, 1))[0]
+    if not np.isfinite(local).all():
+        return None
+    return _NearPosterior(np.asarray(local), None if law is None else law.covariance)
+
+
+def _price_of_clip(alike: Candidate, raised: Candidate) -> float | None:
+    """Rounds of an independent draw with a raised clip, over those with the clip of like devices,
+    by the plans' effective steps; None where one of them cannot be planned."""
+    steps = []
+    for each in (alike, raised):
+        try:
+            limit = estimate_limit(each.model, each.uplink, each.limits, each.request)
+            plan = decide(each.model, each.uplink, each.limits, each.request, limit)
+        except InvalidSetting:
+            return None
+        steps.append(plan.effective_step_size)
+    before, after = steps
+    return None if before is None or not after else before / after
 
 
 def _with_slope(held: Candidate) -> tuple[Uplink, Finding]:
@@ -163,14 +304,16 @@ def _uplink_with(held: Candidate, link: Sloped) -> Uplink:
 
 
 def _with_link(held: Candidate) -> tuple[Uplink, Finding]:
-    """The candidate's uplink with the link that suits the devices, and the note that says why."""
+    """The candidate's uplink with a chosen link, and the note that says why: for linear regression
+    the link predicted to be best, else a straight one."""
     if isinstance(held.model, LinearGaussian):
         chosen = with_closest_link(held)
         text = f"link {chosen.link!r}: by prediction its samples are closest to the posterior"
         return chosen, Finding("chosen-link", "note", text)
     text = (
-        "link Linear(1.0): straight, so that the mean of the samples stays where it belongs even"
-        " if devices are not alike; nothing that bends could be judged without data"
+        "link Linear(1.0): straight, so that the mean of the samples stays where it belongs, even"
+        " if devices are not alike, as long as their gradients are not clipped; nothing that bends"
+        " could be judged without data"
     )
     if held.limits.epsilon is not None:
         text += "; where devices are alike, a sigmoid or probit link costs less privacy"
@@ -211,8 +354,8 @@ def choose_link(
     --------
     >>> model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
     >>> uplink = flmc.choose_link(model, flmc.Digital(), flmc.Limits(epsilon=2))
-    >>> flmc.plan(model, uplink, flmc.Limits(epsilon=2)).warnings
-    ()
+    >>> flmc.plan(model, uplink, flmc.Limits(epsilon=2)).verdict.light("sampling").state
+    'good'
     """
     best = with_closest_link(Candidate(model, uplink, limits or Limits(), Request(**settings)))
     assert isinstance(best, Digital)
@@ -222,12 +365,13 @@ def choose_link(
 @one_blas_thread()
 def with_closest_link(held: Candidate) -> Uplink:
     """The candidate's uplink with the link whose samples are predicted to be closest to the
-    posterior, everything else as it is."""
+    posterior. Raises ``InvalidSetting`` for other models than linear regression, or if no link can
+    be planned for."""
     _check_link(held.uplink)
     if not isinstance(held.model, LinearGaussian):
         raise InvalidSetting(
             "link 'auto' chooses by prediction, which is for linear regression: name a link"
-            " (linear is unbiased up to its clip where devices differ)"
+            " (linear keeps the mean where devices differ, unless gradients are clipped)"
         )
     links = [Sloped(Linear())]
     for family, steepness in _FAMILIES:
@@ -242,9 +386,9 @@ def with_closest_link(held: Candidate) -> Uplink:
 
 
 def cure_of_shift(held: Candidate, shift: float) -> str:
-    """Words that recommend a link or a clip with which the samples' mean is predicted to be close
-    to the posterior mean; ``shift`` is how far off it is with the candidate ``held``, in posterior
-    standard deviations."""
+    """Advice, in words, against a shift of the samples' mean: the link or clip with which it is
+    predicted to be smallest, or more general advice where none helps. ``shift`` is that of the
+    candidate ``held``, in posterior standard deviations."""
     answer = ask(
         _cures(held),
         attrgetter("closeness"),
@@ -267,8 +411,9 @@ def cure_of_shift(held: Candidate, shift: float) -> str:
 
 
 def _cures(held: Candidate) -> Iterator[Candidate]:
-    """Candidates that may move the samples' mean back to the posterior mean: the candidate ``held``
-    with a straight link, a flatter one, or another clip."""
+    """Candidates that may move the samples' mean back to the posterior mean: ``held`` with a
+    straight link at several clips, or a flatter link of its own family; for an uplink without a
+    link, with larger clips."""
     uplink, link = held.uplink, held.uplink.link
     clips = [factor * uplink.clip for factor in _CLIPS]
     if link is None:
@@ -297,8 +442,8 @@ def _instruction(trial: Trial, held: Candidate) -> str:
 
 
 def _with_rounds(held: Candidate) -> tuple[Request, Finding]:
-    """The settings with as many rounds as burn-in and 400 independent draws take, and the note that
-    says why."""
+    """The settings with as many rounds as burn-in and 400 independent draws take, or fewer where
+    more are not worthwhile, and the note that says why."""
     convexity = held.request.curvature(held.model).convexity
 
     def at(count: int) -> Trial:
@@ -316,17 +461,40 @@ def _with_rounds(held: Candidate) -> tuple[Request, Finding]:
     wanted = partial(_rounds_for, convexity=convexity or 0.0)
     plan = lengthen(at, _FIRST_TRIAL, wanted, _MOST_TRIALS, _WORTHWHILE).plan
     assert plan is not None
+    plan = _until_arrival(held, plan)
     settled = replace(held.request, num_rounds=plan.num_rounds, num_burn_in=plan.num_burn_in)
     few = (plan.effective_draws or 0.0) < _FEW_DRAWS
     return settled, Finding("chosen-rounds", "warning" if few else "note", _rounds_in_words(plan))
 
 
+def _until_arrival(held: Candidate, plan: Plan) -> Plan:
+    """The plan with as much burn-in as chains without noise take to arrive, where these can be
+    followed and it is more than the rule says; the kept rounds stay as many."""
+    model = held.model
+    shared = held.limits.scope == "run" and has_budget(held.uplink, held.limits)
+    # A budget of the run would be shared by more rounds; a public plan must not look at the data.
+    if model.posterior is not None or shared:
+        return plan
+    if held.request.curvature(model).public:
+        return plan
+    law = law_of(plan, model)
+    arrival = law.rounds_to_arrive if isinstance(law, Prediction) else None
+    if arrival is None or arrival <= plan.num_burn_in:
+        return plan
+    burn_in = math.ceil(_LATE * arrival)
+    total = burn_in + plan.num_rounds - plan.num_burn_in
+    if total > _MOST_ROUNDS:
+        return plan
+    request = replace(held.request, num_rounds=total, num_burn_in=burn_in)
+    return decide(model, held.uplink, held.limits, request)
+
+
 def _rounds_for(trial: Trial, convexity: float) -> int:
-    """Number of rounds that burn-in and 400 independent draws take by the step of a trial's plan,
-    rounded up to two significant digits."""
+    """Number of rounds that burn-in and 400 independent draws take with the step of a trial's plan,
+    rounded up to two significant digits; at most a million."""
     plan = trial.plan
     assert plan is not None
-    forgotten = (plan.effective_step_size or 0.0) * convexity  # share of a deviation in a round
+    forgotten = (plan.effective_step_size or 0.0) * convexity  # share of a deviation per round
     # Rounds per effective draw of a chain with correlation r = 1 - forgotten: (1 + r)/(1 - r).
     each = 1.0 if forgotten >= 1.0 else (2.0 - forgotten) / forgotten
     wanted = (plan.rounds_needed or 0) + math.ceil(_WANTED_DRAWS * each)
@@ -335,8 +503,8 @@ def _rounds_for(trial: Trial, convexity: float) -> int:
 
 
 def _rounds_in_words(plan: Plan) -> str:
-    """Words that split a plan's rounds into burn-in and kept rounds, with the draws that these are
-    worth."""
+    """Sentence about a plan's rounds: burn-in, kept rounds, and the independent draws that these
+    are worth."""
     needed = plan.rounds_needed or 0
     arrives = "until a chain has arrived"
     if needed > plan.num_burn_in:

@@ -1,6 +1,6 @@
-"""The constraints of a plan. Methods of :class:`Constraints` give the largest gain by transmit
-power, by the noise that the sampler needs and by the privacy budget, the sampler's step, and the
-burn-in."""
+"""The constraints of a plan: the largest gain (amplitude of a symbol at the receiver) by transmit
+power, by the noise that the sampler needs and by the privacy budget; and what follows from these
+for the sampler's step and the burn-in."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flmc.planning.allocation import RunBudget, allocate, noise_weights
 from flmc.planning.burn_in import auto_burn_in_factor, rounds_needed
 from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
-from flmc.planning.privacy_cost import privacy_limited_gain
+from flmc.planning.privacy_cost import chance_of, privacy_limited_gain
 from flmc.planning.step_size import Curvature, auto_step_size
 from flmc.planning.temperature import langevin_gain
 from flmc.uplink.csi import bit_noise, response
@@ -48,13 +48,13 @@ class Constraints:
     num_rounds: int
     scheduler: Scheduler
     assumed_privacy_limit: float | None = None
-    """Gain that a search assumes the privacy budget to allow, to save time; None: the privacy
-    accountant computes it."""
+    """Gain taken for the largest that the privacy budget allows: a search's quick estimate, or the
+    cap that two stages share; None: the privacy accountant computes it."""
 
     @cached_property
     def rounds(self) -> PlannedRounds | None:
-        """Rounds drawn at random to plan with, where path gains decide which devices transmit; else
-        None."""
+        """Rounds drawn at random (with a fixed seed) to plan with, where path gains decide which
+        devices transmit; else None."""
         if not self.scheduler.by_channel:
             return None
         sizes = (self.num_rounds, self.model.num_devices, self.model.dim)
@@ -62,22 +62,23 @@ class Constraints:
 
     @cached_property
     def active(self) -> Array | None:
-        """Devices expected to transmit, (round, device) with 1 or 0; None: all, always."""
+        """Devices expected to transmit, (round, device) with 1 or 0; None: all, always. Where path
+        gains decide, the rounds are those that were drawn."""
         if self.rounds is not None:
             return self.rounds.active
         return self.scheduler.draw_planned(self.num_rounds, self.model.num_devices)
 
     @cached_property
     def num_active(self) -> Array:
-        """Number of devices that are expected to transmit, (1 or round, 1)."""
+        """Number of devices expected to transmit in each row of ``active``, (1 or round, 1)."""
         if self.active is None:
             return np.full((1, 1), self.model.num_devices)
         return np.asarray(self.active.sum(axis=1, keepdims=True))
 
     @property
     def _published_step_size(self) -> float:
-        """The step that the paper prints for the uplink's scheme; a scheme for which it prints none
-        is refused."""
+        """Step that the paper prints for the uplink's scheme; raises ``InvalidSetting`` where it
+        prints none."""
         if self.uplink.published_step_size is None:
             raise InvalidSetting(
                 f"langevin 'paper' has no step for the {self.uplink.scheme} scheme: give step_size"
@@ -86,8 +87,8 @@ class Constraints:
 
     @cached_property
     def power_limit(self) -> float:
-        """Largest gain that the transmit power allows; where the channel is random, the gain that
-        it allows in nine rounds of ten."""
+        """Largest gain that the transmit power allows; where rounds differ, the gain that it allows
+        in nine drawn rounds of ten."""
         # The lower order statistic, not an interpolation: it is the gain of a drawn round.
         if self.rounds is not None:
             return float(np.quantile(self.power_gains, 0.1, method="lower"))
@@ -97,27 +98,27 @@ class Constraints:
 
     @cached_property
     def average_limit(self) -> float:
-        """Largest gain at which every device keeps the limit of its mean power over all rounds,
-        over the channels that plans draw; infinite without such a limit."""
+        """Largest gain at which every device keeps its long-term power limit (of the mean power
+        over all rounds), on drawn channels; infinite without such a limit."""
         if self.uplink.average_snr_db is None:
             return math.inf
         return average_limited_gain(self.uplink, self.rounds_for_power)
 
     @cached_property
     def rounds_for_power(self) -> DrawnRounds:
-        """Rounds drawn at random over which a device's mean power is taken, for the limit of that
-        mean."""
+        """Drawn rounds over which a device's power is averaged for the long-term power limit."""
         if self.rounds is None:
             sizes = (self.model.num_devices, self.model.dim)
             return draw_rounds_for_power(self.uplink, *sizes, self.active, self.num_rounds)
         drawn, independent = self.rounds, self.uplink.known_fading.independent
+        # Skipped rounds count in the mean too. Independent rounds are all taken for one run.
         length = drawn.num_drawn if independent else self.num_rounds
         return DrawnRounds(drawn.fading, drawn.active, drawn.numbers, length)
 
     @cached_property
     def power_gains(self) -> Array:
-        """Largest gain that the transmit power allows in each of the rounds drawn to plan with,
-        (drawn, 1); a single value, (1, 1), where none are drawn."""
+        """Largest gain that the transmit power allows in each drawn round, (drawn, 1); (1, 1) with
+        ``power_limit`` where no rounds are drawn."""
         if self.rounds is None:
             return np.full((1, 1), self.power_limit)
         each = power_limited_gain(self.uplink, self.rounds.fading, self.rounds.active)[:, None]
@@ -129,22 +130,25 @@ class Constraints:
         budget."""
         if self.assumed_privacy_limit is not None:
             return self.assumed_privacy_limit
-        often = self.scheduler.most_rounds(self.num_rounds, self.model.num_devices)
+        num_devices = self.model.num_devices
+        chance = chance_of(self.uplink, self.scheduler, num_devices)
+        often = self.scheduler.most_rounds(self.num_rounds, num_devices)
         return privacy_limited_gain(
-            self.uplink, self.limits, self.model.num_devices, self.model.dim, often
+            self.uplink, self.limits, num_devices, self.model.dim, often, chance
         )
 
     @cached_property
     def _variances(self) -> dict[float, float]:
-        """Cache of :meth:`estimate_variance`: variances by step, because the burn-in asks for each
-        twice."""
+        """Cache of :meth:`estimate_variance`, by step: both the burn-in factor and the burn-in
+        needed ask for it."""
         return {}
 
     def step_size(self, given: float | str, largest_gain: float) -> tuple[float, bool]:
         """Step of the sampler, and whether it was computed from the curvature.
 
         ``given`` is a step, or ``"auto"`` for the automatic one (the paper's if the Langevin limit
-        is the paper's); ``largest_gain`` is what power and privacy allow."""
+        is the paper's). ``largest_gain`` is what power and privacy allow, or the gain that the user
+        gave; where rounds are drawn, each round's own limit takes its place."""
         if given != "auto":
             return checks.positive("step_size", given), False
         if self.limits.langevin == "paper":
@@ -159,12 +163,11 @@ class Constraints:
         ), True
 
     def estimate_variance(self, step: float, given: Array | None) -> float:
-        """Variance of the noise in an entry of the server's gradient estimate in a round, over the
-        channels that plans draw; 0 for an uplink whose noise follows the step.
+        """Variance of the noise in an entry of the server's gradient estimate, averaged over rounds
+        and drawn channels; 0 for the ideal uplink, whose noise follows the step.
 
-        ``given`` is a gain that the user gave; without one the gain is what the constraints allow
-        at this ``step``. A budget that is spent unevenly over rounds counts as if it were spent
-        evenly."""
+        ``given`` is a gain that the user gave; None: the gain that the constraints allow at this
+        ``step``. A budget that is spent unevenly over rounds counts as if it were spent evenly."""
         uplink, num_devices = self.uplink, self.model.num_devices
         if uplink.noise_is_exact:
             return 0.0
@@ -202,9 +205,9 @@ class Constraints:
         """Factor by which the steps of the first ``num_fast`` rounds are larger than those of later
         rounds.
 
-        It is ``given`` if that is a number, is chosen for the ``distance`` that chains have to
-        travel if both step and factor are automatic, and is 1 else. ``gain`` is a gain that the
-        user gave."""
+        It is ``given`` if that is a number; chosen for the ``distance`` that chains have to travel
+        in an entry if both the factor and the step are automatic; else 1. ``auto_step`` is the
+        automatic step (None: the step was given), ``gain`` a gain that the user gave."""
         if given != "auto":
             return checks.positive("burn_in_step_factor", given)
         if auto_step is None or self.curvature.smoothness is None:
@@ -217,10 +220,11 @@ class Constraints:
 
     def langevin_limit(self, step: float, factor: float, num_fast: int) -> Array:
         """Largest gain (1 or round, 1) at which the received signal still has as much noise as the
-        sampler needs; one for all rounds unless the number of transmitting devices changes.
+        sampler needs; infinite where this limit is off. Where path gains decide who transmits, it
+        is the largest over drawn rounds of what noise and power allow.
 
-        Only the ideal uplink, whose noise is exact by definition, follows the larger steps of
-        burn-in (``factor`` times ``step`` in ``num_fast`` rounds) and cannot be switched off."""
+        The ideal uplink's noise is exact by definition: for it the limit is never off, and follows
+        the larger steps of burn-in (``factor`` times ``step`` in ``num_fast`` rounds)."""
         ideal = self.uplink.noise_is_exact
         if self.limits.langevin == "off" and not ideal:
             return np.full((1, 1), np.inf)
@@ -241,10 +245,12 @@ class Constraints:
     def cap(
         self, langevin: Array, power: float, privacy: float, steps: Array, num_burn_in: int
     ) -> Array:
-        """Cap of the gain, (1 or round, 1), by all constraints and the allocation.
+        """Cap of the gain, (1 or round, 1), from the gains that the Langevin noise, power and
+        privacy allow and the allocation of the budget; ``steps`` (round) is the step of every
+        round. Raises ``InvalidSetting`` if nothing limits the gain.
 
-        Where the channel is random, power limits every round anew and is left out of the cap, but
-        for a long-term limit.
+        With a static allocation over a random channel every round has a power limit of its own, so
+        only the long-term power limit enters the cap.
         """
         if self.limits.allocation == "adaptive":
             cap = self.adaptive_gain(steps, num_burn_in, np.minimum(langevin, power), privacy)
@@ -260,10 +266,12 @@ class Constraints:
     def adaptive_gain(
         self, steps: Array, num_burn_in: int, caps: Array, static_gain: float
     ) -> Array:
-        """Gains (round, 1) that spend the run's budget where the noise matters most.
+        """Gains (round, 1) that spend the run's privacy budget where the noise matters most.
 
-        ``static_gain`` is the constant gain that spends it, ``caps`` (1 or round, 1) what the other
-        constraints allow, ``steps`` (round) the step of every round."""
+        ``static_gain`` is the constant gain that spends the budget (infinite: the gains are the
+        caps), ``caps`` (1 or round, 1) what the other constraints allow, ``steps`` (round) the step
+        of every round. Raises ``InvalidSetting`` unless all devices transmit in all rounds and the
+        smoothness is known."""
         if not self.scheduler.everyone:
             raise InvalidSetting(
                 "allocation 'adaptive' needs all devices in all rounds; use 'static'"
@@ -291,8 +299,9 @@ class Constraints:
     ) -> int | None:
         """Rounds of burn-in that the sampler needs; None where convexity or slope are not known.
 
-        With an ``automatic`` burn-in factor it is that of the burn-in needed, not of the one
-        planned. ``given`` is a gain that was given."""
+        ``distance`` is what chains have to travel in an entry, ``given`` a gain that the user gave.
+        An ``automatic`` burn-in factor depends on the length of the burn-in: where the planned one
+        is too short, both are solved for together."""
         smoothness, convexity = self.curvature.smoothness, self.curvature.convexity
         if decided.slope is None or convexity is None:
             return None

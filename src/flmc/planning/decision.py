@@ -35,8 +35,7 @@ automatic burn-in; the last is taken even if it is too short."""
 
 @dataclass(frozen=True)
 class Request:
-    """What a plan is asked for, beside model, uplink and limits: the settings of
-    :func:`flmc.plan`, which describes them."""
+    """Settings of a plan beside model, uplink and limits; :func:`flmc.plan` describes them."""
 
     num_rounds: int = 300
     num_burn_in: int | str = 200
@@ -65,9 +64,9 @@ def decide(
     """Plan with rounds, step and gain decided under the limits, but without prediction and
     findings.
 
-    ``privacy_limit`` is an estimate of the gain that the budget allows, for a search that cannot
-    wait for the privacy accountant; a plan made with it may break the budget and must not be handed
-    out."""
+    ``privacy_limit`` takes the place of the privacy accountant: a gain taken for the largest that
+    the budget allows. Where it is the estimate of a search, the plan may break the budget and must
+    not be handed out."""
     _check_kinds(model, uplink, limits)
     checks.one_of("start", request.start, ("prior", "zero"))
     if uplink.clips_examples:
@@ -89,8 +88,9 @@ def decide(
 
 
 def _with_automatic_burn_in(task: Constraints, request: Request) -> Plan:
-    """The plan with the shortest burn-in found that is as long as the sampler needs; at least a
-    tenth of the rounds is kept."""
+    """The plan with the shortest burn-in found that is as long as the sampler needs, or else the
+    longest that keeps a tenth of the rounds. Raises ``InvalidSetting`` where the need is unknown.
+    """
     total = checks.at_least("num_rounds with burn_in 'auto'", task.num_rounds, 2)
     most = total - max(1, total // 10)
     burn_in = 1
@@ -125,7 +125,7 @@ def _decide(task: Constraints, request: Request) -> Plan:
         request.burn_in_step_factor, auto_step, rounds.fast, distance, given
     )
     langevin = task.langevin_limit(step, factor, rounds.fast)
-    # The Langevin limit of a kept round; the median, where devices come and go.
+    # The Langevin limit of a kept round; the median, where the number of devices changes.
     gain_limits = GainLimits(power, median(langevin[-rounds.kept :]), privacy)
     cap = given
     if cap is None:
@@ -183,7 +183,7 @@ def _check_kinds(model: Model, uplink: Uplink, limits: Limits) -> None:
 
 
 class _Rounds(NamedTuple):
-    """Number of rounds in all, of those that are not kept, and of those with a larger step."""
+    """Numbers of rounds: in all, of burn-in, and of the first rounds, which have a larger step."""
 
     total: int
     burn_in: int
@@ -195,7 +195,8 @@ class _Rounds(NamedTuple):
 
     @classmethod
     def checked(cls, count: int, request: Request) -> _Rounds:
-        """The rounds of a request for ``count`` rounds; half of the burn-in is fast by default."""
+        """Numbers of rounds for a request of ``count`` rounds with a fixed burn-in, checked; by
+        default half of the burn-in has the larger step."""
         burn_in = checks.at_least("num_burn_in", request.num_burn_in, 0)
         if burn_in >= count:
             raise InvalidSetting(f"num_burn_in must be below num_rounds = {count}, got {burn_in}")
@@ -207,8 +208,8 @@ class _Rounds(NamedTuple):
 
 
 def _scheduler_of(request: Request, num_rounds: int, num_devices: int) -> Scheduler:
-    """The scheduler, which says who transmits in a round, that a request asks for, checked; an
-    array in which every device transmits in every round becomes ``AllDevices``."""
+    """Scheduler (the policy that says who transmits in a round) of a request, checked; an array in
+    which every device transmits in every round becomes ``AllDevices``."""
     scheduler, active = request.scheduler, request.active
     if scheduler is not None and active is not None:
         raise InvalidSetting(
@@ -224,8 +225,9 @@ def _scheduler_of(request: Request, num_rounds: int, num_devices: int) -> Schedu
 
 
 def _check_gain(task: Constraints, given: float | Sequence[float] | Array) -> Array:
-    """Gain that the user gave in place of the planned one, as an array (1 or round, 1 or dim);
-    refused where the transmit power does not allow it."""
+    """Gain that the user gave in place of a planned one, as an array (1 or round, 1 or dim). Raises
+    ``InvalidSetting`` for the ideal uplink, a wrong shape or sign, and more power than a constant
+    channel or the long-term limit allows."""
     cap = np.atleast_2d(checks.finite_array("gain", given))
     dim, uplink = task.model.dim, task.uplink
     if uplink.noise_is_exact:

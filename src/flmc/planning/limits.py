@@ -90,18 +90,14 @@ class Limits:
 
 @dataclass(frozen=True)
 class GainLimits:
-    """Largest gain that each constraint allows in a kept round; infinite where it does not bind at
-    all.
-
-    Attributes
-    ----------
-    power, langevin, privacy
-        Gain by transmit power, by the noise that the sampler needs, and by the privacy budget.
-    """
+    """Largest gain that each constraint allows in a kept round; infinite for no limit."""
 
     power: float
+    """Largest gain by transmit power."""
     langevin: float
+    """Largest gain that leaves the noise that the sampler needs."""
     privacy: float
+    """Largest gain within the privacy budget."""
 
     @property
     def smallest(self) -> float:
@@ -110,7 +106,7 @@ class GainLimits:
 
     @property
     def binding(self) -> str:
-        """Name of the constraint that decides; ``none`` where no constraint binds.
+        """Name of the constraint that decides the gain; ``none`` where no constraint limits it.
 
         Where the step was chosen so that power and Langevin noise meet, it is ``power``."""
         limits = {"power": self.power, "privacy": self.privacy, "langevin": self.langevin}

@@ -1,5 +1,5 @@
-"""The planner: from a model, an uplink and limits to a plan, and the plans beside it with one
-constraint relaxed."""
+"""The planner: from a model, an uplink and limits to a plan, and to the plans that one relaxed
+constraint would give."""
 
 from __future__ import annotations
 
@@ -61,16 +61,16 @@ def plan(
     limits
         Privacy budget and Langevin limit; None: no budget, calibrated noise.
     num_rounds, num_burn_in
-        Rounds in all, and the rounds among them that are not kept. ``"auto"`` for both: burn-in as
-        long as the sampler needs, and 400 independent draws of a chain; for the burn-in alone: as
-        long as the sampler needs, but at most nine tenths of all.
+        Rounds in all, and the rounds among them that are not kept. ``num_rounds="auto"`` chooses
+        both: a burn-in as long as the sampler needs, and 400 independent draws of a chain.
+        ``num_burn_in="auto"``: as long as the sampler needs, but at most nine tenths of all.
     step_size
         Step of the sampler. ``"auto"`` takes :func:`~flmc.planning.step_size.auto_step_size`,
         with ``langevin="paper"`` the paper's.
     clip, link, slope
-        In place of the uplink's own, ``"auto"``: a clip that leaves gradients near the posterior as
-        they are, a link that suits the devices, a slope of the uplink's link that fits the clip.
-        Each choice is explained in a note among the plan's findings.
+        Clip and link in place of the uplink's own, or ``"auto"``: a clip that leaves gradients near
+        the posterior as they are, a link that suits the devices, a slope of the uplink's link that
+        fits the clip. Each automatic choice is explained in a note among the plan's findings.
     gain
         Gain at the receiver, which broadcasts to (round, dim). It overrides the limits of Langevin
         noise and privacy, never the power limit. None: the largest that all limits allow.
@@ -156,7 +156,9 @@ def _planned(held: Candidate, *, forecast: bool, from_data: bool = False) -> Pla
         decided = replace(decided, data_dependent=True)
     if not forecast:
         return decided
-    return with_forecast(decided, held.model, held.request, partial(cure_of_shift, held))
+    made = with_forecast(decided, held.model, held.request, partial(cure_of_shift, held))
+    of_input = (*held.uplink.fading.findings, *held.model.data_findings)
+    return replace(made, findings=(*made.findings, *of_input))
 
 
 def _is_auto(name: str, value: object) -> bool:
@@ -167,8 +169,8 @@ def _is_auto(name: str, value: object) -> bool:
 
 
 def _with_given(uplink: Uplink, clip: float | str | None, link: Link | str | None) -> Uplink:
-    """The uplink with the given clip and link in place of its own; None and ``"auto"`` leave its
-    own."""
+    """The uplink with the given clip and link; None and ``"auto"`` keep its own. A link is refused
+    for an uplink that has none."""
     if clip is not None and not isinstance(clip, str):
         uplink = replace(uplink, clip=clip)
     if link is not None and not isinstance(link, str):
@@ -180,11 +182,11 @@ def _with_given(uplink: Uplink, clip: float | str | None, link: Link | str | Non
 
 @dataclass(frozen=True)
 class WhatIf:
-    """A plan, and beside it the plans that result when one constraint is relaxed, each a different
-    one. Made by ``what_if``."""
+    """A plan beside the plans that result when a single constraint or the step is changed; made by
+    ``what_if``."""
 
     plans: dict[str, Plan]
-    """Plans by the words that say what is relaxed; the first is the plan as it is."""
+    """Plans by what is changed, in words such as ``+ 3 dB``; the first is the plan as it is."""
 
     def grid(self, *, with_run: bool = True) -> Grid:
         """Table with a row for each plan and columns for gain, binding constraint, step,
@@ -216,8 +218,8 @@ class WhatIf:
 
 
 def _epsilon(cost: Cost | None) -> str:
-    """Text of a cost's epsilon, rounded up like every bound; where epsilon is 0, the text states
-    the delta at epsilon 0, which is not 0."""
+    """Text of a cost's epsilon, rounded up like every bound; ``-`` for None. Where epsilon is 0,
+    the text adds the delta at epsilon 0, which is not 0."""
     if cost is None:
         return "-"
     if cost.delta_at_zero is not None:
@@ -226,11 +228,12 @@ def _epsilon(cost: Cost | None) -> str:
 
 
 def what_if(planned: Plan, model: Model, settings: Mapping[str, Any]) -> WhatIf:
-    """Plans with one constraint relaxed at a time: 3 dB more power, twice the budget, half and
-    twice the step.
+    """The plan ``planned`` beside plans with one change each: 3 dB more power, twice the privacy
+    budget, half the step, twice the step.
 
-    ``settings`` are the keyword arguments of :func:`flmc.plan` that made the plan. Power is not
-    relaxed for the ideal uplink, nor a budget that was not given.
+    ``settings`` are the keyword arguments of :func:`flmc.plan` that made the plan. Left out are
+    power and budget for the ideal uplink, a budget that was not given, and changes with which no
+    plan can be made.
     """
     uplink, limits = planned.uplink, planned.limits
     relaxed: dict[str, tuple[str, float]] = {}

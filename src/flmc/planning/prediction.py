@@ -40,12 +40,16 @@ WEIGHTS = np.exp(-0.5 * NODES**2) / np.exp(-0.5 * NODES**2).sum()
 _MOST_ITERATIONS = 200
 """Largest number of iterations of the search for the stationary law."""
 _NUMBERS_AT_ONCE = 2_000_000
-"""Numbers of an array of devices, entries and nodes that is held at once: 16 MB."""
+"""Largest size of an array over data sets, devices, entries and nodes that is held at once: 16 MB.
+"""
 _MOST_WORK = 5e8
 """Number of multiplications in one iteration beyond which a problem is too large to be predicted.
 """
+_MOST_DOUBLINGS = 100
+"""Doublings of the number of rounds within which a chain must forget its start: 1e30 rounds."""
 _TOLERANCE = 1e-9
-"""Change of covariance and squared mean at which the iteration ends, over the trace."""
+"""Change at which the iteration ends: of the covariance, plus the square of that of the mean, over
+the trace of the covariance."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +60,9 @@ class Prediction:
     variance_ratio: float
     """Trace of the chain's covariance over that of the posterior's."""
     variance_ratio_smallest: float
-    """Smallest ratio of the variances along the posterior's principal axes."""
+    """Smallest ratio of the variances over all directions."""
     variance_ratio_largest: float
-    """Largest ratio of the variances along the posterior's principal axes."""
+    """Largest ratio of the variances over all directions."""
     mean_error_squared: float
     """Squared distance of the chain's mean from the posterior mean."""
     relative_mean_error: float
@@ -72,6 +76,20 @@ class Prediction:
     distance_squared: float | None = None
     """Squared W2 distance of the chain's law from the posterior, both in coordinates in which the
     posterior's covariance is the identity; None in documents that are older than it."""
+    memory: float | None = None
+    """Correlation of successive rounds of the chain in the slowest direction; None in documents
+    that are older than it."""
+    rounds_to_arrive: int | None = None
+    """Rounds after which chains from several starts, moved by the expected gradient estimates
+    alone, are within a quarter of a standard deviation of the mean of their stationary law; None
+    where that was not computed."""
+    left_shift: float | None = None
+    """What the way from the worst of these starts leaves in the mean of the kept rounds, in
+    standard deviations of the chain, or how far noise carries a chain off in the burn-in; None
+    where that was not computed."""
+    left_variance: float | None = None
+    """What the way from the worst of these starts adds to the variance of the kept rounds, over
+    that of the chain; None where that was not computed."""
 
 
 def predict(
@@ -88,31 +106,68 @@ def predict(
         return None
     stationary, chain_mean, chain_covariance = solved
     experiments = slice(0, len(chain_mean))
-    mean, covariance = model.posterior.mean[experiments], model.posterior.covariance[experiments]
-    # Variance of the chain along the posterior's principal axes, over the posterior's own.
-    values, directions = (part[experiments] for part in model.posterior.eigen)
-    along = np.einsum("edj,edf,efj->ej", directions, chain_covariance, directions) / values
+    _, jacobian, _ = stationary.averages(chain_mean, chain_covariance)
+    return compare_laws(
+        chain_mean,
+        chain_covariance,
+        model.posterior.mean[experiments],
+        model.posterior.covariance[experiments],
+        clipped_fraction=stationary.clipped_fraction(chain_mean, chain_covariance),
+        memory=slowest_memory(jacobian, step_size),
+    )
+
+
+def compare_laws(
+    chain_mean: Array,
+    chain_covariance: Array,
+    mean: Array,
+    covariance: Array,
+    *,
+    clipped_fraction: float,
+    memory: float,
+    travel: tuple[int, float, float] | None = None,
+) -> Prediction:
+    """Prediction that compares the chain's normal law with the posterior's, for several data sets:
+    means (experiment, dim) and covariances (experiment, dim, dim); ``travel`` is rounds to arrive,
+    left shift and left variance."""
     trace = np.trace(covariance, axis1=1, axis2=2)
     shift = np.square(chain_mean - mean).sum(axis=1)
-    whitened, spread = _whiten(directions, values, chain_mean - mean, chain_covariance)
+    root = np.linalg.cholesky(covariance)
+    away = np.linalg.solve(root, (chain_mean - mean)[..., None])[..., 0]
+    half = np.linalg.solve(root, chain_covariance)
+    # Variances where the posterior is standard normal: over all directions, so that a single entry
+    # cannot be worse than what is stated.
+    spread = np.linalg.eigvalsh(np.linalg.solve(root, np.swapaxes(half, 1, 2)))
+    squared = np.square(away).sum(axis=1)
     return Prediction(
         variance_ratio=float(np.mean(np.trace(chain_covariance, axis1=1, axis2=2) / trace)),
-        variance_ratio_smallest=float(np.mean(along.min(axis=1))),
-        variance_ratio_largest=float(np.mean(along.max(axis=1))),
+        variance_ratio_smallest=float(np.mean(spread[:, 0])),
+        variance_ratio_largest=float(np.mean(spread[:, -1])),
         mean_error_squared=float(np.mean(shift)),
         relative_mean_error=float(np.mean(shift / trace)),
-        clipped_fraction=stationary.clipped_fraction(chain_mean, chain_covariance),
-        mean_shift=float(np.max(np.sqrt(whitened))),
+        clipped_fraction=clipped_fraction,
+        mean_shift=float(np.max(np.sqrt(squared))),
         # W2 of two normal laws whose covariances commute, as any does with the identity.
-        distance_squared=float(np.mean(whitened + np.square(np.sqrt(spread) - 1).sum(axis=1))),
+        distance_squared=float(np.mean(squared + np.square(np.sqrt(spread) - 1).sum(axis=1))),
+        memory=memory,
+        rounds_to_arrive=None if travel is None else travel[0],
+        left_shift=None if travel is None else travel[1],
+        left_variance=None if travel is None else travel[2],
     )
+
+
+def slowest_memory(jacobian: Array, step_size: float) -> float:
+    """Largest correlation of successive rounds over directions, averaged over data sets, from the
+    mean Jacobians (experiment, dim, dim) of the received gradient: one less the step times the
+    smallest real part of their eigenvalues."""
+    return float(1.0 - step_size * np.linalg.eigvals(jacobian).real.min(axis=1).mean())
 
 
 def predict_law(
     model: LinearGaussian, uplink: Uplink, step_size: float, noise_variance: float | Array
 ) -> Gaussian | None:
-    """Stationary law for the first data set, mean (1, dim) and covariance (1, dim, dim), which
-    :func:`predict` sums up; None where no law is found."""
+    """Predicted stationary law of the chain for the first data set, with mean (1, dim) and
+    covariance (1, dim, dim); arguments, and None, as in :func:`predict`."""
     solved = _solve(model, uplink, step_size, noise_variance)
     return None if solved is None else Gaussian(solved[1][:1], solved[2][:1])
 
@@ -120,8 +175,9 @@ def predict_law(
 def _solve(
     model: LinearGaussian, uplink: Uplink, step_size: float, noise_variance: float | Array
 ) -> tuple[_Stationary, Array, Array] | None:
-    """The equations for the first data sets, with mean (experiment, dim) and covariance
-    (experiment, dim, dim) that solve them; None where none do."""
+    """Equations of the stationary law for the first data sets, and their solution: mean
+    (experiment, dim) and covariance (experiment, dim, dim). None where none is found, or the
+    problem is too large."""
     work = model.num_devices * model.dim**3
     if work > _MOST_WORK:
         return None
@@ -133,31 +189,16 @@ def _solve(
     return None if solved is None else (stationary, *solved)
 
 
-def _whiten(
-    directions: Array, values: Array, shift: Array, covariance: Array
-) -> tuple[Array, Array]:
-    r"""Squared shift (experiment) and variances (experiment, dim) of the chain where the posterior
-    is standard normal.
-
-    With :math:`\Sigma = Q \operatorname{diag}(v) Q^\top` the first is :math:`d^\top \Sigma^{-1}
-    d`, the square of the largest :math:`|u^\top d|/\sqrt{u^\top \Sigma u}` over directions u; the
-    second are the eigenvalues of :math:`v^{-1/2} Q^\top C Q v^{-1/2}`."""
-    scaled = directions / np.sqrt(values)[:, None, :]
-    squared = np.square(np.einsum("edj,ed->ej", scaled, shift)).sum(axis=1)
-    spread = np.linalg.eigvalsh(np.swapaxes(scaled, 1, 2) @ covariance @ scaled)
-    return np.asarray(squared), np.asarray(spread, dtype=np.float64)
-
-
 @dataclass(frozen=True)
 class _Stationary:
-    """The two equations of the stationary law, for several data sets (the leading axis) at once.
+    """The two equations of a chain's stationary law, for several data sets (leading axis) at once.
 
     The gradient of device k at theta is ``hessian[:, k] @ theta - offset[:, k]``."""
 
     hessian: Array
-    """(experiment, device, dim, dim)"""
+    """Hessians of the devices' costs, (experiment, device, dim, dim)."""
     offset: Array
-    """(experiment, device, dim)"""
+    """Negative gradients of the devices' costs at theta = 0, (experiment, device, dim)."""
     uplink: Uplink
     step_size: float
     noise_variance: float | Array
@@ -199,18 +240,19 @@ class _Stationary:
         return drift, jacobian, variance + self.noise_variance
 
     def _arrival(self, devices: slice) -> tuple[Array, Array]:
-        """Mean and mean square of the factor with which the symbols of some devices arrive, to be
-        multiplied with (experiment, device, dim)."""
+        """Mean and mean square of the factor of the gain with which the symbols of ``devices``
+        arrive (1 with exact channel estimates), each (1 or device, 1)."""
         arrival = arrival_of(self.uplink, self.hessian.shape[1])
         if arrival is None:
             return np.ones((1, 1)), np.ones((1, 1))
         return arrival.mean[devices, None], arrival.mean_square[devices, None]
 
     def solve(self, mean: Array, covariance: Array) -> tuple[Array, Array] | None:
-        """Stationary mean and covariance by iteration from the posterior's; None where there is
-        none.
+        """Stationary mean and covariance, by iteration from the given ones; None where the
+        iteration fails.
 
-        The mean takes a Newton step, the covariance solves its equation for the slopes at hand."""
+        In an iteration the mean takes a Newton step, and the covariance solves its equation for the
+        current averaged slopes."""
         identity = np.eye(mean.shape[-1])
         for _ in range(_MOST_ITERATIONS):
             drift, jacobian, variance = self.averages(mean, covariance)
@@ -221,7 +263,7 @@ class _Stationary:
             except np.linalg.LinAlgError:  # every gradient is clipped: no slope at all
                 return None
             new = solve_stationary(
-                identity - self.step_size * jacobian,
+                self.step_size * jacobian,
                 self.step_size**2 * identity * variance[:, None, :],
             )
             if new is None:
@@ -246,28 +288,32 @@ class _Stationary:
 
 def _symbol_law(uplink: Uplink, gradient: Array) -> tuple[Array, Array]:
     """Mean and variance of the symbols that devices send for given gradients, both in the shape of
-    ``gradient``. A bit's variance follows from its mean, which need not be computed twice."""
+    ``gradient``."""
     symbol = uplink.mean_symbol(gradient)
+    # A bit's variance follows from its mean, which need not be computed twice.
     if uplink.symbol_format.kind == "bits":
         return symbol, np.asarray(1.0 - np.square(symbol))
     return symbol, uplink.symbol_variance(gradient)
 
 
-def solve_stationary(transition: Array, noise: Array) -> Array | None:
-    r"""Stationary covariance, the solution of :math:`C = M C M^\top + Q`, by doubling; all are
-    (experiment, dim, dim). None if M is unstable for some data set.
+def solve_stationary(decay: Array, noise: Array) -> Array | None:
+    r"""Stationary covariance, the solution of :math:`C = M C M^\top + Q` with :math:`M = I - X`,
+    where ``decay`` is X and ``noise`` is Q, all (experiment, dim, dim), by doubling; None if M is
+    unstable for some data set.
 
     It iterates :math:`C_{2n} = C_n + M^n C_n (M^n)^\top` from :math:`C_1 = Q`.
     """
-    covariance, power = noise, transition
-    # Powers of M double in exponent, so 64 rounds reach every M whose spectral radius can be told
-    # from 1. What is left of the sum is of the order of the square of the power: nothing at 1e-20.
-    for _ in range(64):
+    covariance, identity = noise, np.eye(decay.shape[-1])
+    # X is doubled in place of M = I - X, whose rounding would swallow an X of a short step: M^2n =
+    # I - (2 X_n - X_n^2). What is left of the sum is of the order of the square of the power of M:
+    # nothing at 1e-20.
+    for _ in range(_MOST_DOUBLINGS):
+        power = identity - decay
         # Powers that have grown so far are taken for those of an unstable chain.
         if not np.isfinite(power).all() or np.abs(power).max() > 1e6:
             return None
-        if np.abs(power).max() < 1e-20:
+        if np.abs(power).max() < 1e-10:
             return covariance
         covariance = covariance + power @ covariance @ np.swapaxes(power, 1, 2)
-        power = power @ power
+        decay = 2.0 * decay - decay @ decay
     return None

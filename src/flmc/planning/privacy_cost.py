@@ -11,6 +11,7 @@ from flmc.base.errors import UnknownPrivacy
 from flmc.base.tables import format_up
 from flmc.planning.limits import Limits
 from flmc.privacy.event import Event
+from flmc.privacy.scheduled_event import ScheduledEvent
 from flmc.privacy.transmissions import count_gains
 from flmc.uplink.power import finite_cap
 from flmc.uplink.scheduler import Scheduler
@@ -21,10 +22,12 @@ NEIGHBOURING = {
     "device": "device (all data of one device are replaced)",
     "example": "example (one example of one device is replaced)",
 }
-"""What neighbouring data replace, in words."""
+"""Neighbouring relations by name, each with what neighbouring data replace, in words."""
 _MOST_SORTED = 50_000_000
-"""Number of gains (round, entry, device) up to which devices that transmit in some rounds only are
-compared one by one."""
+"""Largest number of gains (rounds x entries x devices) with which devices that transmit in
+different rounds are compared one by one."""
+_ALWAYS = 1.0 - 1e-4
+"""Probability from which on a device is charged as if it transmitted in every round."""
 _ROUNDING = 1e-6
 """Relative excess of an epsilon over the budget that may be rounding."""
 
@@ -39,7 +42,12 @@ class Exposure:
     run: Event
     """What that device transmits in all rounds of the run."""
     num_rounds: int
-    """Number of rounds in which that device transmits, as the event of the run counts them."""
+    """Number of rounds in which that device transmits, as the event of the run counts them; where
+    it is averaged over schedules, all rounds."""
+    schedule: str = "worst"
+    """How the schedule is charged: ``worst`` (the largest declared number of rounds), ``averaged``
+    (delta over the schedules that may be drawn), ``known`` (the schedule that the channel's trace
+    gives)."""
 
 
 @dataclass(frozen=True)
@@ -69,20 +77,28 @@ def exposure_of(
     num_devices: int,
     dim: int,
     neighbouring: str = "device",
+    *,
+    average: bool = False,
 ) -> Exposure:
     """Privacy events of caps of the gain (1 or round, 1 or dim), for the worst round and for the
-    run. Where the scheduler is random, its declared worst case counts.
+    run. Where the scheduler is random, its declared worst case counts; with ``average``, delta is
+    averaged over its schedules where their law is known and all rounds have one cap.
 
-    In a round the largest cap of every entry counts. Over the run, if devices transmit in some
-    rounds only, the device that transmits most often counts; with gains that change over rounds, an
-    imagined device whose loudest gain, second loudest gain and so on are the largest among all
-    devices.
+    In a round the largest cap of every entry counts. Over the run, the number of rounds of the
+    device that transmits most often counts; with gains that change over rounds, an imagined device
+    whose loudest gain, second loudest gain and so on are the largest of any device, or, where
+    devices are not compared one by one, of any round.
     """
     caps = np.broadcast_to(finite_cap(uplink, gain), (len(gain), dim))
     often = scheduler.most_rounds(num_rounds, num_devices)
     # Entry by entry: no round is worse than one with the largest cap of each entry.
     worst_round = uplink.event_of_rounds(caps.max(axis=0)[None], dim, neighbouring)
     if len(caps) == 1:
+        chance = chance_of(uplink, scheduler, num_devices) if average else None
+        if chance is not None:
+            once = uplink.event_of_rounds(caps, dim, neighbouring)
+            event = ScheduledEvent(once, num_rounds, chance)
+            return Exposure(worst_round, event, num_rounds, "averaged")
         # One cap for all rounds: what counts is how often a device transmits, not when.
         run = uplink.event_of_rounds(caps, dim, neighbouring, times=often)
         return Exposure(worst_round, run, often)
@@ -106,6 +122,18 @@ def exposure_of(
     return Exposure(worst_round, run, often)
 
 
+def chance_of(uplink: Uplink, scheduler: Scheduler, num_devices: int) -> float | None:
+    """Probability with which a device transmits in a round, rounded up, where the law of the
+    schedule is known and leaves some rounds silent; else None."""
+    # A wrong estimate that makes a device louder may also decide whether it transmits.
+    if uplink.estimated is not None or scheduler.everyone:
+        return None
+    chance = scheduler.chance(num_devices, uplink.known_fading)
+    if chance is None or not 0.0 < chance < _ALWAYS:
+        return None
+    return chance * (1.0 + _ROUNDING) + 1e-12  # tails of laws are rounded
+
+
 def why_unknown(uplink: Uplink, neighbouring: str) -> str | None:
     """Reason why no privacy statement can be made of an uplink; None if one can."""
     try:
@@ -116,8 +144,8 @@ def why_unknown(uplink: Uplink, neighbouring: str) -> str | None:
 
 
 def _loudest_of_each_rank(caps: Array, active: Array) -> Array:
-    """Largest gain of each rank over all devices, where a device's gains are sorted from loud to
-    soft.
+    """Largest gain of each rank over all devices, (rank), where a device's gains are sorted from
+    loud to soft; ``caps`` are (round, entry), ``active`` is (round, device).
 
     No device's sorted gains exceed these anywhere, and a louder transmission reveals more: so they
     cost at least as much as any device's own."""
@@ -130,21 +158,32 @@ def _loudest_of_each_rank(caps: Array, active: Array) -> Array:
 
 
 def has_budget(uplink: Uplink, limits: Limits) -> bool:
-    """Whether the limits include a privacy budget that limits the uplink's gain."""
+    """Whether the limits hold a privacy budget that limits the uplink's gain; never for the ideal
+    uplink."""
     return limits.epsilon is not None and limits.privacy != "off" and not uplink.noise_is_exact
 
 
 def privacy_limited_gain(
-    uplink: Uplink, limits: Limits, num_devices: int, dim: int, num_transmitting: int
+    uplink: Uplink,
+    limits: Limits,
+    num_devices: int,
+    dim: int,
+    num_transmitting: int,
+    chance: float | None = None,
 ) -> float:
     """Lower bound of the largest constant gain within the privacy budget; infinite without a
-    budget. A device transmits in at most ``num_transmitting`` rounds."""
+    budget. A device transmits in at most ``num_transmitting`` rounds. With a
+    ``chance``, that is the number of all rounds, in each of which a device transmits with that
+    probability."""
     if not has_budget(uplink, limits):
         return float("inf")
     times, delta = (
         (1, limits.delta) if limits.scope == "round" else (num_transmitting, limits.run_delta)
     )
     unit = uplink.event_of_rounds(np.ones((1, 1)), dim, limits.neighbouring, times)
+    if chance is not None and limits.scope == "run":
+        once = uplink.event_of_rounds(np.ones((1, 1)), dim, limits.neighbouring)
+        unit = ScheduledEvent(once, num_transmitting, chance)
     return unit.allowed_gain(limits.epsilon or 0.0, delta, limits.criterion, num_devices)
 
 
@@ -158,7 +197,7 @@ def affordable_rounds(
     dim: int,
 ) -> int:
     """Number of rounds, from the first, whose caps of the gain (1 or round, 1 or dim) stay within a
-    budget of the run; all rounds without one.
+    privacy budget of the run; all rounds without such a budget.
 
     A plan that chose its gain affords all its rounds; one whose gain was given may not.
     """
@@ -170,7 +209,14 @@ def affordable_rounds(
             return True
         part = gain if len(gain) == 1 else gain[:rounds]
         exposure = exposure_of(
-            uplink, part, scheduler, rounds, num_devices, dim, limits.neighbouring
+            uplink,
+            part,
+            scheduler,
+            rounds,
+            num_devices,
+            dim,
+            limits.neighbouring,
+            average=True,
         )
         return cost_of_run(exposure, limits).epsilon <= (limits.epsilon or 0.0) * (1 + 1e-9)
 
@@ -185,7 +231,7 @@ def affordable_rounds(
 
 
 def cost_of_round(exposure: Exposure, limits: Limits, num_devices: int) -> Cost:
-    """Privacy cost of the worst round, by the criterion that was asked for."""
+    """Privacy cost of the worst round, by the criterion of the limits."""
     epsilon = exposure.round.epsilon(limits.delta, limits.criterion, num_devices)
     # An epsilon of 0 alone would look like perfect privacy: what is left is in the delta.
     at_zero = exposure.round.delta(0.0, limits.criterion, num_devices) if epsilon == 0 else None
@@ -193,7 +239,7 @@ def cost_of_round(exposure: Exposure, limits: Limits, num_devices: int) -> Cost:
 
 
 def cost_of_run(exposure: Exposure, limits: Limits) -> Cost:
-    """Privacy cost of the run, always by the criterion ``tight``: the others do not compose."""
+    """Privacy cost of the run, always by the criterion ``tight``: no other composes."""
     epsilon, coarse = exposure.run.tight_epsilon(limits.run_delta)
     budget = limits.epsilon if limits.scope == "run" else None
     # Delta at the budget and epsilon at delta are upper bounds on grids of their own, which differ

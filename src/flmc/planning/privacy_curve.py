@@ -8,19 +8,21 @@ from typing import NamedTuple
 import numpy as np
 
 from flmc.planning.plans import Plan
-from flmc.planning.privacy_cost import cost_of_run, exposure_of
+from flmc.planning.privacy_cost import cost_of_run
 
 
 class SpentAfter(NamedTuple):
-    """Privacy cost of a run after its first rounds: their number, and the epsilon."""
+    """Privacy cost of the first rounds of a run."""
 
     rounds: int
+    """Number of the first rounds."""
     epsilon: float
     """Upper bound of epsilon of these rounds at the run's delta; infinite where there is none."""
 
 
 def rounds_to_show(num_rounds: int, num_points: int = 9) -> tuple[int, ...]:
-    """Whole numbers from 1 to the number of rounds, evenly spaced by their logarithms.
+    """Numbers of rounds to plot: at most ``num_points`` whole numbers from 1 to ``num_rounds``,
+    evenly spaced in logarithms.
 
     Examples
     --------
@@ -41,7 +43,4 @@ def privacy_over_rounds(plan: Plan, counts: tuple[int, ...]) -> Iterator[SpentAf
         if count == plan.num_rounds and plan.run_cost is not None:
             yield SpentAfter(count, plan.run_cost.epsilon)
             continue
-        caps = plan.gain if len(plan.gain) == 1 else plan.gain[:count]
-        sizes = (count, plan.num_devices, plan.dim)
-        event = exposure_of(plan.uplink, caps, plan.scheduler, *sizes, plan.limits.neighbouring)
-        yield SpentAfter(count, cost_of_run(event, plan.limits).epsilon)
+        yield SpentAfter(count, cost_of_run(plan.exposure_of(count), plan.limits).epsilon)

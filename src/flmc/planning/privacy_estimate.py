@@ -17,25 +17,28 @@ from flmc.models.model import Model
 from flmc.planning.decision import Request
 from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
-from flmc.planning.privacy_cost import has_budget, privacy_limited_gain
+from flmc.planning.privacy_cost import chance_of, has_budget, privacy_limited_gain
 from flmc.privacy.gaussian import GaussianEvent
+from flmc.privacy.scheduled_event import ScheduledEvent
 from flmc.privacy.uncertain_gain_event import UncertainGainEvent
 from flmc.uplink.schedulers import AllDevices
 from flmc.uplink.uplink import Uplink
 
 _PLACE_MARGIN = 0.95
-"""Factor of the gain of bits where single examples are hidden: the accountant bounds the cost at
-the worst place of the sum, which is a few per cent more than at any one place."""
+"""Factor of the estimated gain of random bits where neighbouring data differ in one example: the
+accountant bounds the cost for the worst sum of the other examples' gradients, which is a few per
+cent more than for any one sum."""
 
 
 def sensitivity(uplink: Uplink, neighbouring: str) -> float:
-    """Largest difference of mean symbols between neighbouring data."""
+    """Largest difference of a device's mean symbol between neighbouring data (``device`` or
+    ``example``), at gain 1."""
     clip = uplink.clip
     if neighbouring == "device" or not uplink.clips_examples:
         low, high = uplink.mean_symbol(np.array([-clip, clip]))
         return float(high - low)
     reach = min(uplink.example_bound, clip)
-    # One example moves the sum by twice its clip at most, from an unknown place.
+    # One example moves the sum by twice its clip at most; where the sum lies is unknown.
     centre = np.linspace(-(clip - reach), clip - reach, 101)
     moved = uplink.mean_symbol(centre + reach) - uplink.mean_symbol(centre - reach)
     return float(moved.max())
@@ -46,7 +49,8 @@ def estimate_gain(
 ) -> float:
     """Estimate of the largest constant gain within the privacy budget; infinite without a budget.
 
-    Other criteria than ``tight`` are left to the accountant.
+    A device transmits in ``num_transmitting`` rounds. For other criteria than ``tight`` the value
+    is the accountant's.
     """
     return gain_estimator(uplink, limits, num_devices, dim)(num_transmitting)
 
@@ -69,7 +73,8 @@ def gain_estimator(
     unit = uplink.event_of_rounds(np.ones((1, 1)), dim, limits.neighbouring)
 
     def estimate(num_transmitting: int) -> float:
-        """Gain at which a device that transmits in so many rounds spends the budget."""
+        """Estimate of the gain at which a device that transmits in so many rounds spends the
+        budget."""
         count = (1 if shared else dim) * (num_transmitting if of_run else 1)
         # Means of a Gaussian mechanism add up as squares: mu^2 = count (A apart)^2 / N_0.
         allowed = mu * math.sqrt(uplink.noise_power / count) / apart if apart > 0 else math.inf
@@ -90,15 +95,18 @@ def estimate_limit(model: Model, uplink: Uplink, limits: Limits, request: Reques
         return None
     policy = request.scheduler or AllDevices()
     often = policy.most_rounds(request.num_rounds, model.num_devices)
+    often = math.ceil(often * (chance_of(uplink, policy, model.num_devices) or 1.0))
     return estimate_gain(uplink, limits, model.num_devices, model.dim, often)
 
 
 def estimate_epsilon(plan: Plan) -> float:
-    """Quick estimate of the epsilon that a plan's run costs at the run's delta, for a search; it is
-    no bound."""
+    """Quick estimate (no bound) of the epsilon that a plan's run costs at the run's delta, for a
+    search; infinite where the privacy is unknown."""
     if plan.exposure is None:
         return math.inf
     apart = sensitivity(plan.uplink, plan.limits.neighbouring)
     run = plan.exposure.run
+    if isinstance(run, ScheduledEvent):  # as often as is expected
+        run = run.once.repeated(math.ceil(run.rounds * run.chance))
     sent = (run.loud if isinstance(run, UncertainGainEvent) else run).transmissions
     return GaussianEvent(apart, plan.uplink.noise_power, sent).epsilon(plan.limits.run_delta)

@@ -1,4 +1,4 @@
-r"""A linear regression of which only sizes are public, before anybody has seen its data.
+r"""A linear regression of which only the sizes of its data are known, and are public.
 
 With N examples on K devices and standard normal features and residuals, the curvature of the
 negative log posterior is about N in every direction, and an entry of a device's gradient near the
@@ -21,18 +21,17 @@ from flmc.uplink.uplink import Uplink
 
 
 class PublicLaw(NamedTuple):
-    """What a plan's chain will sample, compared with the posterior, as far as public sizes of the
+    """Predicted law of a plan's chain, compared with the posterior, as far as public sizes of the
     data tell."""
 
     variance_ratio: float
-    """Variance of the samples over the posterior's."""
+    """Variance of the samples over the posterior's; infinite where the step is too large."""
     mean_shift: float
     """Typical distance of the samples' mean from the posterior mean in the worst direction, in
     posterior standard deviations; infinite where the step is too large."""
     clipped_fraction: float
     """Share of a device's gradient entries beyond the clip."""
 
-    # The curvature is the same in all directions, so the ratio is too.
     @property
     def variance_ratio_smallest(self) -> float:
         """The variance ratio, which is the same in every direction, under the name that predictions
@@ -47,13 +46,15 @@ class PublicLaw(NamedTuple):
 
 
 class PublicModel(Model):
-    """Linear regression of which only sizes are known: it can be planned for, not sampled."""
+    """Linear regression of which only the numbers of examples, devices and entries are known: it
+    can be planned for, not sampled."""
 
     public = True
 
     def __init__(self, num_samples: int, num_devices: int, dim: int) -> None:
         self.num_samples, self.num_devices, self.dim = num_samples, num_devices, dim
-        # Of the Gram matrix of standard normal features, with a margin (Marchenko and Pastur).
+        # Extreme eigenvalues of the Gram matrix of standard normal features (Marchenko and Pastur),
+        # with a margin.
         ratio = math.sqrt(dim / num_samples)
         self.smoothness = max(1.3, 1.1 * (1 + ratio) ** 2) * num_samples
         self.convexity = min(0.7, max(0.05, 0.9 * (1 - ratio) ** 2)) * num_samples
@@ -80,7 +81,7 @@ class PublicModel(Model):
         return self.gradient(theta, experiments)
 
     def law(self, plan: Plan) -> PublicLaw:
-        r"""What the chain of a plan samples, from the link averaged over local gradients.
+        r"""Predicted law of a plan's chain, from the link averaged over local gradients.
 
         With the averaged slope :math:`\bar\kappa` and the averaged variance :math:`\bar V` of the
         server's estimate the variance ratio is :math:`\eta\bar V/(\bar\kappa(2 - \eta\bar\kappa
@@ -108,8 +109,9 @@ class PublicModel(Model):
         return PublicLaw(step * variance / (slope * rest), shift, outside)
 
     def _estimate_variance(self, plan: Plan, uplink: Uplink, gradient: Array) -> float:
-        """Variance of an entry of the server's gradient estimate in a plan's kept rounds, averaged
-        over rounds and entries, for devices whose gradient entries are ``gradient``."""
+        """Variance of an entry of the server's gradient estimate, averaged over a plan's kept
+        rounds and entries; ``gradient`` (node) is a local gradient's entry at the nodes of the
+        quadrature."""
         active = plan.expected.num_active
         each = float(uplink.symbol_variance(gradient) @ WEIGHTS)
         noise = uplink.noise_power / np.square(plan.planned_gain) + each * active

@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from flmc.base import checks
 from flmc.base.errors import InvalidSetting
-from flmc.base.findings import gravest
 from flmc.base.tables import format_up
 from flmc.planning.plans import Plan
 from flmc.planning.privacy_cost import Cost
@@ -31,9 +31,13 @@ _CODES = {
     "over-budget": "a given gain keeps the budget",
     "no-prediction": "the law of the samples can be predicted",
     "feasible": "nothing makes the plan infeasible",
-    "good": "nothing speaks against the plan",
+    "good": "all three lights are green, or not asked for",
+    "sampling": "the samples are predicted to be those of the posterior",
+    "privacy": "the budget of the whole run is kept",
+    "use": "one chain is worth enough independent draws",
 }
-"""Words that are requirements by themselves: that a plan has no finding of this code."""
+"""Words that are requirements by themselves, with their meaning: that a plan has no finding of this
+code, or that a light of its verdict is green."""
 
 
 def _epsilon(cost: Cost | None) -> float | None:
@@ -70,24 +74,20 @@ _QUANTITIES: dict[str, Callable[[Plan], float | None]] = {
 
 @dataclass(frozen=True)
 class Requirement:
-    """One requirement: a bound of a number of the plan, or a word.
-
-    Attributes
-    ----------
-    text
-        How it was written.
-    name, relation, bound
-        What is bounded, by which relation, and the bound; the last two are empty for a word.
-    """
+    """A requirement that a plan must meet: a bound of one of its numbers, or a single word."""
 
     text: str
+    """The requirement as it was written."""
     name: str
+    """Name of the number that is bounded, or the word."""
     relation: str = ""
+    """``<=``, ``>=``, ``<`` or ``>``; empty for a word."""
     bound: float = 0.0
+    """The bound; without meaning for a word."""
 
     def broken(self, plan: Plan, *, roughly: bool = False) -> str | None:
-        """Sentence that says why a plan with its forecast does not meet the requirement, None if it
-        does; ``roughly``: by a quick estimate of the run's epsilon."""
+        """Sentence that says why a plan (with prediction and findings) does not meet the
+        requirement; None if it does. With ``roughly`` the run's epsilon is a quick estimate."""
         if not self.relation:
             return self._broken_word(plan)
         of_run = self.name == "run.epsilon" and roughly
@@ -105,11 +105,17 @@ class Requirement:
     def _broken_word(self, plan: Plan) -> str | None:
         """Sentence that says why a plan does not meet a requirement that is a single word; None if
         it does."""
-        if self.name in ("feasible", "good"):
-            worst = gravest(plan.findings)
-            if not worst or (self.name == "feasible" and worst[0].severity != "infeasible"):
-                return None
-            return f"{self.name} is not met: {worst[0].short or worst[0].message}"
+        verdict = plan.verdict
+        if verdict is None:
+            return f"{self.name} is not met: the plan was not judged"
+        if self.name == "feasible":
+            bad = [each.words for each in verdict.lights if each.state == "infeasible"]
+            return f"feasible is not met: {bad[0]}" if bad else None
+        if self.name == "good":
+            return None if verdict.good else f"good is not met: {verdict.headline.text}"
+        if self.name in ("sampling", "privacy", "use"):
+            light = verdict.light(self.name)
+            return None if light.state == "good" else f"{self.name} is not met: {light.words}"
         finding = next((each for each in plan.findings if each.code == self.name), None)
         if finding is None or finding.severity == "note":
             return None
@@ -117,7 +123,8 @@ class Requirement:
 
 
 def read_requirement(text: str) -> Requirement:
-    """The requirement in a text, ``NAME<=NUMBER`` (or >=, <, >) or a word.
+    """Requirement from its text, ``NAME<=NUMBER`` (or >=, <, >) or a word; any other text raises
+    ``InvalidSetting``.
 
     Examples
     --------
@@ -139,7 +146,7 @@ def read_requirement(text: str) -> Requirement:
             f"a requirement must bound one of {', '.join(_QUANTITIES)}; got {text!r}"
         )
     try:
-        bound = float(number or "")
+        bound = checks.number_in(number or "")
     except ValueError:
         bound = math.nan
     if math.isnan(bound):

@@ -2,11 +2,12 @@
 
 A :class:`Candidate` holds everything that a plan is made from. A question holds most of it fixed,
 and lists the values of what is free (:func:`variants`), says how rounds grow (:func:`lengthen`), or
-gives one number an :class:`Axis` (:func:`smallest`). Every candidate becomes a :class:`Trial`: its
-plan, made with a quick estimate of the privacy limit where the accountant would be slow, and the
-verdict of the judge (:mod:`flmc.planning.judgement`). A question also says what is required of a
-trial and what is minimised (:func:`ask`); the :class:`Answer` has the best trial, the table of all,
-and what stood in the way. The winner is planned again with the accountant before it is handed out.
+searches one number along an :class:`Axis` (:func:`smallest`). Every candidate becomes a
+:class:`Trial`: its plan, made with a quick estimate of the privacy limit where the accountant would
+be slow, and the verdict of the judge (:mod:`flmc.planning.judgement`). A question also says what is
+required of a trial and what is minimised (:func:`ask`); the :class:`Answer` has the best trial, the
+table of all, and what stood in the way. The winner is planned again with the accountant before it
+is handed out.
 
 The queries: :mod:`flmc.planning.choice` (``choose``, link ``auto``, cures of a shift),
 :mod:`flmc.planning.suggestion` (``suggest`` and its obstacles), ``what_if`` of
@@ -36,14 +37,14 @@ from flmc.uplink.example_clipping import norm_shrink_factor
 from flmc.uplink.link import Link
 from flmc.uplink.uplink import Uplink
 
-_GRAVITY = {"note": 0.0, "warning": 1.0, "infeasible": 10.0}
-"""Weights of findings in the comparison of trials: no plan has ten warnings, so one finding that
-makes infeasible outweighs them."""
+_GRAVITY = {"note": 0.0, "unknown": 1.0, "warning": 1.0, "infeasible": 10.0}
+"""Weight of a finding by its severity, for comparing trials: no plan has ten warnings, so one
+``infeasible`` finding outweighs all warnings."""
 
 
 class Sloped(NamedTuple):
-    """Link of a family, described by its slope at 0 whatever the clip; with the slope None it is
-    the family's link as it is."""
+    """Link of a family with a given slope at 0, whatever the clip; None: the link ``family`` as it
+    is."""
 
     family: Link
     slope: float | None = None
@@ -71,7 +72,7 @@ class Candidate:
 
     def with_value(self, name: str, value: Any) -> Candidate | None:
         """The candidate with another value of one setting, by its name in uplink, limits or
-        request; None where there is no such candidate.
+        request; None where the family of a link has none so steep.
 
         A ``link`` is a :class:`Sloped`; an ``example_norm`` takes the place of any bound of single
         examples; ``num_samples`` and ``num_devices`` are those of a public model.
@@ -101,10 +102,12 @@ class Candidate:
         return replace(self, uplink=replace(self.uplink, **changes))
 
     def try_out(self, limit: Callable[[], float | None] | None = None) -> Trial:
-        """The candidate's plan with the judge's verdict.
+        """Trial of the candidate: its plan with the findings against it, or the reason why there is
+        no plan.
 
-        ``limit`` estimates the gain that the budget allows, in place of the accountant; without one
-        only a budget of the run, for which the accountant is slow, is estimated.
+        ``limit`` returns a gain taken for the largest that the privacy budget allows (None: the
+        accountant computes it). Without ``limit`` only a budget of the run, for which the
+        accountant is slow, is estimated.
         """
         model, uplink, limits, request = self.model, self.uplink, self.limits, self.request
         try:
@@ -118,7 +121,7 @@ class Candidate:
 
 def variants(held: Candidate, free: Mapping[str, Sequence[Any]]) -> Iterator[Candidate]:
     """Candidates made from ``held`` with every combination of the values that ``free`` lists by
-    setting; the last setting changes fastest."""
+    name of the setting, as far as they exist; the last setting changes fastest."""
     if not free:
         yield held
         return
@@ -137,6 +140,7 @@ class Trial:
     plan: Plan | None
     """The plan, without prediction and findings; None where no plan can be made."""
     law: Prediction | PublicLaw | None
+    """The law that the plan's chain is predicted to sample; None where it is not known."""
     findings: tuple[Finding, ...]
     refusal: str = ""
     """The message that says why no plan can be made; empty where there is one."""
@@ -159,11 +163,11 @@ class Trial:
 
     @property
     def closeness(self) -> tuple[float, float]:
-        """What is minimised for the best samples: the gravity of the findings, then the expected
+        """Sort key, smallest for the best samples: the gravity of the findings, then the expected
         squared distance of a chain's draws from the posterior, in posterior units.
 
-        The second is the squared W2 distance of the predicted law, plus dim over the number of
-        independent draws that the kept rounds are worth, roughly.
+        The distance is roughly the squared W2 distance of the predicted law, plus dim over the
+        number of independent draws that the kept rounds are worth; infinite without a prediction.
         """
         plan = self.plan
         if plan is None:
@@ -176,7 +180,7 @@ class Trial:
 
     @property
     def length(self) -> tuple[float, float]:
-        """What is minimised for the shortest run: rounds, then the rounds of burn-in needed."""
+        """Sort key, smallest for the shortest run: rounds, then the rounds of burn-in needed."""
         plan = self.plan
         if plan is None:
             return math.inf, math.inf
@@ -185,22 +189,22 @@ class Trial:
 
 @dataclass(frozen=True)
 class Answer:
-    """Result of a search: all trials, and those among them that meet what is required."""
+    """Result of a search: all trials, and the ranking of those that meet the requirements."""
 
     table: tuple[Trial, ...]
     """All trials, in the order of the candidates."""
     ranked: tuple[Trial, ...]
-    """Trials that meet what is required, the best first."""
+    """Trials that meet the requirements, the best first."""
 
     @property
     def best(self) -> Trial | None:
-        """The best trial; None where none meets what is required."""
+        """The best trial; None where none meets the requirements."""
         return self.ranked[0] if self.ranked else None
 
     @property
     def obstacles(self) -> dict[str, int]:
-        """Number of trials with each finding, by its code, or with each refusal of a plan, by its
-        message; the most frequent first."""
+        """Number of trials by the code of a finding against them, or by the message that says why
+        no plan can be made; the most frequent first."""
         counts: Counter[str] = Counter()
         for each in self.table:
             codes = {finding.code for finding in each.findings}
@@ -215,8 +219,8 @@ def ask(
     required: Callable[[Trial], bool] = lambda trial: trial.plan is not None,
     try_out: Callable[[Candidate], Trial] = Candidate.try_out,
 ) -> Answer:
-    """The answer to a search: every candidate is tried out, the trials that meet what is
-    ``required`` are ranked by ``minimise``, and of equals the first comes first."""
+    """Try out every candidate, and rank the trials for which ``required`` is true by the sort key
+    ``minimise``, the smallest first; equals stay in order."""
     table = tuple(try_out(each) for each in candidates)
     return Answer(table, tuple(sorted(filter(required, table), key=minimise)))
 
@@ -228,11 +232,13 @@ def lengthen(
     most_trials: int,
     worthwhile: float = 0.0,
 ) -> Trial:
-    """The trial of a run that grows from ``first`` rounds until it wants no more.
+    """Trial of a run that grows from ``first`` rounds until it has as many as it needs.
 
-    Under a budget of the run more rounds leave a smaller gain, which needs a smaller step, which
-    needs more rounds: the fixed point, if there is one. Growth also ends where longer runs are not
-    ``worthwhile`` times as many effective draws.
+    ``at`` makes the trial of a number of rounds, ``wanted`` gives the number of rounds that a trial
+    calls for. Under a budget of the run more rounds leave a smaller gain, which needs a smaller
+    step, which needs more rounds: the result is the fixed point, if there is one. Growth also ends
+    after ``most_trials`` longer runs, or where one has not ``worthwhile`` times as many effective
+    draws as the one before.
     """
     trial = at(first)
     for _ in range(most_trials):
@@ -268,8 +274,8 @@ class Axis(NamedTuple):
 
 
 def bisect(meets: Callable[[float], bool], low: float, high: float, resolution: float) -> float:
-    """The smallest place between ``low`` and ``high`` at which ``meets`` is true, to
-    ``resolution``; it must be false at ``low`` and true at ``high``."""
+    """Smallest number between ``low`` and ``high`` at which ``meets`` is true, to ``resolution``;
+    ``meets`` must be true at ``high``, and is taken to be false at ``low``."""
     while high - low > resolution:
         middle = (low + high) / 2
         low, high = (low, middle) if meets(middle) else (middle, high)
@@ -277,11 +283,11 @@ def bisect(meets: Callable[[float], bool], low: float, high: float, resolution: 
 
 
 def smallest(meets: Callable[[float], bool], start: float, axis: Axis) -> float | None:
-    """The smallest place on an axis at which ``meets`` is true, found by growing steps and then by
+    """Smallest place on an axis at which ``meets`` is true, found by growing steps and then by
     halving; None where there is none within reach of ``start``.
 
-    Where ``start`` meets, the search goes down; else it goes up and then down, for more is not
-    always better."""
+    Where ``meets`` is true at ``start``, the search goes down; else up and, if that fails, down
+    after all, because more is not always better."""
     bracket = _bracket(meets, start, axis)
     return None if bracket is None else bisect(meets, *bracket, axis.resolution)
 
@@ -289,14 +295,15 @@ def smallest(meets: Callable[[float], bool], start: float, axis: Axis) -> float 
 def _bracket(
     meets: Callable[[float], bool], start: float, axis: Axis
 ) -> tuple[float, float] | None:
-    """A place at which ``meets`` is false and one above it at which it is true, found from
-    ``start``; None where it is true nowhere within reach."""
+    """Two places on an axis: a lower one, at which ``meets`` is false or beyond which the search
+    does not reach, and an upper one, at which it is true. None if it is true at no tried place."""
     step, last = axis.step, start
     if meets(start):
-        while abs(last - step - start) <= axis.reach:
-            if not meets(last - step):
-                return last - step, last
-            last, step = last - step, 1.5 * step
+        while last > start - axis.reach:
+            there = max(last - step, start - axis.reach)
+            if not meets(there):
+                return there, last
+            last, step = there, 1.5 * step
         # Everything within reach meets: a bracket so narrow that nothing is left to halve.
         return last - axis.resolution / 2, last
     for sign in (1.0, -1.0):
@@ -310,8 +317,8 @@ def _bracket(
 
 
 def _floor(meets: Callable[[float], bool], place: float, axis: Axis) -> tuple[float, float]:
-    """Two places, the upper one at which ``meets`` is true and a lower one at which it is false or
-    beyond which the axis does not reach, found downwards from ``place``, at which it is true."""
+    """Two places found downwards from ``place``, at which ``meets`` is true: a lower one, at which
+    it is false unless the steps have outgrown the reach, and an upper one, at which it is true."""
     step = axis.step
     while meets(place - step) and step < axis.reach:
         place, step = place - step, 1.5 * step

@@ -16,13 +16,11 @@ from flmc.uplink.csi import bit_noise, response
 from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.uplink import Uplink
 
-# Curvature of the negative log posterior that a plan is made with, and whether it is public.
-
 
 @dataclass(frozen=True)
 class Curvature:
-    """Largest and smallest curvature of the negative log posterior, None where it is not known, and
-    whether they are public knowledge."""
+    """Largest (smoothness L) and smallest (convexity mu) curvature of the negative log posterior,
+    None where not known, and whether they are public knowledge."""
 
     smoothness: float | None
     convexity: float | None
@@ -32,8 +30,8 @@ class Curvature:
     def of(
         cls, model: Model, public_smoothness: float | None, public_convexity: float | None
     ) -> Curvature:
-        """The model's curvature, or the public values in its place; public only if every value used
-        is."""
+        """Curvature from the public values, else the model's own. Raises ``InvalidSetting`` for a
+        public convexity without, or above, a public smoothness."""
         if public_smoothness is None and public_convexity is None:
             return cls(model.smoothness, model.convexity, model.public)
         if public_smoothness is None:
@@ -60,8 +58,8 @@ QUANTISATION_SHARE = 0.6
 bits when the step is automatic; the rest is the channel's."""
 
 _UNEVEN_HEAT = 0.02
-"""Excess of the mean temperature that an automatic step accepts where rounds with few devices are
-hotter than the others: half of what is warned of."""
+"""Excess of the mean temperature over 1 that an automatic step accepts where rounds with few
+devices are hotter than the others: less than half of the 0.05 that is warned of."""
 
 
 def auto_step_size(
@@ -81,7 +79,8 @@ def auto_step_size(
 
     Where the number of devices changes from round to round, the noise of all rounds together counts
     (a chain adds up variances), not that of the round with the fewest devices: quantisation is
-    averaged over rounds, and the mean temperature at the largest step is 1.02.
+    averaged over rounds, and the mean temperature at the largest step is 1.02. Raises
+    ``InvalidSetting`` if the smoothness is not known.
     """
     if smoothness is None:
         raise InvalidSetting(
@@ -119,6 +118,7 @@ def _step_for_all(steps: Array) -> float:
     if low == steps.max():
         return low
     high = (1 + _UNEVEN_HEAT) * _step_for_mean(steps)
+    # Bisection in logarithms, to the last bit: the mean grows with the step.
     for _ in range(200):
         middle = math.sqrt(low * high)
         fits = np.mean(np.maximum(1.0, middle / steps)) <= 1.0 + _UNEVEN_HEAT

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
 from flmc.planning.decision import Request
-from flmc.planning.judgement import clip_in_words
+from flmc.planning.judgement import FEW_DRAWS, clip_in_words
 from flmc.planning.plans import Plan
 from flmc.planning.privacy_cost import has_budget, privacy_limited_gain
 from flmc.planning.privacy_estimate import estimate_gain, gain_estimator
@@ -37,18 +37,18 @@ from flmc.uplink.links import Linear, Sigmoid
 from flmc.uplink.uplink import Uplink
 
 MOST_ROUNDS = 100_000
-"""Rounds beyond which nothing is suggested."""
+"""Largest number of rounds that is suggested."""
 _KEPT = 60
 """Number of rounds after burn-in in a suggestion, unless the user fixed the rounds."""
 _FEWEST_BURN_IN = 40
-"""Rounds of burn-in that are suggested at least."""
+"""Smallest number of rounds of burn-in that is suggested."""
 _MARGIN = 1.05
-"""Suggested rounds of burn-in over those that are needed: some more, because the number needed is a
+"""Ratio of the suggested rounds of burn-in to those needed: above 1, because the number needed is a
 rough estimate."""
 _MOST_TRIALS = 39
 """Largest number of ever longer runs that are tried with one uplink."""
 _STEEPNESS = (0.07, 0.1, 0.14, 0.2, 0.28, 0.4)
-"""Products that are tried of a link's slope and the standard deviation of a local gradient's entry:
+"""Slopes of links that are tried, times the standard deviation of an entry of a local gradient:
 steeper links hide more and bend more."""
 _CLIPS = (3.0, 3.5, 4.5)
 """Clips that are tried, in standard deviations of an entry of a local gradient."""
@@ -56,14 +56,17 @@ _WIDE_CLIPS = (3.5, 6.0)
 """Clips that are tried where privacy hides single examples, in the same unit: the device's clip
 then has no part in privacy and may be wide."""
 _EXAMPLE_NORMS = (2.1, 2.5, 3.0, 3.5)
-"""Bounds of an example's norm that are tried, over the root of the number of entries plus 2."""
+"""Bounds of the norm of an example's gradient that are tried, over sqrt(dim + 2)."""
+_LONGER = 2.0
+"""Factor by which kept rounds exceed those that make a chain of use by the slope at 0: where links
+bend, chains forget more slowly."""
 _MOST_SUGGESTIONS = 4
 """Number of the best candidates whose plans are made again with the exact privacy accountant."""
 _LARGEST_FACTOR = math.log(1000.0)
 """Logarithm of the largest factor by which a requirement is relaxed to find out what stands in the
 way."""
 _RESOLUTION = 0.03
-"""Accuracy of the factor by which a requirement must be relaxed, in logarithms."""
+"""Accuracy of the natural logarithm of the factor by which a requirement must be relaxed."""
 _PROMISING = 4
 """Number of candidates that are tried again with a relaxed requirement: those that need the fewest
 rounds."""
@@ -71,17 +74,19 @@ rounds."""
 
 @dataclass(frozen=True)
 class PublicQuestion:
-    """Search for settings that meet given requirements, where only sizes of the data are known."""
+    """Search for settings with which nothing speaks against a plan, where only sizes of the data
+    are known."""
 
     held: Candidate
-    """The settings that are given, with a model of which only sizes are known."""
+    """The given settings, and starting values of the free ones, with a model of which only sizes
+    are known."""
     fixed: frozenset[str] = frozenset()
-    """Names of what is given among ``link``, ``slope_parameter``, ``clip``, ``example_bound``,
-    ``num_rounds`` and ``num_burn_in``; the others are free. A step, a gain, a start and a factor of
-    early steps are fixed by the request itself."""
+    """Names of the settings that were given among ``link``, ``slope_parameter``, ``clip``,
+    ``example_bound``, ``num_rounds`` and ``num_burn_in``; the others are free. A step, a gain, a
+    start and a factor of early steps are fixed by the request itself."""
     correction: float = 1.0
-    """Factor of the estimated privacy limit: the accountant's limit over the estimate, where it is
-    known."""
+    """Factor by which the estimated privacy limit is multiplied: the accountant's limit over the
+    estimate for one trial, or 1."""
 
     @property
     def model(self) -> PublicModel:
@@ -90,13 +95,14 @@ class PublicQuestion:
         return self.held.model
 
     def relaxed(self, name: str, value: Any) -> PublicQuestion:
-        """The same question with the value of the requirement ``name`` replaced."""
+        """The same question with another value of the setting ``name``."""
         held = self.held.with_value(name, value)
         assert held is not None
         return replace(self, held=held)
 
     def suggestions(self) -> Iterator[Trial]:
-        """Trials that fit by the accountant's own limit, those with the fewest rounds first."""
+        """Trials, at most four, whose plans have the accountant's exact limit and no findings; the
+        shortest run first."""
         for trial in self.calibrated.answer.ranked[:_MOST_SUGGESTIONS]:
             verified = self.calibrated._verified(trial)
             if verified is not None:
@@ -121,8 +127,8 @@ class PublicQuestion:
 
     @cached_property
     def answer(self) -> Answer:
-        """Result of the search with the estimated privacy limit: the trials that meet the
-        requirements, the shortest run first."""
+        """Result of the search with the estimated privacy limit: trials without findings are
+        ranked, the shortest run first."""
         return ask(
             self.candidates(),
             attrgetter("length"),
@@ -148,8 +154,8 @@ class PublicQuestion:
         return variants(self.held, free)
 
     def _links(self) -> list[Sloped]:
-        """Links that are tried: of the family that is fixed, else sigmoid and linear; none where
-        the link is not free."""
+        """Links that are tried: of the family that is fixed, else sigmoid and linear; empty where
+        the slope is fixed or the uplink has no link."""
         given, clip = self.held.uplink.link, self.held.uplink.clip
         if given is None or "slope_parameter" in self.fixed:
             return []
@@ -166,8 +172,8 @@ class PublicQuestion:
         return [*links, Sloped(Linear())] if straight else links
 
     def settle(self, candidate: Candidate) -> Trial:
-        """The candidate planned and judged with as many rounds as it turns out to need, with the
-        estimated privacy limit."""
+        """Trial of the candidate with as many rounds as it turns out to need, or as are fixed, with
+        the estimated privacy limit."""
         open_rounds = "num_rounds" not in self.fixed
         first = _FEWEST_BURN_IN + _KEPT if open_rounds else candidate.request.num_rounds
         try:
@@ -219,18 +225,35 @@ class PublicQuestion:
 
     def _verified(self, trial: Trial) -> Trial | None:
         """The trial made again with the exact privacy accountant, with a few more rounds if it
-        needs them; None where it no longer meets the requirements."""
+        needs them; None where findings remain."""
         candidate, rounds = trial.candidate, _plan_of(trial).num_rounds
         for _ in range(3):
             again = self._asked(candidate, rounds).try_out(lambda: None)
             plan = again.plan
             if plan is not None and again.good:
                 settled = self._asked(candidate, rounds, plan.num_burn_in)
-                return replace(again, candidate=settled)
+                return self._of_use(replace(again, candidate=settled))
             if plan is None or "num_rounds" in self.fixed:
                 return None
             rounds = max(math.ceil(1.05 * rounds), self._rounds_for(plan))
         return None
+
+    def _of_use(self, trial: Trial) -> Trial:
+        """The trial with more kept rounds, where these are free and cost nothing, so that one chain
+        is worth enough independent draws."""
+        plan = _plan_of(trial)
+        free = "num_rounds" not in self.fixed and self.held.limits.scope == "round"
+        convexity = trial.candidate.request.public_convexity or 0.0
+        forgotten = min(1.0, (plan.effective_step_size or 0.0) * convexity)
+        if not free or forgotten <= 0.0:
+            return trial
+        # Rounds per effective draw of a chain with correlation r = 1 - forgotten: (1 + r)/(1 - r).
+        kept = math.ceil(_LONGER * FEW_DRAWS * (2.0 - forgotten) / forgotten)
+        if kept <= plan.num_rounds - plan.num_burn_in:
+            return trial
+        longer = self._asked(trial.candidate, plan.num_burn_in + kept, plan.num_burn_in)
+        tried = longer.try_out(lambda: None)
+        return replace(tried, candidate=longer) if tried.plan is not None and tried.good else trial
 
 
 def _plan_of(trial: Trial) -> Plan:
@@ -239,8 +262,8 @@ def _plan_of(trial: Trial) -> Plan:
 
 
 def rounds_may_mend(findings: Sequence[Finding]) -> bool:
-    """Whether another number of rounds might remove all findings; it cannot remove a large share of
-    clipped gradients or a shift of the mean, which follow from the uplink."""
+    """Whether another number of rounds might remove all findings: not where many gradients are
+    clipped or the mean is shifted by a finite amount, which follows from the uplink."""
     # An infinite shift says that the step is too large, which does depend on the rounds.
     return not any(
         each.code == "clipped"
@@ -250,7 +273,8 @@ def rounds_may_mend(findings: Sequence[Finding]) -> bool:
 
 
 def reasons(trial: Trial) -> list[tuple[str, str]]:
-    """Pairs of a setting's name in words and a line that says why the trial suggests its value."""
+    """Lines that explain a suggested trial, as pairs of a name and a text: each suggested setting
+    with its value and reason, and what is expected of the samples."""
     plan, law = _plan_of(trial), trial.law
     uplink, model = trial.candidate.uplink, trial.candidate.model
     assert isinstance(model, PublicModel)
@@ -288,19 +312,19 @@ def reasons(trial: Trial) -> list[tuple[str, str]]:
 
 
 class Obstacle(NamedTuple):
-    """One requirement that stands in the way: relaxed alone, it would let some settings meet all
-    the others."""
+    """A requirement that stands in the way of a suggestion: if it alone were relaxed, some settings
+    would fit."""
 
     name: str
     given: float | None
     """Value of the requirement as it is; None for a requirement without a number."""
     needed: float | None
-    """The value that would do, with all other requirements as they are; None for what has no
-    number."""
+    """Value that would do, with all other requirements as they are; None for a requirement without
+    a number."""
 
     @property
     def words(self) -> str:
-        """The obstacle as part of a sentence."""
+        """The relaxed requirement as part of a sentence, such as ``epsilon 8 instead of 5``."""
         if self.name == "neighbouring":
             return "neighbouring 'example' instead of 'device'"
         if self.needed is None:
@@ -312,14 +336,14 @@ class Obstacle(NamedTuple):
 
 
 def find_obstacles(question: PublicQuestion) -> list[Obstacle]:
-    """Requirements of a question without an answer of which every single one, relaxed, gives one:
-    fixed settings first, then budget, SNR, examples and devices."""
+    """Obstacles of a search that found nothing: the requirements of which each, relaxed alone,
+    would let some settings fit. Fixed settings first, then budget, SNR, examples and devices."""
     return [*_fixed(question), *_scaled(question)]
 
 
 def _fixed(question: PublicQuestion) -> Iterator[Obstacle]:
-    """Obstacles among the settings that the user fixed: each, left open alone, would let some
-    settings fit."""
+    """Obstacles among the settings that the user fixed, and the neighbouring relation: each, if it
+    alone were left open, would let some settings fit."""
     held = question.held
     for name in sorted(question.fixed):
         best = replace(question, fixed=question.fixed - {name}).answer.best
@@ -339,7 +363,8 @@ def _fixed(question: PublicQuestion) -> Iterator[Obstacle]:
 
 
 def _number(name: str, uplink: Uplink, counts: Request | Plan) -> float | None:
-    """The number that a setting has, in the uplink or among the rounds; None where it has none."""
+    """Value of a setting from the uplink, its link or the numbers of rounds in ``counts``; None
+    where it is not a number."""
     held: object = counts if name in ("num_rounds", "num_burn_in") else uplink
     if name == "slope_parameter":
         held = uplink.link
@@ -348,11 +373,12 @@ def _number(name: str, uplink: Uplink, counts: Request | Plan) -> float | None:
 
 
 def _scaled(question: PublicQuestion) -> Iterator[Obstacle]:
-    """Obstacles among the requirements with a number that can be scaled: privacy budget, SNR,
-    examples and devices."""
+    """Obstacles among the requirements whose number can be scaled by up to 1000: privacy budget,
+    SNR (as amplitude), examples and devices."""
     uplink, limits, model = question.held.uplink, question.held.limits, question.model
     samples, devices, snr = model.num_samples, model.num_devices, uplink.snr_db
-    # With fewer than four examples a device, local gradients are not what public knowledge says.
+    # With fewer than four examples per device, local gradients are not nearly normal, as the public
+    # model assumes.
     most = max(devices, samples // 4)
     scaled: dict[str, tuple[float, Callable[[float], float]]] = {
         "snr_db": (snr, lambda factor: snr + 20 * math.log10(factor)),
@@ -380,11 +406,11 @@ def _scaled(question: PublicQuestion) -> Iterator[Obstacle]:
 
 
 def _promising(question: PublicQuestion) -> list[int]:
-    """Indices, among the question's candidates, of those that need the fewest rounds without a
+    """Indices, among the question's candidates, of the four that need the fewest rounds without a
     privacy budget.
 
-    Indices are returned, not candidates, because a relaxed question has other values of clips and
-    slopes in the same order."""
+    Indices, not candidates, because a relaxed question has other clips and slopes in the same
+    order."""
     loose = question.relaxed("privacy", "off")
     free = replace(loose, fixed=question.fixed - {"num_rounds"})
     lengths = []

@@ -33,7 +33,8 @@ def temperature(
 
     It is :math:`T = \eta\,\overline{(K/K_a)^2 (N_0/A^2 + V_q)}/(2\kappa)` with :math:`V_q = K_a`
     for the digital uplink and 0 for the others. The bar is the mean over entries and rounds, where
-    gain and number of devices vary.
+    gain and number of devices vary. ``num_active`` is :math:`K_a` (None: all devices), ``policy``
+    the scheduler.
 
     Examples
     --------
@@ -98,8 +99,9 @@ def langevin_gain(
     num_active: Array,
     policy: Scheduler | None = None,
 ) -> Array:
-    """Largest gain that leaves enough noise for the sampler, in the shape of ``num_active``, by
-    ``mode``: ``calibrated``, ``paper`` or ``off`` (infinite)."""
+    """Largest gain that leaves enough noise for the sampler, in the shape of step and
+    ``num_active``, by ``mode``: ``calibrated`` (temperature 1), ``paper`` (the limit as the paper
+    prints it) or ``off`` (infinite, in the shape of ``num_active``)."""
     if mode == "off":
         return np.full(np.shape(num_active), np.inf)
     if mode == "paper":

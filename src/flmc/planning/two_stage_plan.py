@@ -40,10 +40,10 @@ class TwoStagePlan:
     pilot
         Plan of the first stage.
     whole
-        Plan of all rounds of both stages in one, at the largest gain that any of them may have: its
-        privacy is an upper bound of that of both stages, whatever the pilot finds.
+        Plan of the rounds of both stages in one, at the largest gain that any of them may have: its
+        privacy cost is an upper bound of that of both stages, whatever the pilot finds.
     main_rounds, main_burn_in
-        Rounds of the second stage, and how many of them are not kept: a number or ``"auto"``.
+        Rounds of the second stage, and the number of them that are not kept, or ``"auto"``.
     """
 
     pilot: Plan
@@ -58,8 +58,8 @@ class TwoStagePlan:
 
     @property
     def cost(self) -> Cost | None:
-        """Privacy of the pilot and one chain of the second stage, all rounds at the cap; None where
-        unknown."""
+        """Epsilon and delta of the pilot and one chain of the second stage together, with all
+        rounds at the largest gain; None where the privacy is unknown."""
         return self.whole.run_cost
 
     @one_blas_thread()
@@ -71,12 +71,18 @@ class TwoStagePlan:
         model
             The model in coordinates that follow from what the pilot released, and nothing else.
         smoothness, convexity
-            Curvature there, from the same.
+            Curvature in these coordinates, from what the pilot released too.
+
+        Returns
+        -------
+        Plan
+            Its gain is at most :attr:`most_gain`; a warning says that its own epsilon leaves out
+            the pilot.
 
         Raises
         ------
         InvalidSetting
-            If the model has other devices or entries than the plan.
+            If the model has other numbers of devices or entries than the plan.
         """
         if (model.num_devices, model.dim) != (self.pilot.num_devices, self.pilot.dim):
             raise InvalidSetting(
@@ -178,7 +184,8 @@ def plan_two_stages(
     public_smoothness: float | None = None,
     public_convexity: float | None = None,
 ) -> TwoStagePlan:
-    """Plan of a pilot and a run in the coordinates that it finds, with one budget for both.
+    """Plan of a pilot, and of a run in coordinates that follow from the pilot's draws, with one
+    privacy budget for both.
 
     Parameters
     ----------
@@ -188,7 +195,8 @@ def plan_two_stages(
         How devices transmit in both stages. The second stage's coordinates are stretched so that
         its gradients fit the clip.
     limits
-        Privacy budget of both stages together, and Langevin limit.
+        Privacy budget of both stages together, and Langevin limit; None: no budget, calibrated
+        noise.
     num_rounds, pilot_rounds
         Rounds of both stages together, and of the pilot among them; None: a third.
     num_burn_in, pilot_burn_in
@@ -207,7 +215,8 @@ def plan_two_stages(
     Raises
     ------
     InvalidSetting
-        If a setting is out of its bounds, or the budget is spread adaptively over rounds.
+        If a setting is out of its bounds, the budget is spread adaptively over rounds, or model or
+        scheduler cannot have a second stage.
 
     Examples
     --------
@@ -232,7 +241,7 @@ def plan_two_stages(
         "public_smoothness": public_smoothness,
         "public_convexity": public_convexity,
     }
-    # What all rounds together allow is what each may use.
+    # The gain that the budget allows in all rounds together is the cap of each.
     rounds: dict[str, Any] = {"num_rounds": total, "num_burn_in": first}
     alone = plan(model, uplink, limits, forecast=False, **rounds, **settings)
     request = Request(num_rounds=first, num_burn_in=pilot_burn_in, **settings)
@@ -260,7 +269,7 @@ def _check_two(
     model: Model, uplink: Uplink, scheduler: Scheduler | None, total: int, first: int
 ) -> None:
     """Raise ``InvalidSetting``, before the pilot runs, for settings with which the second stage
-    could not be run."""
+    could not be run or would break the budget."""
     if model.coordinates is not None:
         raise InvalidSetting("the model has coordinates of its own already: plan one stage")
     if uplink.clips_examples and not hasattr(model, "in_coordinates"):
@@ -270,6 +279,12 @@ def _check_two(
         )
     if scheduler is None:
         return
+    known = uplink.known_fading.given or uplink.known_fading.constant
+    if scheduler.by_channel and known:
+        raise InvalidSetting(
+            f"{type(scheduler).__name__} over path gains that are given begins anew in the second"
+            " stage, and the cost of both would be that of another schedule; use 'all' or 'random'"
+        )
     count = model.num_devices
     both = scheduler.most_rounds(first, count) + scheduler.most_rounds(total - first, count)
     if isinstance(scheduler, GivenDevices) or both > scheduler.most_rounds(total, count):

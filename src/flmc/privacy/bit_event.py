@@ -1,5 +1,5 @@
-"""Privacy event of one-bit symbols when all data of a device are replaced: the probability of a +1
-bit is then known in the worst case, for both data sets.
+"""Privacy event of one-bit symbols when all data of a device are replaced: the worst-case
+probability of a +1 bit is then known for both data sets.
 
 Privacy losses of many entries are composed on a grid (criterion ``tight``), or the tails of their
 sum are bounded (``tail``, ``paper``)."""
@@ -29,8 +29,8 @@ links are rounded."""
 
 _MANY, _NEAR, _FAR = 1000, 0.02, 0.15
 """Number of entries from which on the loss is nearly Gaussian at the gains that a budget allows;
-and the first steps of a search that begins at the Gaussian gain, in logarithms, with at least so
-many entries and with fewer."""
+and the first step, in logarithms, of a search that begins at the Gaussian gain: with so many
+entries or more, and with fewer."""
 _SUMMED = 64
 """Number of bits up to which the tail of a binomial distribution is summed term by term; for more
 it is bounded."""
@@ -38,27 +38,20 @@ it is bounded."""
 
 @dataclass(frozen=True)
 class BitEvent(ComposedEvent):
-    r"""Privacy event of bits that are +1 with one of two probabilities, :math:`\Phi(\pm\ell)`.
-
-    Attributes
-    ----------
-    high, low
-        Probability of +1 under one data set and under the other, :math:`\Phi(\ell) > \Phi(-\ell)`.
-    noise_power
-        Variance N_0 of the noise in an entry.
-    transmissions
-        Gains, each with the number of entries that were sent with it.
-    """
+    r"""Privacy event of bits that are +1 with probability :math:`\Phi(\ell)` under one data set and
+    :math:`\Phi(-\ell)` under the other, with the link :math:`\Phi` and the clip :math:`\ell`."""
 
     high: float
+    r"""Probability :math:`\Phi(\ell)` of +1 under one data set."""
     low: float
+    r"""Probability :math:`\Phi(-\ell)` of +1 under the other data set, below ``high``."""
     noise_power: float
     transmissions: Transmissions
 
     @property
     def symmetric(self) -> bool:
-        """Whether high + low = 1: then both orders of the pair, and every mixture of them over
-        entries, cost the same."""
+        """Whether high + low = 1, up to rounding: then both orders of the pair of data sets, and
+        every mixture of them over entries, cost the same."""
         return abs(self.high + self.low - 1.0) <= SYMMETRY_TOLERANCE
 
     @property
@@ -70,7 +63,7 @@ class BitEvent(ComposedEvent):
     @property
     def deterministic(self) -> bool:
         """Whether a bit reveals the gradient's sign for certain, so that only the channel's noise
-        hides it."""
+        hides the data."""
         return self.symmetric and self.error <= 0.0
 
     @property
@@ -90,8 +83,8 @@ class BitEvent(ComposedEvent):
 
     @property
     def pairs(self) -> list[tuple[BitPair, int]]:
-        """Symmetric worst-case pair of every distinct gain, and the number of entries that were
-        sent with it."""
+        """Worst-case pair of one entry for each positive gain, and the number of entries sent with
+        it; meaningful for a symmetric event only."""
         scale, error = math.sqrt(self.noise_power), self.error
         return [
             (BitPair(1.0 - error, error, gain / scale), count)
@@ -106,8 +99,8 @@ class BitEvent(ComposedEvent):
         return CRITERIA if self.symmetric else ("tight",)
 
     def check_criterion(self, criterion: str, num_devices: int | None) -> None:
-        """Refuse ``tail`` and ``paper`` for links that are not symmetric, and ``paper`` for one
-        device."""
+        """Raise ``InvalidSetting`` for ``tail`` and ``paper`` if the link is not symmetric, and for
+        ``paper`` with fewer than two devices."""
         if criterion == "tight":
             return
         if criterion == "paper" and (num_devices is None or num_devices < 2):
@@ -139,11 +132,12 @@ class BitEvent(ComposedEvent):
         return [(BitLossLaw.under_first(pair), count) for pair, count in self.pairs]
 
     def _paper_delta(self, epsilon: float, num_devices: int) -> float:
-        """Delta that goes with ``epsilon`` by the paper's bound of the privacy loss: twice the
+        """Delta that goes with ``epsilon`` by the paper's bound X of the privacy loss: twice the
         probability that X exceeds epsilon.
 
-        X is the bound of the loss at the received value w = z + A (K - 1), with noise z, gain A and
-        K devices, and Y its mirror image; the bound fails where X > epsilon or Y < -epsilon."""
+        X is the loss at the received value w = z + A (K - 1), with noise z, gain A and K =
+        ``num_devices``. Twice, because the mirror image of X, for the other sign of the loss, may
+        fall below -epsilon too."""
         if self.deterministic:  # the loss is linear in the noise
             mean = (num_devices - 1) * self.mu**2 / 2
             return min(1.0, 2 * math.exp(log_ndtr((mean - epsilon) / self.mu)))
@@ -175,8 +169,9 @@ class BitEvent(ComposedEvent):
         return min(1.0, beyond * (1 + 1e-8))  # logarithms of large factorials are rounded
 
     def gain_search(self, epsilon: float, delta: float, criterion: str) -> GainSearch:
-        """By ``tight``, begin at the gain of the Gaussian mechanism whose means differ as much as
-        those of the bits: it is close where so much is sent that gains are small."""
+        """Settings of the search for the allowed gain: by ``tight`` it begins at the gain of the
+        Gaussian mechanism whose means differ as much as those of the bits, which is close if so
+        much is sent that gains are small."""
         if criterion != "tight":
             return super().gain_search(epsilon, delta, criterion)
         apart = 2.0 * (self.high - self.low)
@@ -186,14 +181,14 @@ class BitEvent(ComposedEvent):
         return GainSearch(start, step, limited=self.surely_limited(epsilon, delta))
 
     def surely_limited(self, epsilon: float, delta: float) -> bool:
-        r"""Whether it is known at once that some gain breaks the budget by ``tight``; False where
-        it is not known.
+        r"""Whether it is known at little cost that some gain breaks the budget by ``tight``; False
+        if it is not known.
 
-        Of n symmetric bits that are received as they were sent, k have the loss
-        :math:`a = \ln(p/(1-p))`, the others :math:`-a`. Delta is at least :math:`1 - 1/e` times the
+        Of n symmetric bits that are received as they were sent, k have the loss :math:`a =
+        \ln(p/(1-p))`, the others :math:`-a`. Delta is at least :math:`1 - 1/e` times the
         probability that their sum, (2 k - n) a, is :math:`\epsilon + 1` or more: summed up for few
-        bits, and by Hoeffding's inequality for many. It spares the exact answer, which is
-        costly."""
+        bits, and by Hoeffding's inequality for many. It spares the exact delta at an infinite gain,
+        which is costly."""
         if not self.symmetric or self.error <= 0.0:
             return False
         number = sum(count for gain, count in self.transmissions if gain > 0)
@@ -201,7 +196,7 @@ class BitEvent(ComposedEvent):
         each = math.log1p((1.0 - 2.0 * error) / error)
         if not each > 0:
             return False
-        wanted = (number + (epsilon + 1.0) / each) / 2.0 * (1 + 1e-12)  # of the n, at least
+        wanted = (number + (epsilon + 1.0) / each) / 2.0 * (1 + 1e-12)  # smallest such k
         if number > _SUMMED:
             short = number * right - wanted
             likely = -math.expm1(-2.0 * short * short / number) if short > 0 else 0.0
@@ -217,8 +212,8 @@ class BitEvent(ComposedEvent):
     ) -> float:
         """Largest factor up to ``gain`` below which no gain breaks the budget.
 
-        Only ``tail`` may fail at a smaller gain than one at which it holds: where bits are received
-        nearly without error it holds again. So every gain below is tried too, on a ladder of 10 %
+        By ``tail`` alone a budget may be broken at a gain and kept at a larger one, at which bits
+        are received nearly without error. So smaller gains are tried too, on a ladder of 10 %
         steps, by a quick bound first."""
         if criterion != "tail" or self.deterministic or gain == 0 or epsilon >= self.largest_loss:
             return gain
@@ -227,6 +222,8 @@ class BitEvent(ComposedEvent):
         )
 
         def breaks(factor: float) -> bool:
+            """Whether the gains times ``factor`` break the budget; the exact delta is computed only
+            if the quick bound does not settle it."""
             quick = exceedance(self.scaled(factor).losses, epsilon, both=True, quick=True)
             return quick > delta and spent(factor) > delta
 
@@ -244,5 +241,5 @@ class BitEvent(ComposedEvent):
 
 
 def _log_choose(n: int, k: int) -> float:
-    """Logarithm of the number of ways to choose k of n."""
+    """Logarithm of the binomial coefficient n over k."""
     return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)

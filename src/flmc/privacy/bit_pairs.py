@@ -45,13 +45,14 @@ REACH, FAR_REACH = 13.0, 37.0
 """Standard deviations beyond which the noise's mass counts as lost: a mass of 6e-39, and of 6e-300
 where delta is about as small."""
 _LOUD = 1e6
-"""Largest amplitude that is computed with: the noise changes no bit long before."""
+"""Largest amplitude, in standard deviations of the noise, that is computed with: the noise changes
+no bit long before."""
 _QUIET = 0.1
 """Amplitude below which B(t), the normal mass between t - A and t + A, is integrated, because the
 difference of two tails would lose digits."""
 _FARTHEST = 600.0
-"""Largest privacy loss that is computed with, because exponentials of larger ones overflow; what is
-beyond counts as infinite."""
+"""Largest privacy loss that is computed with, because exponentials of larger ones overflow; larger
+losses count as infinite."""
 _ROUNDING = 4e-16
 """Share of each term of the excess D that is added to it, so that rounding never makes D too small.
 """
@@ -60,34 +61,28 @@ _TURN = 0.1
 arcsin sqrt(q) and 2 arcsin sqrt(p): it puts the vertices 0.06 % of the gap p - q beyond the curve.
 """
 _TRIED = 1001
-"""Number of places on each of the scales, one even and one logarithmic, on which angles are
-measured."""
+"""Number of places on each of the two scales, one even and one logarithmic, on which angles are
+computed."""
 _HULL_ROUNDING = 1e-12
 """Share by which gaps are enlarged, so that rounding leaves no pair outside the polygon."""
 
 
 @dataclass(frozen=True)
 class PairHull:
-    """Vertices of a polygon around all pairs of bit probabilities that neighbours can make.
-
-    Attributes
-    ----------
-    low
-        Probability q of +1 under the second data set, (vertex).
-    gap
-        Distance p - q of the two probabilities, positive, (vertex).
-    miss
-        Probability 1 - p of -1 under the first data set, (vertex).
-    """
+    """Vertices of a polygon around all pairs (p, q) of bit probabilities that neighbouring data
+    sets can make; all arrays are (vertex)."""
 
     low: Array
+    """Probability q of +1 under the second data set."""
     gap: Array
+    """Difference p - q of the two probabilities of +1, positive."""
     miss: Array
+    """Probability 1 - p of -1 under the first data set."""
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[float, float]]) -> PairHull:
-        """Hull whose vertices are pairs of q and 1 - p: the probability of +1 under the second data
-        set, and of -1 under the first."""
+        """Hull with the given vertices, each a pair of q, the probability of +1 under the second
+        data set, and 1 - p, the probability of -1 under the first."""
         low, miss = (np.array(values) for values in zip(*pairs, strict=True))
         return cls(low, 1.0 - low - miss, miss)
 
@@ -100,8 +95,8 @@ class PairHull:
         return float(np.max(ratios))
 
     def loss(self, w: Array, amplitude: float) -> Array:
-        """Privacy losses between -600 and 600, (vertex, point), at received values (point) in
-        standard deviations of the noise, as the amplitude is."""
+        """Privacy losses (vertex, point), cut to the range from -600 to 600, at received values
+        ``w`` (point); values and amplitude are in standard deviations of the noise."""
         u = np.clip(2.0 * min(amplitude, _LOUD) * np.asarray(w), -700.0, 700.0)
         low, gap, miss = self.low[:, None], self.gap[:, None], self.miss[:, None]
         with np.errstate(divide="ignore"):
@@ -112,18 +107,18 @@ class PairHull:
         return np.asarray(np.clip(np.where(u > 0, up, down), -_FARTHEST, _FARTHEST))
 
     def loss_range(self, amplitude: float, reach: float = REACH) -> tuple[float, float]:
-        """Smallest and largest privacy loss over all vertices at received values that the noise
-        reaches, at most ``reach`` of its standard deviations from a bit of the given amplitude."""
+        """Smallest and largest privacy loss over all vertices, at received values within ``reach``
+        standard deviations of the noise from a bit of the given amplitude (in the same unit)."""
         far = min(amplitude, _LOUD) + reach
         ends = self.loss(np.array([-far, far]), amplitude)
         return float(ends.min()), float(ends.max())
 
     def spread(self, amplitude: float) -> float:
-        """Standard deviation of the privacy loss under the first data set, the largest over some
-        vertices.
+        """Standard deviation of the privacy loss under the first data set at the given amplitude:
+        the largest over some vertices.
 
         It sets the size of a grid, not a bound, so the vertices at both ends and the one with the
-        largest gap do."""
+        largest gap suffice."""
         some = sorted({0, int(np.argmax(self.gap)), len(self.gap) - 1})
         few = PairHull(self.low[some], self.gap[some], self.miss[some])
         z = np.linspace(-8.0, 8.0, 97)
@@ -152,7 +147,7 @@ class PairHull:
         # Beyond the largest loss nothing speaks for P; below the smallest nothing for Q.
         with np.errstate(divide="ignore", invalid="ignore"):
             inside = (above > 0) & (c > -gap / (gap + miss))
-            ratio = np.maximum(np.where(inside, c / above, 0.0), -1.0)  # rounding may go beyond
+            ratio = np.maximum(np.where(inside, c / above, 0.0), -1.0)  # rounding may go below -1
             t = np.abs(np.log1p(ratio)) / (2.0 * loud)
         far = ndtr(-loud - t)
         if loud < _QUIET:  # as a difference, B would lose digits
@@ -168,8 +163,8 @@ class PairHull:
 
 
 class MovedBit(NamedTuple):
-    """Probabilities of a bit before and after its gradient entry moved up, for several places of
-    the entry, (place)."""
+    """Probabilities of a bit before and after its gradient entry moved up; all arrays are (place),
+    for several places of the entry before the move."""
 
     low: Array
     """Probability q of +1 before."""
@@ -183,27 +178,27 @@ class MovedBit(NamedTuple):
 
 
 class MovableLink(Hashable, Protocol):
-    """What the privacy accountant needs of a link (the probability of a +1 bit given a gradient
-    entry) whose density is log-concave."""
+    """Link (the probability of a +1 bit given a gradient entry) with a log-concave density, as far
+    as the privacy accountant needs it."""
 
     def moved(self, x: Array, shift: float) -> MovedBit:
         """Probabilities of a bit before and after gradient entries at ``x`` (place) moved up by
-        ``shift``, each (place)."""
+        ``shift``."""
 
 
-# Kept: searches for a gain ask for the same hull again and again.
+# Cached: searches for a gain ask for the same hull again and again.
 @lru_cache(maxsize=64)
 def hull_of_moves(link: MovableLink, clip: float, shift: float) -> PairHull:
-    r"""Polygon around the pairs of a bit whose gradient moves by at most ``shift``, in either
-    order.
+    """Polygon around the pairs of probabilities of a bit whose gradient entry, in [-clip, clip],
+    moves by at most ``shift`` up or down.
 
-    The divergence grows with p and falls with q, so the longest move is the worst. The pairs in the
-    other order are those of an odd link at the opposite place, which are on the same curve. The
-    link must be odd with a log-concave density; the gradient entry stays in [-clip, clip]."""
+    The divergence grows with p and falls with q, so the longest move is the worst. The pairs of a
+    move down are those of an odd link at the opposite place, which are on the same curve. The link
+    must be odd with a log-concave density."""
     shift = min(shift, 2.0 * clip)
     nodes = link.moved(_places(link, clip, shift), shift)
     low, gap, miss, slope = (np.asarray(values, dtype=np.float64) for values in nodes)
-    if not np.ptp(slope):  # a straight line: its ends are all
+    if not np.ptp(slope):  # the curve is a straight line: its ends are the hull
         ends = [0, -1]
         return PairHull(low[ends], gap[ends] * (1.0 + _HULL_ROUNDING), miss[ends])
     # Tangents at neighbouring places meet where both have the same height; on a straight piece

@@ -1,9 +1,9 @@
-r"""Tail probabilities of the privacy loss of bits, for the criteria `tail` and `paper`: the
+r"""Tail probabilities of the privacy loss of bits, for the criteria ``tail`` and ``paper``: the
 worst-case pair of one entry, the law of its loss, and the tail of the sum.
 
 Given every other device's bits, the received entry is :math:`w = A b + z` up to a known constant,
-with the device's bit b and noise z. Under two data sets the bit is +1 with probability
-:math:`\Phi(\ell)` and :math:`\Phi(-\ell)`:
+with the device's bit b and noise z. Under two data sets the bit is +1 with probability :math:`p_1 =
+\Phi(\ell)` and :math:`p_0 = \Phi(-\ell)`:
 
 .. math:: P = p_1 N(A, N_0) + (1-p_1) N(-A, N_0), \qquad Q = p_0 N(A, N_0) + (1-p_0) N(-A, N_0).
 
@@ -13,12 +13,12 @@ with w for :math:`p_1 > p_0`. A sum X of independent losses exceeds epsilon with
 .. math:: \Pr(X > \epsilon) = \frac{1}{2\pi i}
           \int_{c - i\infty}^{c + i\infty} \frac{M(s)\,e^{-s\epsilon}}{s}\,ds, \qquad c > 0,
 
-M being the moment generating function. The trapezoidal rule of period P = 2 pi/dt gives exactly
-:math:`\sum_k e^{c k P} \Pr(X > \epsilon + kP)`: the terms with k < 0 are at most :math:`e^{-cP}`,
-those with k > 0 vanish once epsilon + P is above every loss, so the error is known; the rest of the
-line is negligible, for at least as long as the integrand may take to come back. Where the integrand
-does not decay, because the losses are nearly discrete at high signal-to-noise ratio, a grid and FFT
-give an upper bound instead."""
+M being the moment generating function. The trapezoidal rule with spacing dt, of period T = 2 pi/dt,
+gives exactly :math:`\sum_k e^{c k T} \Pr(X > \epsilon + kT)`: the terms with k < 0 are at most
+:math:`e^{-cT}`, those with k > 0 vanish once epsilon + T is above every loss, so the error is
+known. The sum along the line ends once its terms have been negligible for longer than the integrand
+may take to revive. If the integrand does not decay, because the losses are nearly discrete at high
+signal-to-noise ratio, a grid and FFT give an upper bound instead."""
 
 from __future__ import annotations
 
@@ -36,38 +36,34 @@ from flmc.privacy.loss_grid import LossGrid
 from flmc.privacy.root_finding import largest_argument
 
 REACH = 10.0
-"""Standard deviations of noise beyond which mass (1e-23) is counted as lost."""
+"""Standard deviations of the noise beyond which its mass (1e-23) is counted as lost."""
 _LARGE = 1e9
-"""Largest amplitude that is computed with: the noise changes no bit long before."""
+"""Largest amplitude, in standard deviations of the noise, that is computed with: the noise changes
+no bit long before."""
 _SMALL = 1e-4
 """Size of losses below which the difference of two logarithms would be rounded too much."""
 _LARGEST_LOSS = 700.0
-"""Largest loss of a pair that is certain on one side: beyond it exponentials overflow. A grid ends
-before it, and counts what is beyond as infinite."""
+"""Largest magnitude of a loss that is computed with, for pairs with a certain bit: beyond it
+exponentials overflow. A grid ends before it, and counts larger losses as infinite."""
 
 
 @dataclass(frozen=True)
 class BitPair:
-    """Worst-case pair of one entry: a bit in noise of variance 1, under two data sets.
-
-    Attributes
-    ----------
-    high, low
-        Probability of +1 under the first and the second data set, ``high`` > ``low``.
-    amplitude
-        A/sqrt(N_0), the amplitude of the bit in standard deviations of the noise.
-    """
+    """Worst-case pair of one entry: a bit in noise of variance 1, under two data sets."""
 
     high: float
+    """Probability of +1 under the first data set."""
     low: float
+    """Probability of +1 under the second data set, below ``high``."""
     amplitude: float
+    """A/sqrt(N_0), the amplitude of the bit in standard deviations of the noise."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "amplitude", min(self.amplitude, _LARGE))
 
     def loss(self, w: Array) -> Array:
-        """Privacy losses at received values, in standard deviations of the noise, in the shape of
-        ``w``."""
+        """Privacy losses, in the shape of ``w``, at received values ``w`` in standard deviations of
+        the noise."""
         u = 2.0 * self.amplitude * np.asarray(w)
         fade = np.exp(-np.abs(u))  # the smaller of v and 1/v, so that nothing overflows or cancels
         plus, minus = np.where(u > 0, 1.0, fade), np.where(u > 0, fade, 1.0)
@@ -82,8 +78,8 @@ class BitPair:
         return np.asarray(np.clip(values, -_LARGEST_LOSS, _LARGEST_LOSS))
 
     def threshold(self, loss: Array) -> Array:
-        """Received values, in standard deviations of the noise, at which the loss has given values;
-        infinite at and beyond the bounds of the loss."""
+        """Received values, in standard deviations of the noise and the shape of ``loss``, at which
+        the privacy loss is ``loss``; infinite at and beyond the bounds of the loss."""
         loss = np.minimum(loss, _LARGEST_LOSS)
         # The loss l is attained where exp(2 A w) = above/below; both are written with the distance
         # of l from its bounds, so that nothing cancels near them.
@@ -108,22 +104,21 @@ class BitPair:
 
     @property
     def bound(self) -> float:
-        """Largest privacy loss at any received value w; infinite if the second data set never gives
+        """Largest privacy loss at any received value; infinite if the second data set never gives
         +1."""
         return math.log1p((self.high - self.low) / self.low) if self.low > 0 else math.inf
 
     @property
     def lower_bound(self) -> float:
-        """Smallest privacy loss at any received value w; minus infinity if the first data set
-        always gives +1."""
+        """Smallest privacy loss at any received value; minus infinity if the first data set always
+        gives +1."""
         return (
             -math.log1p((self.high - self.low) / (1.0 - self.high)) if self.high < 1 else -math.inf
         )
 
 
 _LOUDEST = 40.0
-"""Largest amplitude, in standard deviations of the noise, for which the quadrature has nodes fine
-enough."""
+"""Largest amplitude, in standard deviations of the noise, that the quadrature resolves."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +139,7 @@ class BitLossLaw:
     @classmethod
     def of_paper(cls, pair: BitPair, num_devices: int) -> BitLossLaw:
         """Law of the paper's bound of the privacy loss: the received value is noise plus A (K - 1),
-        with the amplitude A and K devices."""
+        with the pair's amplitude A and K = ``num_devices``."""
         pair = _audible(pair)
         return cls(pair, (pair.amplitude * (num_devices - 1),), (1.0,))
 
@@ -156,14 +151,14 @@ class BitLossLaw:
         return self.pair.loss(received), np.concatenate([w * density for w in self.weights])
 
     def node_width(self, fastest: float) -> float:
-        """Width of nodes that resolves exp(i t loss) for t up to ``fastest`` and keeps clear of the
-        loss's singularities, at a distance of pi/(2 A) from the real line."""
+        """Distance of quadrature nodes that resolves exp(i t loss) for t up to ``fastest`` and
+        keeps clear of the loss's singularities, at a distance of pi/(2 A) from the real line."""
         wanted = 2 * math.pi / (25.0 * self.pair.amplitude + self.steepest * fastest + 60.0)
-        # A power of the root of two, so that the width changes rarely.
+        # Rounded down to a power of sqrt(2): few distinct widths occur, so nodes are reused.
         return float(2.0 ** (math.floor(2 * math.log2(min(0.1, wanted))) / 2))
 
     def cumulant(self, s: float, *, exactly: bool = False) -> tuple[float, float]:
-        """Values of ln E[exp(s loss)] and its slope, by few nodes (which may not do for large s),
+        """Value of ln E[exp(s loss)] and its derivative in s: from few nodes, too few for large s,
         or ``exactly``."""
         loss, weights = self.nodes(self.node_width(abs(s))) if exactly else self._still_nodes
         exponent = s * loss
@@ -193,29 +188,27 @@ class BitLossLaw:
 
     @property
     def steepest(self) -> float:
-        """Steepest slope of the privacy loss as a function of the received value w, which it has at
-        w = 0."""
+        """Largest slope of the privacy loss as a function of the received value w, in standard
+        deviations of the noise: its slope at w = 0 for a symmetric pair."""
         return 2.0 * self.pair.amplitude * (self.pair.high - self.pair.low)
 
     @cached_property
     def largest(self) -> float:
-        """Largest privacy loss at values within 10 standard deviations of the noise from a
-        centre."""
+        """Largest privacy loss at received values within 10 standard deviations of a centre."""
         return float(self.pair.loss(np.array([max(self.centres) + REACH]))[0])
 
     @property
     def smallest(self) -> float:
-        """Smallest privacy loss at values within 10 standard deviations of the noise from a
-        centre."""
+        """Smallest privacy loss at received values within 10 standard deviations of a centre."""
         return float(self.pair.loss(np.array([min(self.centres) - REACH]))[0])
 
     def grid(self, step: float, shares: int) -> LossGrid:
         """Law of the privacy loss on a grid, with losses rounded to multiples of ``step``, upwards
         on average.
 
-        Each cell between two points of the grid is divided into ``shares`` parts. The nearer a part
-        is to the upper point, the more of its mass goes there, and at least as much as its losses
-        ask for. With one part all losses are rounded up."""
+        Each cell between two points of the grid is divided into ``shares`` equal parts. A part
+        gives its mass to both points, to the upper one the share that its upper end has in the
+        cell, so that no loss is lowered on average. With one part all losses are rounded up."""
         first, last = math.floor(self.smallest / step), math.ceil(self.largest / step)
         fine = step / shares * np.arange(first * shares, last * shares + 1)
         edges = self.pair.threshold(np.asarray(fine))
@@ -231,8 +224,8 @@ class BitLossLaw:
 
 @lru_cache(maxsize=16)
 def _normal_nodes(width: float) -> tuple[Array, Array]:
-    """Values of the noise ``width`` apart and their probabilities, both (node); cached, because
-    many laws share few widths."""
+    """Values of standard normal noise ``width`` apart and their probabilities by the trapezoidal
+    rule, both (node) and read-only; cached, because many laws share few widths."""
     z = np.arange(-REACH, REACH + width, width)
     nodes = z, width / math.sqrt(2 * math.pi) * np.exp(-0.5 * z * z)
     for array in nodes:
@@ -241,11 +234,11 @@ def _normal_nodes(width: float) -> tuple[Array, Array]:
 
 
 def _audible(pair: BitPair) -> BitPair:
-    """The pair with an amplitude of at most 40, beyond which the quadrature would have to follow
-    every step.
+    """The pair with its amplitude limited to 40, beyond which the quadrature would need too many
+    nodes.
 
-    Nothing changes: bits are received without error, and the loss is the largest but for exp(-2 *
-    40 * 30)."""
+    The loss does not change: bits are received without error long before, and it differs from its
+    bound by exp(-2 * 40 * 30)."""
     return replace(pair, amplitude=min(pair.amplitude, _LOUDEST))
 
 
@@ -264,12 +257,12 @@ _DISTINCT = 2.0
 """Amplitude, in standard deviations of the noise, above which losses are nearly discrete, because
 bits are received without error."""
 _STEEPEST = 3e3
-"""Largest exponent per noise deviation in Chernoff's bound: larger ones take many nodes."""
+"""Largest product of s in Chernoff's bound and the steepest slope of the loss: larger ones take
+many nodes."""
 _CHUNK = 32
 """Number of points on the contour that are computed together."""
 _SHARES = 8
-"""Number of parts of a grid's cell, each with its own share of mass that goes to the cell's upper
-end."""
+"""Number of parts of a grid's cell, each with its own share of mass for the cell's upper end."""
 _FEW = 100
 """Number of losses up to which each is rounded up to the grid; more are rounded at random."""
 _FINE, _FINEST = 600.0, 4000.0
@@ -281,19 +274,20 @@ Sum = Sequence[tuple[BitLossLaw, int]]
 
 
 def exceedance(parts: Sum, epsilon: float, both: bool = False, *, quick: bool = False) -> float:
-    r"""Upper bound of Pr(X > epsilon) for a sum X of losses, but for a relative 1e-9.
+    r"""Upper bound of Pr(X > epsilon) for a sum X of independent losses; computed integrals are
+    raised by a relative 1e-9 against rounding, and at least 1e-15 is returned.
 
     ``both`` bounds Pr(abs(X) > epsilon), for the loss under P of symmetric pairs: X under Q has the
     law of -X under P, so :math:`\Pr(X < -\epsilon) = E[e^{-X}; X > \epsilon]`. ``quick`` gives a
-    looser bound in little time, never below the other."""
+    looser bound, Chernoff's, in little time."""
     highest = sum(count * law.largest for law, count in parts)
     moments = [(law.moments(), count) for law, count in parts]
     mean = sum(count * m for (m, _), count in moments)
     spread = math.sqrt(sum(count * v for (_, v), count in moments))
     if highest <= epsilon:
-        return _FLOOR  # what lies beyond the noise's reach
+        return _FLOOR  # only noise beyond its reach could make the sum larger
     if spread < 1e-6 * abs(mean) or spread == 0 or mean - epsilon > 8.0 * spread:
-        return 1.0  # all but certain, or too concentrated to resolve: a bound all the same
+        return 1.0  # X > epsilon is all but certain, or X too concentrated to resolve: 1 is a bound
     saddle = _saddle(parts, epsilon, spread)
     if quick:
         return _by_chernoff(parts, epsilon, both, saddle)
@@ -306,8 +300,9 @@ def exceedance(parts: Sum, epsilon: float, both: bool = False, *, quick: bool = 
 
 
 def _by_chernoff(parts: Sum, epsilon: float, both: bool, s: float) -> float:
-    r"""Chernoff's bound :math:`e^{K(s) - s\epsilon}` for one s > 0, times :math:`1 + e^{-\epsilon}`
-    for both sides; what is beyond the noise's reach is not in K, and is added."""
+    r"""Chernoff's bound :math:`e^{K(s) - s\epsilon}` of the exceedance for one s > 0, K being the
+    cumulant generating function of the sum; times :math:`1 + e^{-\epsilon}` for both sides. The
+    mass beyond the noise's reach is not in K, and is added."""
     if s <= 0:
         return 1.0
     # Any s gives a bound, and large ones take many nodes.
@@ -320,11 +315,12 @@ def _by_chernoff(parts: Sum, epsilon: float, both: bool, s: float) -> float:
 def _by_contour(
     parts: Sum, epsilon: float, both: bool, mean: float, spread: float, saddle: float
 ) -> float | None:
-    """Upper bound of the exceedance by the contour integral that the module describes; None where
-    the integral does not converge."""
+    """Upper bound of the exceedance by the contour integral in the module's docstring, with
+    ``mean`` and ``spread`` (standard deviation) of the sum; None if the integral does not converge
+    within 1024 points."""
     top = min(sum(count * law.largest for law, count in parts), max(mean, epsilon) + 60.0 * spread)
-    # Left of the poles at 0 and -1 the integral gives the probability of the rest, minus. `both`
-    # stays right of them.
+    # Left of the pole at 0 the integral gives minus the complementary probability. With `both`
+    # there is a pole at -1 too: that contour stays right of both.
     sign = 1.0 if saddle >= 0 or both else -1.0
     c = max(saddle, 1.0 / spread) if sign > 0 else min(saddle, -1.0 / spread)
     period = max(_ALIASING / abs(c), top - epsilon if sign > 0 else epsilon + top, 12.0 * spread)
@@ -343,7 +339,7 @@ def _by_contour(
     farthest = spacing * _MOST_POINTS
     if any(farthest * law.steepest > _FASTEST for law, _ in parts):
         return None
-    # Where the integrand has not decayed at the far end it never will within reach.
+    # An integrand that has not decayed at the last affordable point needs the grid instead.
     decay = sum(count * law.log_magnitude(c, 0.99 * farthest) for law, count in parts) - c * epsilon
     if decay > math.log(1e-13 * abs(c)):
         return None
@@ -366,16 +362,16 @@ def _by_contour(
 
 
 class _Line:
-    """Moment generating function of a privacy loss along the contour, at c, c + i dt, c + 2 i dt,
-    ..., a chunk of points at a time."""
+    """Moment generating function of one privacy loss along the contour, at c, c + i dt, c + 2 i dt,
+    ..., computed a chunk of points at a time."""
 
     def __init__(self, law: BitLossLaw, c: float, spacing: float) -> None:
         self._law, self._c, self._spacing = law, c, spacing
         self._width = math.inf
 
     def log_moment(self, first: int) -> ComplexArray:
-        """Values of ln E[exp(s loss)], (point), at the next ``_CHUNK`` points of the contour from
-        number ``first`` on."""
+        """Values of ln E[exp(s loss)], (point), at the ``_CHUNK`` points of the contour from number
+        ``first`` on."""
         width = self._law.node_width(self._spacing * (first + _CHUNK))
         if width < self._width:
             self._width = width
@@ -390,7 +386,7 @@ class _Line:
 
 
 def _powers(base: ComplexArray, count: int) -> ComplexArray:
-    """base**0, base**1, ...: (power, base), by doubling."""
+    """Powers base**0, base**1, ..., ``count`` of them, (power, base), by doubling."""
     powers = np.ones((count, len(base)), dtype=np.complex128)
     done, factor = 1, base
     while done < count:
@@ -404,7 +400,7 @@ def _saddle(parts: Sum, epsilon: float, spread: float) -> float:
     function of the sum: a contour through it has an integrand that falls off fast away from the
     real line."""
 
-    @cache  # ends of a bracket are asked for again
+    @cache  # the ends of a bracket are evaluated twice
     def slope(s: float) -> float:
         return sum(count * law.cumulant(s)[1] for law, count in parts) - epsilon
 
@@ -414,6 +410,8 @@ def _saddle(parts: Sum, epsilon: float, spread: float) -> float:
 
 
 def _bracketed(slope: Callable[[float], float], spread: float) -> float:
+    """Root s > 0 of the increasing function ``slope``, to 2 %, rounded down, searched for from
+    1/``spread`` up to about 1e4/``spread``."""
     high = 1.0 / spread
     while slope(high) < 0 and high * spread < 1e4:
         high *= 2
@@ -421,11 +419,11 @@ def _bracketed(slope: Callable[[float], float], spread: float) -> float:
 
 
 def _by_grid(parts: Sum, epsilon: float, both: bool) -> float:
-    """Upper bound of the probability that the sum of losses exceeds epsilon (or with ``both``, that
+    """Upper bound of the probability that the sum of losses exceeds epsilon (with ``both``, that
     its magnitude does), from losses on a grid.
 
-    A few losses are rounded up. Rounding many up would move their sum too far: they are rounded at
-    random."""
+    Few losses are rounded up. Rounding many up would move their sum too far, so they are rounded at
+    random, upwards on average."""
     number = sum(count for _, count in parts)
     few = number <= _FEW
     entries = [
@@ -439,7 +437,7 @@ def _by_grid(parts: Sum, epsilon: float, both: bool) -> float:
         )
         for law, count in parts
     ]
-    # Steps of the sum as fine as those of one loss leave nothing to be made coarser.
+    # With few losses the sum gets steps as fine as those of one loss: no stage makes them coarser.
     composed = (
         ComposedLoss.of(entries, fine=1.0, resolution=min(_FINEST * math.sqrt(number), 1e4))
         if few

@@ -18,14 +18,17 @@ from flmc.privacy.tilted_loss import TRUNCATED
 from flmc.privacy.transmissions import round_up, total_mu
 
 MOST_GAINS = 64
-"""Largest number of distinct gains whose losses are composed one by one; more are rounded up."""
+"""Largest number of distinct gains whose losses are composed one by one; more are rounded up to so
+many."""
 _TINY = 1e-24
-"""Delta below which noise beyond its usual reach may matter, so that a longer reach is computed."""
+"""Delta below which noise beyond its usual reach may matter, so that the computation is repeated
+with a longer reach."""
 _FAR = 600.0
-"""Minus the logarithm of the mass that may leave the window of an FFT when delta is that small."""
+"""Minus the logarithm of the tilted mass that may leave the window of an FFT when delta is that
+small."""
 _FEW, _FINE_FOR_MANY = 4, 40.0
 """Number of gains up to which grids are as fine as usual, and grid steps per standard deviation of
-a loss where there are more, or many pairs are compared at every point."""
+a loss if there are more gains or several pairs of probabilities."""
 _LOUD = 1e6
 """Amplitude of a bit, in standard deviations of the noise, at which the noise changes no bit."""
 
@@ -61,11 +64,12 @@ class ComposedEvent(Event):
         return delta if delta > _TINY else composed_loss(self, FAR_REACH).delta(epsilon)
 
     def solve_epsilon(self, delta: float) -> tuple[float, bool]:
-        """Upper bound of epsilon, never above the largest loss, and whether it is looser than
-        usual.
+        """Upper bound of the epsilon that goes with ``delta`` by ``tight``, never above the largest
+        loss, and whether it is looser than usual.
 
-        Three bounds hold: the composed loss; the largest loss; and the Gaussian mechanism of bits
-        that are certain, which reveal more than any others."""
+        Three bounds hold: the composed loss; the largest loss; and, computed only if the first is
+        loose, the Gaussian mechanism of bits that are certain, which reveal more than any
+        others."""
         if self.deterministic:
             return gaussian.epsilon(delta, self.mu), False
         composed = composed_loss(self, REACH if delta > _TINY else FAR_REACH).afresh()
@@ -75,19 +79,48 @@ class ComposedEvent(Event):
             return min(epsilon, self.largest_loss, gaussian.epsilon(delta, certain)), True
         return min(epsilon, self.largest_loss), False
 
+    def averaged_delta(self, epsilon: float, rounds: int, chance: float) -> float:
+        """Upper bound of the delta of rounds that happen with probability ``chance``: the loss of a
+        round is mixed with the loss 0, and then composed."""
+        if self.deterministic:
+            return super().averaged_delta(epsilon, rounds, chance)
+        delta = composed_loss(self, REACH, rounds, chance).delta(epsilon)
+        if delta > _TINY:
+            return delta
+        return composed_loss(self, FAR_REACH, rounds, chance).delta(epsilon)
+
+    def averaged_epsilon(self, delta: float, rounds: int, chance: float) -> tuple[float, bool]:
+        """Upper bound of the epsilon of rounds that happen with probability ``chance``, and whether
+        it is looser than usual."""
+        if self.deterministic:
+            return super().averaged_epsilon(delta, rounds, chance)
+        reach = REACH if delta > _TINY else FAR_REACH
+        composed = composed_loss(self, reach, rounds, chance).afresh()
+        epsilon = composed.epsilon(delta)
+        # An event that happens in every round costs no less, and knows further bounds.
+        if composed.loose or math.isinf(epsilon):
+            worst, _ = self.repeated(rounds).tight_epsilon(delta)
+            return min(epsilon, worst), True
+        return epsilon, False
+
     def delta_without_noise(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Upper bound of delta by ``tight`` where the noise changes no bit, whatever the gains."""
+        """Upper bound of the delta that goes with ``epsilon`` by ``tight`` if the noise changes no
+        bit, at gains of any size."""
         number = sum(count for gain, count in self.transmissions if gain > 0)
         loud = ((_LOUD * math.sqrt(self.noise_power), number),)
         event = dataclasses.replace(self, transmissions=loud)  # type: ignore[type-var]  # all are dataclasses
         return composed_loss(event, REACH).delta(epsilon)
 
 
-# A search for a gain ends with the event whose epsilon is asked for next, mostly by the same sum.
+# Cached: a search for a gain ends with the event whose epsilon is computed next, mostly from the
+# same sum.
 @lru_cache(maxsize=16)
-def composed_loss(event: ComposedEvent, reach: float) -> ComposedLoss:
-    """Sum of the privacy losses of all entries of an event, as an upper bound; noise beyond
-    ``reach`` standard deviations counts as lost."""
+def composed_loss(
+    event: ComposedEvent, reach: float, rounds: int = 1, chance: float = 1.0
+) -> ComposedLoss:
+    """Sum of the privacy losses of all entries of an event, as an upper bound; received values
+    farther than ``reach`` standard deviations of the noise from a bit count as lost. The event
+    happens in each of some ``rounds`` with probability ``chance``."""
     hull, scale = event.hull, math.sqrt(event.noise_power)
     # Losses of a symmetric pair are plus or minus the largest one where bits are received without
     # error.
@@ -100,4 +133,5 @@ def composed_loss(event: ComposedEvent, reach: float) -> ComposedLoss:
         grid = partial(LossGrid.of_excess, profile, low, high)
         entries.append(EntryLoss(grid, low, high, hull.spread(gain / scale), count, lattice))
     fine = FINE if lattice and len(entries) <= _FEW else _FINE_FOR_MANY
-    return ComposedLoss.of(entries, fine, truncated=TRUNCATED if reach <= REACH else _FAR)
+    truncated = TRUNCATED if reach <= REACH else _FAR
+    return ComposedLoss.of(entries, fine, truncated=truncated, rounds=rounds, chance=chance)

@@ -1,10 +1,10 @@
-"""Sum of the privacy losses of all entries of an event: delta of an epsilon, epsilon of a delta.
+"""Sum of the privacy losses of all entries of an event: delta for an epsilon, epsilon for a delta.
 
 Each kind of entry has its loss on a grid of its own, which dominates it
 (:mod:`flmc.privacy.loss_grid`). A few losses are added on a fine grid, the result is brought to a
 coarser one (connect the dots again, which stays an upper bound), and so on: the work grows with the
-logarithm of their number. Every sum is tilted (:mod:`flmc.privacy.tilted_loss`) to where the
-question is asked, so that the smallest delta keeps its digits."""
+logarithm of the number of entries. Every sum is tilted (:mod:`flmc.privacy.tilted_loss`) towards
+the epsilon or delta in question, so that the smallest delta keeps its digits."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from flmc.privacy.loss_grid import LossGrid
 from flmc.privacy.tilted_loss import TRUNCATED, TiltedLoss, TooWideError, total
 
 FINE = 220.0
-"""Approximate number of grid steps per standard deviation of a loss that is added: the grid adds
-4e-6 to the relative variance."""
+"""Approximate number of grid steps per standard deviation of an entry's loss: the grid adds 4e-6 to
+the relative variance."""
 MOST_DOUBLINGS = 2
 """Largest number of times that one stage of the addition doubles the grid's step; n doublings go
-with groups of 4^n losses."""
+with groups of 4^n losses, whose spread is 2^n times as large."""
 RESOLUTION = 400.0
 """Number of steps of the sum's grid per standard deviation of the sum."""
 _MOST_CELLS = 2**14
@@ -44,7 +44,7 @@ class EntryLoss:
     """Privacy loss of one kind of entry, and the number of such entries."""
 
     grid: Callable[[float], LossGrid]
-    """Law of the loss on a grid, as a function of its step."""
+    """Law of the loss on a grid, as a function of the grid's step."""
     low: float
     """Smallest loss of the range that a grid covers."""
     high: float
@@ -54,32 +54,31 @@ class EntryLoss:
     count: int
     """Number of entries whose losses have this law."""
     lattice: float | None = None
-    """Value of which all losses are nearly whole multiples where the noise hardly matters; None
-    where there is no such value."""
+    """Value of which all losses are nearly whole multiples when the noise hardly matters; None if
+    there is no such value."""
 
 
 @dataclass(frozen=True)
 class ComposedLoss:
-    """Sum of the losses of all entries.
-
-    Attributes
-    ----------
-    parts
-        Law of one entry's loss on its grid, and the number of such entries.
-    doublings
-        For each law how often its step must be doubled to reach the step of the sum.
-    coarsened
-        Whether grids are so coarse that bounds are looser than usual.
-    truncated
-        Minus the logarithm of the tilted mass that may leave the window of an FFT.
-    """
+    """Sum of the privacy losses of all entries of an event."""
 
     parts: tuple[tuple[LossGrid, int], ...]
+    """Law of one entry's loss on its grid, and the number of such entries, for each kind of
+    entry."""
     doublings: tuple[int, ...]
+    """For each part, how often its step must be doubled to reach the step of the sum."""
     coarsened: bool
+    """Whether grids are so coarse that bounds are looser than usual."""
     truncated: float = TRUNCATED
+    """Minus the logarithm of the tilted mass that may leave the window of an FFT."""
+    rounds: int = 1
+    """Number of rounds, each of which has all of the parts or none."""
+    chance: float = 1.0
+    """Probability with which a round has the parts, independently and for all to see."""
     _sums: dict[float, TiltedLoss | None] = field(default_factory=dict, repr=False)
+    """Tilted laws of the sum computed so far, by tilt; None if no grid is affordable."""
     _asked: set[float] = field(default_factory=set, repr=False)
+    """Tilts whose sums were used since the object was made, for ``loose``."""
 
     @classmethod
     def of(
@@ -88,22 +87,26 @@ class ComposedLoss:
         fine: float = FINE,
         resolution: float = RESOLUTION,
         truncated: float = TRUNCATED,
+        rounds: int = 1,
+        chance: float = 1.0,
     ) -> ComposedLoss:
         """Sum of the losses of at least one kind of entry, on grids of bounded size.
 
-        ``fine`` is the number of grid steps per standard deviation of an entry's loss,
-        ``resolution`` that of the sum's grid per standard deviation of the sum, where so many are
-        affordable."""
-        whole = math.sqrt(sum(entry.count * entry.spread**2 for entry in entries))
+        ``fine`` is the wanted number of grid steps per standard deviation of an entry's loss,
+        ``resolution`` that of the sum's grid per standard deviation of the sum; both are fewer if
+        grids would be too long. ``truncated``, ``rounds`` and ``chance`` are as in the class."""
+        once = sum(entry.count * entry.spread**2 for entry in entries)
+        # The mean of a loss is about half its variance; whether a round has it adds to the spread.
+        whole = math.sqrt(rounds * chance * (once + (1.0 - chance) * (once / 2) ** 2))
         widest = max(entry.high - entry.low for entry in entries)
         step = max(whole / resolution, widest / _MOST_CELLS, 1e-300)
         doublings, coarsened = [], False
         for entry in entries:
             ratio = fine * step / max(entry.spread, 1e-300)
-            wanted = max(0, math.ceil(math.log2(ratio) - 0.3))  # a fifth coarser will do
+            wanted = max(0, math.ceil(math.log2(ratio) - 0.3))  # up to 2^0.3 coarser will do
             most = math.floor(math.log2(_MOST_CELLS * step / (entry.high - entry.low)))
             times = min(wanted, most)
-            matters = entry.count * entry.spread**2 > 1e-3 * whole**2
+            matters = rounds * chance * entry.count * entry.spread**2 > 1e-3 * whole**2
             coarsened |= matters and entry.spread * 2.0**times < _COARSE * step
             doublings.append(times)
         # All steps are the finest one times powers of two, so the finest one is aligned.
@@ -112,53 +115,54 @@ class ComposedLoss:
         parts = []
         for entry, times in zip(entries, doublings, strict=True):
             parts.append((entry.grid(step / 2.0**times), entry.count))
-        return cls(tuple(parts), tuple(doublings), coarsened, truncated)
+        return cls(tuple(parts), tuple(doublings), coarsened, truncated, rounds, chance)
 
     @property
     def loose(self) -> bool:
-        """Whether any answer so far is looser than usual: a grid was made coarser to be affordable,
-        or no grid was affordable at all."""
+        """Whether any delta or epsilon computed so far is looser than usual: a grid was made
+        coarser to be affordable, or no grid was affordable at all."""
         return self.coarsened or any(self._sums[theta] is None for theta in self._asked)
 
     def afresh(self) -> ComposedLoss:
-        """The same sum with an empty record of what was asked, by which ``loose`` judges; sums
-        that were computed are kept."""
+        """The same sum with an empty record of the computations by which ``loose`` judges; the
+        computed laws are shared."""
         return replace(self, _asked=set())
 
     def delta(self, epsilon: float) -> float:
-        """Upper bound of the delta that goes with ``epsilon``, by Chernoff's bound where no grid is
+        """Upper bound of the delta that goes with ``epsilon``; Chernoff's bound if no grid is
         affordable."""
         theta = self._tilt_to(epsilon)
         tilted = self._sum(theta)
         return self._chernoff_delta(theta, epsilon) if tilted is None else tilted.delta(epsilon)
 
     def epsilon(self, target: float) -> float:
-        """Smallest epsilon >= 0 whose delta is at most ``target``, rounded up; infinite where
-        there is none."""
+        """Smallest epsilon >= 0 whose delta is at most ``target``, rounded up; infinite if there is
+        none."""
         theta = self._tilt_for(target)
         tilted = self._sum(theta)
         if tilted is None:
             return self._chernoff_epsilon(theta, target)
         epsilon = tilted.epsilon(target)
-        # Far from where the tilt was meant for, rounding may hide more than delta.
+        # Far from the epsilon that the tilt was chosen for, rounding may hide more than delta.
         if math.isinf(epsilon) or tilted.uncertain(epsilon) > _CLEAR * target:
             again = self._sum(self._tilt_to(min(epsilon, self._chernoff_epsilon(theta, target))))
             epsilon = min(epsilon, again.epsilon(target) if again is not None else math.inf)
         nudge = 1e-13 * max(epsilon, self._widest_step)
-        while math.isfinite(epsilon) and self.delta(epsilon) > target:  # another tilt, or rounding
+        while math.isfinite(epsilon) and self.delta(epsilon) > target:  # delta may use another tilt
             epsilon, nudge = epsilon + nudge, 4 * nudge
         return epsilon
 
     def exceedance(self, epsilon: float, *, both: bool, rounded_up: bool) -> float:
-        r"""Upper bound of Pr(X > epsilon) for the sum X of the losses before they were rounded.
+        r"""Upper bound of Pr(X > epsilon) for the sum X of the losses before they were rounded;
+        with ``both``, of :math:`E[1 + e^{-X}; X > \epsilon]`, which is Pr(abs(X) > epsilon) for
+        symmetric losses. 1 if no grid is affordable.
 
-        Either every loss was rounded up to the grid: then the rounded sum exceeds X. Or it was
-        rounded at random to one of two neighbours, upwards on average, and so were the sums of a
-        stage. By Hoeffding's inequality all rounding together falls below
+        If ``rounded_up``, every loss was rounded up to the grid, so the rounded sum exceeds X.
+        Otherwise losses, and the sums of each stage, were rounded at random to one of two
+        neighbours, upwards on average. By Hoeffding's inequality all rounding together falls below
         -t with probability at most :math:`\eta = e^{-t^2/(2 v)}`, v being the sum of the squared
         steps, whatever X is. So :math:`\Pr(X > \epsilon)(1 - 2\eta)` is at most the probability
-        that the rounded sum exceeds :math:`\epsilon - t`.
-        """
+        that the rounded sum exceeds :math:`\epsilon - t`."""
         tilted = self._sum(self._tilt_to(epsilon))
         if tilted is None:
             return 1.0
@@ -168,7 +172,7 @@ class ComposedLoss:
             if rounded_up
             else math.sqrt(-2.0 * self._squared_steps(tilted.step) * math.log(unlikely))
         )
-        # By how much the rounded sum may exceed X.
+        # Largest amount by which the rounded sum may exceed X.
         above = tilted.step * sum(count for _, count in self.parts) if rounded_up else below
 
         def weight(x: Array) -> Array:
@@ -186,15 +190,27 @@ class ComposedLoss:
         )
 
     def _sum(self, theta: float) -> TiltedLoss | None:
-        """Law of the sum of all losses, tilted by ``theta``, cached; None where no grid is
+        """Law of the sum of all losses, tilted by ``theta``, cached; None if no grid is
         affordable."""
         self._asked.add(theta)
         if theta not in self._sums:
             try:
-                self._sums[theta] = compose(self.parts, theta, self.doublings, self.truncated)
+                self._sums[theta] = self._composed(theta)
             except TooWideError:
                 self._sums[theta] = None
         return self._sums[theta]
+
+    def _composed(self, theta: float) -> TiltedLoss:
+        """Law of the sum of all losses, tilted by ``theta``: of one round, mixed with silence, and
+        then of all rounds; raises ``TooWideError`` if an FFT would be too long."""
+        if self.rounds == 1 and self.chance >= 1.0:
+            return compose(self.parts, theta, self.doublings, self.truncated)
+        # As many doublings are left for the rounds as their number fills, 4 for each.
+        often = max(1.0, self.rounds * self.chance)
+        left = min(min(self.doublings), math.floor(math.log(often, 4)))
+        once = [times - left for times in self.doublings]
+        law = compose(self.parts, theta, once, self.truncated).mixed(self.chance)
+        return total(_brought_to_step(law, self.rounds, left, self.truncated), self.truncated)
 
     @property
     def _widest_step(self) -> float:
@@ -203,17 +219,23 @@ class ComposedLoss:
 
     @cached_property
     def _untilted(self) -> tuple[float, float, float]:
-        """Value at 0 of K, the cumulant generating function of the sum's finite part, with mean and
-        variance of that part; the variance is not 0."""
+        """K(0), mean and variance of the finite part of the sum without a tilt, K being its
+        cumulant generating function; a variance of 0 is replaced by 1e-300."""
         k, mean, variance = self._cumulant(0.0)
         return k, mean, max(variance, 1e-300)
 
     def _cumulant(self, s: float) -> tuple[float, float, float]:
         """Cumulant generating function K(s) = ln E[exp(s X)] of the finite part of the sum X, with
-        its first and second derivative."""
+        its first and second derivative, which are mean and variance of the sum tilted by s."""
         values = [(grid.cumulant(s), count) for grid, count in self.parts]
-        first, second, third = (sum(count * each[i] for each, count in values) for i in range(3))
-        return first, second, third
+        k, mean, variance = (sum(count * each[i] for each, count in values) for i in range(3))
+        if self.chance < 1.0:  # of one round: it is silent with the probability that is left
+            sent = k + math.log(self.chance)
+            k = float(np.logaddexp(sent, math.log1p(-self.chance)))
+            share = math.exp(sent - k)
+            variance = share * (variance + (1.0 - share) * mean**2)
+            mean *= share
+        return self.rounds * k, self.rounds * mean, self.rounds * variance
 
     def _tilt_to(self, epsilon: float) -> float:
         """Tilt theta for which the mean of the tilted sum is about ``epsilon``."""
@@ -232,11 +254,11 @@ class ComposedLoss:
         )
 
     def _tilt(self, gauge: Callable[[float, float, float, float], float], guess: float) -> float:
-        """Tilt at which a gauge of it, of K, of the mean and of the variance vanishes, about; the
-        gauge increases.
+        """Approximate tilt s at which an increasing ``gauge`` of s, K(s), K'(s) and K''(s)
+        vanishes, searched for from ``guess``.
 
-        It is never far below one over the spread of the sum: delta is of the order of the spread,
-        which may be far below the rounding of what is not tilted."""
+        It is never far below one over the spread of the sum: delta may be of the order of the
+        spread, which may be far below the rounding of untilted masses."""
         # On a ladder, so that an epsilon and its delta are mostly read from the same sum.
         lowest: float = _LOWEST / math.sqrt(self._untilted[2])
 
@@ -244,7 +266,7 @@ class ComposedLoss:
             s = lowest * _RATIO**rung
             return gauge(s, *self._cumulant(s)) >= 0
 
-        # From the rung where it would be, were the sum normal: one or two more are tried.
+        # The guess is right for a normal sum: one or two rungs beside it are tried.
         guess = min(max(guess, lowest), lowest * _RATIO**_RUNGS)
         rung = round(math.log(guess / lowest) / math.log(_RATIO))
         if enough(rung):
@@ -254,12 +276,13 @@ class ComposedLoss:
             while rung < _RUNGS and not enough(rung + 1):
                 rung += 1
             rung = min(rung + 1, _RUNGS)
-        # A tilt that changes by more than exp(200) from one grid point to the next says nothing.
+        # Beyond this the weight changes by more than exp(200) from one grid point to the next.
         return float(min(lowest * _RATIO**rung, 200.0 / self._widest_step))
 
     def _infinite(self) -> float:
-        """Mass of the sum that is counted at infinity."""
-        return -math.expm1(sum(count * math.log1p(-grid.infinite) for grid, count in self.parts))
+        """Probability that the sum is counted as infinite."""
+        once = sum(count * math.log1p(-grid.infinite) for grid, count in self.parts)
+        return -math.expm1(self.rounds * math.log1p(self.chance * math.expm1(once)))
 
     def _chernoff_delta(self, s: float, epsilon: float) -> float:
         r"""Upper bound of the delta that goes with ``epsilon`` by Chernoff's bound, which is
@@ -273,7 +296,7 @@ class ComposedLoss:
 
     def _chernoff_epsilon(self, s: float, target: float) -> float:
         """Epsilon at which Chernoff's bound of delta with the parameter s is ``target``; infinite
-        where there is none."""
+        if there is none."""
         left = target - self._infinite()
         if s <= 0 or left <= 0:
             return math.inf
@@ -295,9 +318,9 @@ def compose(
     doublings: Sequence[int],
     truncated: float,
 ) -> TiltedLoss:
-    """Tilted law of a sum of losses whose grids have different steps, an upper bound; each step is
-    doubled as often as ``doublings`` says, to reach that of the sum. A ``TooWideError`` says that
-    an FFT would be too long."""
+    """Law of a sum of losses whose grids have different steps, tilted by ``theta``, an upper bound;
+    the step of each part is doubled as often as ``doublings`` says, to reach that of the sum.
+    Raises ``TooWideError`` if an FFT would be too long."""
     terms: list[tuple[TiltedLoss, int]] = []
     for (grid, count), times in zip(parts, doublings, strict=True):
         terms += _brought_to_step(TiltedLoss.of(grid, theta), count, times, truncated)
@@ -307,10 +330,11 @@ def compose(
 def _brought_to_step(
     law: TiltedLoss, count: int, doublings: int, truncated: float
 ) -> list[tuple[TiltedLoss, int]]:
-    """Laws whose sum is that of ``count`` losses, on a grid whose step is doubled so often.
+    """Laws, with their counts, whose sum is that of ``count`` losses of the given law, on a grid
+    whose step has been doubled ``doublings`` times.
 
     In each stage losses are added in groups of 4 or 16, which doubles their spread once or twice,
-    and so may the step be; those left over are added apart."""
+    so the step may be doubled as often; those left over are added apart."""
     rest: TiltedLoss | None = None
     while doublings:
         times = min(doublings, MOST_DOUBLINGS)

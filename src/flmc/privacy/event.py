@@ -4,8 +4,8 @@ costs.
 An event is the worst case for one device over some transmissions, each of one entry with one gain:
 the *pair* of distributions that an adversary, who knows every other device's symbols, must tell
 apart. It consists of plain numbers (probabilities, gains, counts) and knows nothing of uplinks or
-plans. It answers three questions: which delta goes with an epsilon, which epsilon with a delta, and
-which gain keeps within both. Three criteria are known:
+plans. It computes delta for an epsilon, epsilon for a delta, and the largest gain within both.
+There are three criteria:
 
 * ``tight``: standard (epsilon, delta)-differential privacy of the worst-case pair. The guarantee.
 * ``tail``: the paper's criterion, Pr(abs(loss) <= epsilon) >= 1 - delta, at that pair and gain. It
@@ -25,10 +25,11 @@ from flmc.base import checks
 from flmc.base.arrays import one_blas_thread
 from flmc.base.errors import InvalidSetting
 from flmc.privacy.root_finding import FIRST_STEP, largest_argument, largest_gain
-from flmc.privacy.transmissions import Transmissions
+from flmc.privacy.transmissions import Transmissions, binomial_counts
 
 CRITERIA = ("tight", "tail", "paper")
-"""Names of the privacy criteria by which a cost can be stated; the module describes them."""
+"""Names of the privacy criteria by which a cost can be stated; the module's docstring describes
+them."""
 _SMALLEST_TAIL = 1e-13
 """Smallest delta that the criteria ``tail`` and ``paper`` accept: probabilities near 1e-15 are lost
 in rounding."""
@@ -45,11 +46,12 @@ class GainSearch(NamedTuple):
     """Gain at which the search begins, of about the right size."""
     first_step: float = FIRST_STEP
     """First step of the search away from its start, in logarithms of the gain: small, because delta
-    is costly to compute far above the answer."""
+    is costly to compute far above the allowed gain."""
     tolerance: float = 1e-9
-    """Relative width at which the search ends, in logarithms."""
+    """Relative width of the bracket, in logarithms of the gain, at which the search ends."""
     limited: bool = False
-    """Whether some gain is known to break the budget, so that an infinite one need not be tried."""
+    """Whether some gain is known to break the budget, so that an infinite gain need not be
+    tried."""
 
 
 def nothing_allowed(epsilon: float, delta: float) -> InvalidSetting:
@@ -68,7 +70,7 @@ class Event(ABC):
 
     A subclass is a frozen dataclass with the fields ``noise_power`` and ``transmissions``. It
     implements :attr:`largest_loss`, :attr:`mu` and :meth:`tight_delta`; the other methods hold for
-    every event, and a subclass overrides those for which it knows better answers."""
+    every event, and a subclass overrides those for which it has a closed form or a better bound."""
 
     noise_power: float
     """Variance N_0 of the channel's noise in an entry."""
@@ -77,7 +79,8 @@ class Event(ABC):
 
     @property
     def num_transmissions(self) -> int:
-        """Number of entries that were sent in all."""
+        """Sum of all counts: the number of entries sent (of rounds, in an event that counts
+        rounds), those with a gain of 0 included."""
         return sum(count for _, count in self.transmissions)
 
     @property
@@ -87,7 +90,7 @@ class Event(ABC):
 
     @property
     def softest(self) -> float:
-        """Smallest gain, other than zero, with which anything was sent."""
+        """Smallest positive gain with which anything was sent; ``ValueError`` if nothing was."""
         return min(gain for gain, count in self.transmissions if count and gain > 0)
 
     @property
@@ -100,10 +103,10 @@ class Event(ABC):
     @abstractmethod
     def mu(self) -> float:
         """Distance of the means under two neighbouring data sets, in standard deviations of the
-        noise, were this a Gaussian mechanism.
+        noise, if the event is treated as a Gaussian mechanism.
 
-        It is exact for a Gaussian mechanism; else it only gives the size of a search's first step.
-        """
+        It is exact for a Gaussian mechanism; for other events it only sets where a search
+        begins."""
 
     @property
     def criteria(self) -> tuple[str, ...]:
@@ -120,7 +123,7 @@ class Event(ABC):
         """Raise ``InvalidSetting``, with the reason, for a criterion that is not proven for this
         event.
 
-        ``num_devices`` is the number of devices in all, which only ``paper`` needs."""
+        ``num_devices`` is the number of devices in the federation, which only ``paper`` needs."""
         if criterion not in self.criteria:
             what, why = self.tight_only
             raise InvalidSetting(f"{what} needs privacy 'tight', got {criterion!r}: {why}")
@@ -128,47 +131,58 @@ class Event(ABC):
     @abstractmethod
     def tight_delta(self, epsilon: float) -> float:
         """Upper bound of the delta that goes with ``epsilon`` by the criterion ``tight``; called
-        only for an epsilon below the largest loss, and where something was sent."""
+        only for an epsilon below the largest loss, and only if something was sent."""
 
     def tail_delta(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
         """Upper bound of the delta that goes with ``epsilon`` by the criterion ``tail`` or
-        ``paper``; called only for an epsilon below the largest loss, where something was sent, and
-        the event has the criterion among its ``criteria``."""
+        ``paper``; called only for an epsilon below the largest loss, if something was sent, and for
+        a criterion among ``criteria``. A subclass with one of the two must override it."""
         raise NotImplementedError(f"{type(self).__name__} states criteria that it does not answer")
 
     def solve_epsilon(self, delta: float) -> tuple[float, bool]:
         """Upper bound of the epsilon that goes with ``delta`` by the criterion ``tight``, and
-        whether a grid was so coarse that the bound is loose; called only where something was sent.
-        It searches on delta, unless a subclass knows better."""
+        whether a grid was so coarse that the bound is loose; called only if something was sent.
+        This default searches with :meth:`delta`, and so is never loose."""
         return self.tail_epsilon(delta, "tight", None), False
+
+    def averaged_delta(self, epsilon: float, rounds: int, chance: float) -> float:
+        """Upper bound of the delta that goes with ``epsilon`` by ``tight`` if this event happens in
+        each of some ``rounds`` with probability ``chance``, independently of the others and of the
+        data, and everybody sees in which: the mean of delta over how often it happens."""
+        counts, beyond = binomial_counts(rounds, chance)
+        each = (share * self.repeated(count).delta(epsilon) for count, share in counts if count)
+        return min(1.0, math.fsum(each) + beyond)
+
+    def averaged_epsilon(self, delta: float, rounds: int, chance: float) -> tuple[float, bool]:
+        """Upper bound of the epsilon that goes with ``delta`` by ``tight`` if this event happens in
+        each of some ``rounds`` with probability ``chance``, and whether it is loose: by a search on
+        the mean delta, below the epsilon of an event that happens in every round."""
+        worst, coarse = self.repeated(rounds).tight_epsilon(delta)
+        if math.isinf(worst):
+            return worst, coarse
+
+        def excess(minus: float) -> float:
+            return self.averaged_delta(-minus, rounds, chance) - delta
+
+        # Rounding may leave the mean of delta above its goal where no round is ever silent.
+        if worst == 0 or excess(-worst) > 0:
+            return worst, coarse
+        return -largest_argument(excess, -worst, 0.0, tolerance=1e-8), coarse
 
     def delta_without_noise(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
         """Upper bound of delta in the limit of an infinite gain, for an epsilon below the largest
-        loss: 1, unless a subclass knows that noise is not all that hides the data."""
+        loss: 1, unless a subclass knows that the noise is not all that hides the data."""
         return 1.0
 
     def delta(
         self, epsilon: float, criterion: str = "tight", num_devices: int | None = None
     ) -> float:
-        """Upper bound of the delta that goes with ``epsilon``.
+        """Upper bound, between 0 and 1, of the delta that goes with ``epsilon``, the privacy loss
+        that may be exceeded with probability delta only.
 
-        Parameters
-        ----------
-        epsilon
-            The loss that may be exceeded with probability delta only.
-        criterion, num_devices
-            One of ``criteria``; devices in all, which only the criterion ``paper`` needs.
-
-        Returns
-        -------
-        float
-            A number between 0 and 1.
-
-        Raises
-        ------
-        InvalidSetting
-            If the criterion is not known, or not proven for this event.
-        """
+        ``num_devices``, the number of devices in the federation, is needed for the criterion
+        ``paper`` only. Raises ``InvalidSetting`` for a criterion that is unknown, or not proven for
+        this event."""
         self._check(criterion, num_devices)
         if epsilon >= self.largest_loss * _ROUNDED or self.silent:
             return 0.0
@@ -179,44 +193,36 @@ class Event(ABC):
     def epsilon(
         self, delta: float, criterion: str = "tight", num_devices: int | None = None
     ) -> float:
-        """Upper bound of the epsilon that goes with ``delta``; infinite where there is none.
+        """Upper bound of the epsilon that goes with ``delta``, the probability with which the
+        privacy loss may be larger; infinite if no epsilon does.
 
-        Parameters
-        ----------
-        delta
-            Probability with which the loss may be larger.
-        criterion, num_devices
-            One of ``criteria``; devices in all, which only the criterion ``paper`` needs.
-
-        Raises
-        ------
-        InvalidSetting
-            If the criterion is not known, or not proven for this event.
-        """
+        ``num_devices``, the number of devices in the federation, is needed for the criterion
+        ``paper`` only. Raises ``InvalidSetting`` for a criterion that is unknown, or not proven for
+        this event."""
         self._check(criterion, num_devices)
         if self.silent:
             return 0.0
-        if delta <= 0:  # nothing may be exceeded
+        if delta <= 0:  # no probability is left for a larger loss
             return self.largest_loss
         if criterion == "tight":
             return _tight_epsilon(self, delta)[0]
         return _tail_epsilon(self, delta, criterion, num_devices)
 
     def tight_epsilon(self, delta: float) -> tuple[float, bool]:
-        """Upper bound of epsilon by ``tight``, and whether it is looser than usual because the grid
-        of the composition had to be coarsened."""
+        """Upper bound of the epsilon that goes with ``delta`` by ``tight``, and whether it is
+        looser than usual because the grid of the composition had to be coarsened."""
         return (0.0, False) if self.silent else _tight_epsilon(self, delta)
 
     def tail_epsilon(self, delta: float, criterion: str, num_devices: int | None) -> float:
-        """Upper bound of the epsilon that goes with ``delta`` by any criterion, found by a search
-        on delta."""
+        """Upper bound of the epsilon that goes with ``delta`` by the given criterion, any of the
+        three, found by a search on :meth:`delta`."""
 
         def excess(minus: float) -> float:
             return self.delta(-minus, criterion, num_devices) - delta
 
         highest = self.largest_loss
         if math.isinf(highest):
-            highest = 1.0  # no largest loss: doubled until delta is kept
+            highest = 1.0  # no largest loss: double until delta is kept
             while excess(-highest) > 0:
                 highest *= 2
         # In minus epsilon the excess increases, so the search ends on the side where delta is kept.
@@ -225,22 +231,14 @@ class Event(ABC):
     def allowed_gain(
         self, epsilon: float, delta: float, criterion: str = "tight", num_devices: int | None = None
     ) -> float:
-        """Lower bound of the factor by which all gains may be multiplied within (epsilon, delta).
+        """Lower bound of the largest factor by which all gains may be multiplied within the budget
+        (``epsilon``, ``delta``): for an event at gain 1, the largest gain. Infinite if every gain
+        is allowed.
 
-        For an event at gain 1 it is the largest gain. It is infinite if every gain is allowed.
-
-        Parameters
-        ----------
-        epsilon, delta
-            The budget.
-        criterion, num_devices
-            One of ``criteria``; devices in all, which only the criterion ``paper`` needs.
-
-        Raises
-        ------
-        InvalidSetting
-            If not even the smallest gain is known to keep the budget.
-        """
+        ``num_devices``, the number of devices in the federation, is needed for the criterion
+        ``paper`` only. Raises ``InvalidSetting`` if not even the smallest gain is known to keep the
+        budget, if epsilon or delta is not positive, or if delta is below 1e-13 by ``tail`` or
+        ``paper``."""
         checks.positive("epsilon", epsilon, extreme=math.inf)
         checks.positive("delta", delta, extreme=math.inf)
         if criterion != "tight" and delta < _SMALLEST_TAIL:
@@ -255,15 +253,15 @@ class Event(ABC):
             raise nothing_allowed(epsilon, delta)
         return gain
 
-    # Kept on the method itself, so that a budget that is asked for again costs a look-up: events
+    # Cached on the method itself, because planning asks for the same budget again and again: events
     # are small frozen values, compared by what they hold.
     @lru_cache(maxsize=4096)  # noqa: B019  # nothing large is kept alive
     @one_blas_thread()
     def solve_gain(
         self, epsilon: float, delta: float, criterion: str, num_devices: int | None
     ) -> float:
-        """Largest factor of all gains within (epsilon, delta) that the search behind
-        :meth:`allowed_gain` finds; 0 where it finds none."""
+        """Largest factor of all gains within (``epsilon``, ``delta``) that the search behind
+        :meth:`allowed_gain` finds; 0 if it finds none."""
         spent = partial(
             self.delta_at_gain, epsilon=epsilon, criterion=criterion, num_devices=num_devices
         )
@@ -272,8 +270,8 @@ class Event(ABC):
         return self.below_violations(gain, epsilon, delta, criterion, num_devices)
 
     def gain_search(self, epsilon: float, delta: float, criterion: str) -> GainSearch:
-        """Where the search for the gain that a budget allows begins: at the gain whose mean privacy
-        loss would be epsilon, were the loss Gaussian."""
+        """Settings of the search for the gain that a budget allows: it begins at the gain with mu =
+        min(1, epsilon), of the right size were the privacy loss Gaussian."""
         return GainSearch(min(1.0, epsilon) / self.mu)
 
     def below_violations(
@@ -304,6 +302,8 @@ class Event(ABC):
         return dataclasses.replace(self, transmissions=sent)  # type: ignore[type-var]  # all are dataclasses
 
     def _check(self, criterion: str, num_devices: int | None) -> None:
+        """Raise ``InvalidSetting`` for a criterion that is unknown, or not proven for this
+        event."""
         if criterion not in CRITERIA:
             raise InvalidSetting(
                 f"privacy must be one of {', '.join(CRITERIA)}, off; got {criterion!r}"
@@ -315,12 +315,12 @@ class Event(ABC):
 @one_blas_thread()
 def _tight_epsilon(event: Event, delta: float) -> tuple[float, bool]:
     """Upper bound of an event's epsilon by ``tight``, and whether it is loose; cached, because
-    plans that differ in other things have the same event."""
+    plans that differ in other settings have the same event."""
     return event.solve_epsilon(delta)
 
 
 @lru_cache(maxsize=1024)
 def _tail_epsilon(event: Event, delta: float, criterion: str, num_devices: int | None) -> float:
     """Upper bound of an event's epsilon by ``tail`` or ``paper``; cached, because plans that differ
-    in other things have the same event."""
+    in other settings have the same event."""
     return event.tail_epsilon(delta, criterion, num_devices)

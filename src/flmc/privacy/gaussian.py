@@ -2,7 +2,8 @@ r"""The Gaussian mechanism in closed form: two normal distributions whose means 
 standard deviations apart.
 
 The privacy loss is :math:`N(x, 2x)` with :math:`x = \mu^2/2`. Composition adds :math:`\mu^2`. One
-round of the analog uplink has :math:`\mu^2 = 4 m \ell^2 A^2/N_0`."""
+round of the analog uplink, m entries clipped at :math:`\ell` and sent with gain A in noise of
+variance :math:`N_0`, has :math:`\mu^2 = 4 m \ell^2 A^2/N_0`."""
 
 from __future__ import annotations
 
@@ -17,13 +18,15 @@ from flmc.privacy.root_finding import largest_argument
 from flmc.privacy.transmissions import Transmissions, total_mu
 
 _SMALL, _HUGE = 1e-2, 1e10
-"""Distances mu of the means: below the first, delta is a difference of nearly equal numbers; from
-the second on, epsilon is mu^2/2 to all digits of a double."""
+"""Distances mu of the means: below the first, delta is a difference of nearly equal numbers; above
+the second, epsilon is mu^2/2 to within a relative 1e-8 for every delta above 1e-300."""
 
 
 def delta(epsilon: float, mu: float) -> float:
-    r"""Exact delta of an epsilon: :math:`\Phi(\mu/2 - \epsilon/\mu) - e^\epsilon \Phi(-\mu/2 -
-    \epsilon/\mu)`, rounded up but for 1e-13 of it; below 1e-200 it is known roughly only."""
+    r"""Delta that goes with ``epsilon`` for two normal distributions whose means are ``mu``
+    standard deviations apart: :math:`\Phi(\mu/2 - \epsilon/\mu) - e^\epsilon \Phi(-\mu/2 -
+    \epsilon/\mu)`, an upper bound up to a relative rounding of 1e-13; below 1e-200 only its size is
+    right."""
     if mu == 0.0:
         return 0.0
     if math.isinf(mu):
@@ -31,10 +34,10 @@ def delta(epsilon: float, mu: float) -> float:
     # By logarithms: for large epsilon the factor exp(epsilon) overflows and its partner underflows.
     first = log_ndtr(mu / 2 - epsilon / mu)
     second = epsilon + log_ndtr(-mu / 2 - epsilon / mu)
-    rounding = 4e-16 * (1.0 + 2 * epsilon + abs(first))  # of their difference
+    rounding = 4e-16 * (1.0 + 2 * epsilon + abs(first))  # bound for the difference of both logs
     if mu < _SMALL:
-        # They are nearly equal, and errors of their arguments, which count with the slope of the
-        # logarithm, are a part of what is left.
+        # Both logarithms are nearly equal, so rounding of their arguments, multiplied by the slope
+        # of the logarithm, is no longer small against their difference.
         slope = abs(epsilon / mu) + mu / 2
         rounding += 1e-15 * (1.0 + slope * min(slope, 1e100))
     return math.exp(first) * -math.expm1(min(second - first, 0.0) - rounding)
@@ -54,13 +57,12 @@ def epsilon(target: float, mu: float) -> float:
 
 
 def tail_delta(epsilon: float, mu: float) -> float:
-    r"""Probability :math:`1 - T(x)` that the loss exceeds epsilon in magnitude: the paper's
-    criterion.
+    r"""Probability that the privacy loss exceeds ``epsilon`` in magnitude, the paper's criterion,
+    for two normal distributions whose means are ``mu`` standard deviations apart.
 
-    It is :math:`T(x) = \frac12[\operatorname{erf}(\frac{\epsilon-x}{2\sqrt x}) -
-    \operatorname{erf}(\frac{-\epsilon-x}{2\sqrt x})]` with :math:`x = \mu^2/2`; the paper leaves
-    out the half that makes T a probability.
-    """
+    It is :math:`1 - T(x)` with :math:`T(x) = \frac12[\operatorname{erf}(\frac{\epsilon-x}{2\sqrt
+    x}) - \operatorname{erf}(\frac{-\epsilon-x}{2\sqrt x})]` and :math:`x = \mu^2/2`; the paper
+    leaves out the half that makes T a probability."""
     if mu == 0.0:
         return 0.0
     if math.isinf(mu):
@@ -72,10 +74,9 @@ def tail_delta(epsilon: float, mu: float) -> float:
 
 
 def tail_epsilon(target: float, mu: float) -> float:
-    """Smallest epsilon >= 0 that the loss's magnitude exceeds at most with probability ``target``.
-
-    It is rounded up.
-    """
+    """Smallest epsilon >= 0 that the magnitude of the privacy loss exceeds with probability
+    ``target`` at most, rounded up, for two normal distributions whose means are ``mu`` standard
+    deviations apart."""
     if math.isinf(mu):
         return math.inf
     if tail_delta(0.0, mu) <= target:
@@ -86,20 +87,11 @@ def tail_epsilon(target: float, mu: float) -> float:
 
 @dataclass(frozen=True)
 class GaussianEvent(Event):
-    """Privacy event of values that move by at most ``sensitivity`` times the gain, under Gaussian
-    noise.
-
-    Attributes
-    ----------
-    sensitivity
-        Largest move of a value before the gain.
-    noise_power
-        Variance N_0 of the noise in an entry.
-    transmissions
-        Gains, each with the number of entries that were sent with it.
-    """
+    """Privacy event of values in Gaussian noise that neighbouring data move by at most
+    ``sensitivity`` times the gain."""
 
     sensitivity: float
+    """Largest move of a value before the gain."""
     noise_power: float
     transmissions: Transmissions
 
@@ -129,11 +121,11 @@ class GaussianEvent(Event):
         return tail_delta(epsilon, self.mu)
 
     def solve_epsilon(self, delta: float) -> tuple[float, bool]:
-        """Epsilon that goes with ``delta`` by the criterion ``tight``, and False: it is exact,
-        without a grid that could be coarse."""
+        """Epsilon that goes with ``delta`` by the criterion ``tight``, rounded up, and False: there
+        is no grid that could make it loose."""
         return epsilon(delta, self.mu), False
 
     def tail_epsilon(self, delta: float, criterion: str, num_devices: int | None) -> float:
-        """Epsilon that goes with ``delta`` by the criterion ``tail`` or ``paper``, from the closed
-        form of delta."""
+        """Epsilon that goes with ``delta`` by the criterion ``tail`` or ``paper``, rounded up, by a
+        search on the closed form of delta."""
         return tail_epsilon(delta, self.mu)

@@ -1,4 +1,4 @@
-r"""How fast a received bit tells two gradients apart, in units of a Gaussian mechanism.
+r"""Rate at which a received bit tells two gradients apart, in units of a Gaussian mechanism.
 
 A received entry exceeds t with probability :math:`q = p\,\Phi(A - t) + (1-p)\,\Phi(-A - t)`, where
 the bit is +1 with probability :math:`p(x)`, x being the gradient entry and A the amplitude in
@@ -23,35 +23,30 @@ _ROUNDING = 1 + 1e-9
 """Factor by which rates are enlarged, so that neither rounding nor the end of a search makes them
 too small."""
 ROOT_HALF_PI = math.sqrt(math.pi / 2)
-"""The rate of a bit without noise over the link's slope at 0, for sigmoid and probit."""
+"""Rate of a bit without noise divided by the link's slope at 0, for the sigmoid and the probit
+link."""
 
 
 class GaussianRate(NamedTuple):
-    r"""Bounds of the rate c of a link, for soft and for loud bits.
-
-    Attributes
-    ----------
-    soft
-        Factor of :math:`(2\Phi(A) - 1)\,e^{A^2/2}`, which bounds the rate at the amplitude A where
-        the link's slope falls away from 0.
-    loud
-        Bound of the rate at any amplitude, that of a bit without noise; may be infinite.
-    ratio
-        r of a straight link, whose slope does not fall: at the threshold t its soft bound is larger
-        by :math:`1/(y \coth y - r y)`, y = A t. Bits of probability (1 - r)/2 are nearly certain,
-        and far out a move of theirs is easier to see. 0: the slope falls.
-    """
+    """Bounds of the rate c of a link (see the module), for soft and for loud bits."""
 
     soft: float
+    r"""Factor s of the bound :math:`s\,(2\Phi(A) - 1)\,e^{A^2/2}` of the rate at the amplitude A,
+    which holds for links whose slope falls away from 0."""
     loud: float
+    """Bound of the rate at any amplitude, that of a bit without noise; may be infinite."""
     ratio: float = 0.0
+    r"""Parameter r of a straight link, whose bit has the probability :math:`(1 \pm r)/2` at the
+    clip: its slope does not fall, so at the threshold t the soft bound is multiplied by :math:`1/(y
+    \coth y - r y)`, y = A t. 0 for links whose slope falls."""
 
     def at(self, amplitude: float, reach: float = math.inf) -> float:
-        """Upper bound of the rate at an amplitude in standard deviations of the noise, which may be
-        infinite; thresholds count up to ``reach`` standard deviations beyond the amplitude."""
+        """Upper bound of the rate at an amplitude in standard deviations of the noise, possibly
+        infinite; thresholds more than ``reach`` standard deviations beyond the amplitude are left
+        out."""
         if amplitude == 0.0:
             return 0.0
-        # There the first bound is beyond the second.
+        # The soft bound grows like exp(A^2/2), and is mostly beyond the loud one here.
         if amplitude > 2.0 and math.isfinite(self.loud):
             return self.loud
         if not (amplitude <= 10.0 and math.isfinite(self.soft)):
@@ -82,17 +77,19 @@ def _steeper(ratio: float, farthest: float) -> float:
 
 
 def rate_of_bent_link(slope: float) -> GaussianRate:
-    r"""Rate of the sigmoid and of the probit link, whose slope falls away from 0 as fast as bits
-    become certain: both bounds are :math:`\kappa\sqrt{\pi/2}`."""
+    r"""Rate of the sigmoid and of the probit link with the given ``slope`` :math:`\kappa`, twice
+    the derivative at 0 of the probability of +1: this derivative falls away from 0 as fast as bits
+    become certain, so the soft and the loud bound are both :math:`\kappa\sqrt{\pi/2}`."""
     rate = slope * ROOT_HALF_PI * _ROUNDING
     return GaussianRate(rate, rate)
 
 
 def rate_of_straight_link(ratio: float, clip: float) -> GaussianRate:
     r"""Rate of the straight link, whose bit is +1 with probability :math:`(1 + r x/\ell)/2` for a
-    gradient entry x clipped at :math:`\ell`.
+    gradient entry x, with r = ``ratio`` and :math:`\ell` = ``clip``.
 
-    A loud bit at the clip has the rate :math:`r/(2\ell\,\varphi(\Phi^{-1}((1-r)/2)))`."""
+    A bit without noise at the clip has the rate :math:`r/(2\ell\,\varphi(\Phi^{-1}((1-r)/2)))`,
+    infinite for r = 1."""
     slope, rest = ratio / clip, (1.0 - ratio) / 2
     loud = math.inf
     if rest > 0.0:

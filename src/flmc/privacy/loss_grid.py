@@ -21,12 +21,12 @@ from flmc.base.arrays import Array
 @dataclass(frozen=True)
 class LossGrid:
     """Distribution of a privacy loss on an even grid, under the first (P) of two data sets, with
-    some mass at infinity."""
+    some mass at an infinite loss."""
 
     step: float
     """Distance of two neighbouring losses of the grid."""
     first: int
-    """Number of the first loss: the losses are ``step`` times ``first``, ``first`` + 1, ..."""
+    """Index of the first loss: the losses are ``step`` times ``first``, ``first`` + 1, ..."""
     mass: Array
     """Probability of each loss, (point)."""
     infinite: float
@@ -36,14 +36,15 @@ class LossGrid:
     def of_excess(
         cls, excess: Callable[[Array], Array], low: float, high: float, step: float
     ) -> LossGrid:
-        r"""Grid that dominates a profile: connect the dots.
+        r"""Grid of a privacy loss that dominates a privacy profile, by connecting the dots.
 
-        With :math:`\delta = D + (1 - x)_+` and D on the grid, the mass of P at a loss
-        :math:`l_j = j h` is :math:`x_j` times the change of the polygon's slope there, which is
-        :math:`[(D_{j+1} - D_j) - e^h (D_j - D_{j-1})]/(e^h - 1)`, plus 1 at the loss 0.
+        ``excess`` is :math:`D(\epsilon) = \delta(\epsilon) - (1 - e^\epsilon)_+` as a function of
+        epsilons (point), for a profile :math:`\delta` that is convex in :math:`x = e^\epsilon`; the
+        range [low, high] of the losses holds 0.
 
-        ``excess`` is D as a function of epsilons (point), such that :math:`D + (1 - x)_+` is convex
-        in :math:`x = e^\epsilon`; the range [low, high] of the losses holds 0."""
+        With D on the grid, the mass of P at a loss :math:`l_j = j h` is :math:`x_j` times the
+        change of the polygon's slope there, which is :math:`[(D_{j+1} - D_j) - e^h (D_j -
+        D_{j-1})]/(e^h - 1)`, plus 1 at the loss 0."""
         first, last = min(math.floor(low / step), -1), max(math.ceil(high / step), 1)
         values = excess(np.asarray(step * np.arange(first, last + 1), dtype=np.float64))
         rise = np.diff(values)
@@ -70,8 +71,8 @@ class LossGrid:
         return self.losses[carried], np.log(self.mass[carried])
 
     def cumulant(self, s: float) -> tuple[float, float, float]:
-        """Value of ln E[exp(s loss)] of the finite part, its slope and its curvature: the mean and
-        the variance of the loss when its law is tilted by exp(s loss)."""
+        """Value of ln E[exp(s loss)] of the finite part, and its first and second derivative in s:
+        mean and variance of the loss when its law is tilted by exp(s loss)."""
         losses, log_mass = self._carried
         exponent = s * losses + log_mass
         # The largest term is taken out, so that no exponential overflows.

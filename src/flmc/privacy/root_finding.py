@@ -1,4 +1,4 @@
-"""Root finding that ends on the safe side of the root: where the bound that defines it is kept."""
+"""Root finding that ends on the safe side of the root, where the bound that defines it is kept."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from functools import cache
 _MOST_STEPS = 200
 """Number of steps after which a search returns the safe end of what it has bracketed."""
 FIRST_STEP = 0.4
-"""Step of the search for a bracket, in logarithms: small, because far above the answer delta is
-costly to compute."""
+"""First step of the search for a bracket of a gain, in logarithms: small, because delta is costly
+to compute far above the root."""
 
 
 _LOWEST, _HIGHEST = 25.0, 60.0
-"""Distances below and above the first guess within which a gain is looked for, in logarithms."""
+"""Distances below and above the first guess, in logarithms, within which a gain is searched for."""
 
 
 def largest_argument(
     excess: Callable[[float], float], low: float, high: float, tolerance: float = 1e-12
 ) -> float:
-    """Largest x in [low, high] at which an increasing function is not positive, rounded down.
+    """Largest x in [low, high] at which the increasing function ``excess`` is not positive, rounded
+    down.
 
-    It follows Chandrupatla's rule: inverse quadratic interpolation where the last three points
-    promise that it works, else the middle. The lower end must satisfy the bound, and so does what
-    is returned, whatever the function does in between; ``tolerance`` is a relative width."""
+    The search follows Chandrupatla's rule: inverse quadratic interpolation where the last three
+    points promise that it works, else bisection. ``excess`` must not be positive at ``low`` (else
+    ``ValueError``), and is not at the result, however it behaves in between; ``tolerance`` is the
+    relative width of the last bracket."""
     f_low, f_high = excess(low), excess(high)
     if f_high <= 0:
         return high
@@ -55,8 +57,9 @@ def largest_argument(
 def _interpolated(
     new: tuple[float, float], end: tuple[float, float], old: tuple[float, float]
 ) -> float:
-    """Where on the way from ``new`` to ``end`` the inverse parabola through three points vanishes;
-    one half where it cannot be trusted, for instance because a value is not finite."""
+    """Share of the way from ``new`` to ``end`` at which the inverse parabola through three points,
+    each a pair of argument and value, vanishes; one half if it cannot be trusted, for instance
+    because a value is not finite."""
     (x, f), (x_end, f_end), (x_old, f_old) = new, end, old
     place, height = (x - x_end) / (x_old - x_end), (f - f_end) / (f_old - f_end)
     if not (height**2 < place and (1 - height) ** 2 < 1 - place):
@@ -76,16 +79,16 @@ def largest_gain(
     *,
     limited: bool = False,
 ) -> float:
-    """Largest gain whose delta is at most ``target``, rounded down.
+    """Largest gain whose delta is at most ``target``, rounded down; 0 if none of those tried is.
 
     The search is on logarithms, where delta is nearly a straight line. It begins at ``scale``, with
-    the step ``bracket``; unless ``limited``, an infinite gain is tried first, and returned where it
-    is allowed. 0: not even the smallest gain is."""
+    the step ``bracket``; unless ``limited``, an infinite gain is tried first, and returned if it is
+    allowed."""
     if not limited and delta_of(math.inf) <= target:
         return math.inf
     # A delta of 0 has no logarithm.
     floor = 1e-320
-    spent = cache(delta_of)  # ends of a bracket are asked for again
+    spent = cache(delta_of)  # the ends of a bracket are evaluated twice
 
     def excess(log_gain: float) -> float:
         return math.log(max(spent(math.exp(log_gain)), floor)) - math.log(target)
@@ -102,14 +105,15 @@ def largest_gain(
 def _bracketed(
     excess: Callable[[float], float], start: float, step: float
 ) -> tuple[float, float] | None:
-    """Two logarithms of gains with the root of ``excess`` between them, lower one first; the
-    highest two that were tried where no root was found above, and None where there is none below.
+    """Two logarithms of gains with the root of ``excess`` between them, lower one first. If no root
+    is found above ``start``: the highest point tried, after one a step below it. None if no root is
+    found below.
 
-    The steps grow to where a straight line would vanish, at first not more than fourfold; from the
-    fourth on the largest step is doubled each time, so that few are needed however far the root is.
-    """
+    Each step goes to where the secant vanishes. The first is ``step``, the next three are at most
+    four times as long, and the limit doubles with each one after, so that few are needed however
+    far the root is."""
     x, value = start, excess(start)
-    down = not value <= 0  # what is not a number is no less than the bound
+    down = not value <= 0  # NaN counts as above the bound
     width, steps = step, 0
     while start - _LOWEST < x < start + _HIGHEST:
         further = x - width if down else x + width
@@ -118,7 +122,7 @@ def _bracketed(
             return (further, x) if down else (x, further)
         # A secant step, and 2 % further, so as to land beyond the root.
         slope = (value_there - value) / (further - x)
-        wanted = abs(value_there) / slope * 1.02 if slope > 0 else math.inf  # nothing changes: far
+        wanted = abs(value_there) / slope * 1.02 if slope > 0 else math.inf  # flat: the root is far
         steps += 1
         width = min(max(step, wanted), 4 * step * 2 ** max(0, steps - 3))
         x, value = further, value_there

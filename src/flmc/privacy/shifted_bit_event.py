@@ -4,10 +4,10 @@ place.
 *Bounded entries*: each entry moves by at most a shift. The worst place differs with epsilon, so the
 profile of one entry is the supremum over places (:mod:`flmc.privacy.bit_pairs`).
 
-*Bounded norm*: how the example shares its move among the entries of a round is unknown, and may
-differ from round to round. Every entry is dominated by a Gaussian mechanism whose mean moves in
-proportion to the entry's move (:mod:`flmc.privacy.gaussian_rate`), and squares of means add up: so
-a round is dominated by one Gaussian mechanism, however the move is shared."""
+*Bounded norm*: how the move is shared among the entries of a round is unknown, and may differ from
+round to round. Every entry is dominated by a Gaussian mechanism whose mean moves in proportion to
+the entry's move (:mod:`flmc.privacy.gaussian_rate`), and squares of means add up: so a round is
+dominated by one Gaussian mechanism, however the move is shared."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from flmc.privacy.bit_pairs import MovableLink, PairHull, hull_of_moves
 from flmc.privacy.composed_event import ComposedEvent
 from flmc.privacy.event import Event, GainSearch
 from flmc.privacy.gaussian_rate import GaussianRate
-from flmc.privacy.transmissions import Transmissions, total_mu
+from flmc.privacy.transmissions import Transmissions, binomial_counts, total_mu
 
 _NEARLY, _LOUD = 1.1, 0.3
-"""Where the bound that treats entries singly is computed beside the shared one: if its mu is at
-most 1.1 times the other's, or if amplitudes exceed 0.3 standard deviations of the noise, where the
-shared bound is loose."""
+"""When the bound in which every entry moves by the whole shift is computed beside the shared one:
+if its mu is at most 1.1 times the other's, or if amplitudes exceed 0.3 standard deviations of the
+noise, where the shared bound is loose."""
 _REACHES = (5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 12.0)
 """Reaches of the noise, in standard deviations, that are tried: received values beyond one count as
 lost."""
@@ -37,26 +37,15 @@ lost."""
 
 @dataclass(frozen=True)
 class ShiftedBitEvent(ComposedEvent):
-    """Privacy event of bits of a gradient entry that moves by at most ``shift`` when one example is
-    replaced.
-
-    Attributes
-    ----------
-    link
-        Probability of +1 given the clipped gradient, with a log-concave density.
-    clip
-        Bound of the gradient entry, which lies anywhere in [-clip, clip].
-    shift
-        Largest move of the gradient entry, twice the example clip.
-    noise_power
-        Variance N_0 of the noise in an entry.
-    transmissions
-        Gains, each with the number of entries that were sent with it.
-    """
+    """Privacy event of bits of gradient entries, each of which moves by at most ``shift`` when one
+    example is replaced."""
 
     link: MovableLink
+    """Probability of +1 given the clipped gradient entry, with a log-concave density."""
     clip: float
+    """Bound of a gradient entry, which lies anywhere in [-clip, clip]."""
     shift: float
+    """Largest move of a gradient entry, twice the bound of an entry of one example's gradient."""
     noise_power: float
     transmissions: Transmissions
 
@@ -69,7 +58,7 @@ class ShiftedBitEvent(ComposedEvent):
     @property
     def mu(self) -> float:
         """Distance of the means, in standard deviations of the noise, if the bits' expectations
-        were sent in place of bits: it gives the size of a search's first step."""
+        were sent in place of bits: it only sets where a search begins."""
         moved = float(np.max(self.hull.gap))
         return total_mu(2.0 * moved, self.noise_power, self.transmissions)
 
@@ -80,22 +69,22 @@ class ShiftedBitEvent(ComposedEvent):
         return "neighbouring 'example'", "the worst case is not one pair"
 
     def gain_search(self, epsilon: float, delta: float, criterion: str) -> GainSearch:
-        """Where the search for the allowed gain begins: near the gain that is allowed if the
-        gradient moves across 0, which is quick to compute and about as large. Few trials follow,
-        because each is costly."""
+        """Settings of the search for the allowed gain: it begins near the gain that is allowed if
+        the gradient moves symmetrically across 0, which is quick to compute and about as large. The
+        tolerance is coarse, because each trial is costly."""
         x = np.array([-min(self.shift / 2, self.clip)])
         low = float(self.link.moved(x, self.shift).low[0])
         middle = BitEvent(1.0 - low, low, self.noise_power, self.transmissions)
         start = middle.allowed_gain(epsilon, delta)
-        if math.isinf(start):  # in the middle every gain is allowed
+        if math.isinf(start):  # across 0 every gain is allowed
             return GainSearch(math.sqrt(self.noise_power) / self.softest, tolerance=1e-5)
-        # A budget that the pair in the middle breaks is broken by all pairs together.
+        # A budget that the pair across 0 breaks is broken by the worst of all pairs too.
         return GainSearch(start, 0.01, 1e-5, limited=middle.surely_limited(epsilon, delta))
 
 
 class RatedLink(MovableLink, Protocol):
-    """What the privacy accountant needs of a link where single examples' gradients are bounded by
-    their norm."""
+    """Link, as far as the privacy accountant needs it, when the gradients of single examples are
+    bounded by their norm."""
 
     def gaussian_rate(self, clip: float) -> GaussianRate:
         """Bounds of the rate at which a received bit tells two gradient entries in [-clip, clip]
@@ -107,38 +96,29 @@ class SharedShiftEvent(Event):
     r"""Privacy event of rounds of bits, if one example moves the gradient by a norm of at most
     ``shift``.
 
-    It is the Gaussian mechanism with :math:`\mu^2 = D^2 \sum c(A)^2` over rounds, or the event in
-    which every entry moves by D, whichever is smaller. For a straight link, whose rate c grows with
-    the received value, values beyond a reach z of the noise count as lost: their probability, at
-    most :math:`2\Phi(-z)` in each entry, is added to delta.
-
-    Attributes
-    ----------
-    link
-        Probability of +1 given the clipped gradient.
-    clip
-        Bound of a gradient entry, which lies anywhere in [-clip, clip].
-    shift
-        Largest norm D of the gradient's move, twice the bound of one example's norm.
-    dim
-        Entries of a round.
-    noise_power
-        Variance N_0 of the noise in an entry.
-    transmissions
-        Gains, each with the number of *rounds* in which the loudest entry was sent with it.
-    """
+    It is the Gaussian mechanism with :math:`\mu^2 = D^2 \sum c(A)^2` over rounds, D being the shift
+    and c(A) the link's rate at the gain A, or the event in which every entry moves by D, whichever
+    costs less. For a straight link, whose rate c grows with the received value, values beyond a
+    reach z of the noise count as lost: their probability, at most :math:`2\Phi(-z)` in each entry,
+    is added to delta."""
 
     link: RatedLink
+    """Probability of +1 given the clipped gradient entry."""
     clip: float
+    """Bound of a gradient entry, which lies anywhere in [-clip, clip]."""
     shift: float
+    """Largest norm D of the gradient's move, twice the bound of the norm of one example's
+    gradient."""
     dim: int
+    """Number of entries of a round."""
     noise_power: float
     transmissions: Transmissions
+    """Gains, each with the number of *rounds* in which the loudest entry was sent with it."""
 
     @property
     def by_entry(self) -> ShiftedBitEvent:
         """The event in which every entry moves by the whole shift: a bound as well, the better one
-        for a single entry, and the only one for bits that are certain."""
+        for a single entry, and the only finite one for bits that are certain."""
         sent = tuple((gain, self.dim * count) for gain, count in self.transmissions)
         return ShiftedBitEvent(self.link, self.clip, self.shift, self.noise_power, sent)
 
@@ -158,8 +138,9 @@ class SharedShiftEvent(Event):
 
     @property
     def _ways(self) -> list[tuple[float, float]]:
-        r"""Pairs of :math:`\mu` and a delta that is added: received values beyond some reach of the
-        noise count as lost, because far out some links are easier to tell apart."""
+        r"""Alternative bounds, as pairs of :math:`\mu` and a probability that is added to delta:
+        received values beyond some reach of the noise count as lost, because far out some links are
+        easier to tell apart. The last pair leaves nothing out."""
         rate = self.link.gaussian_rate(self.clip)
         entries = 2.0 * self.dim * sum(count for _, count in self.transmissions)
         reaches = _REACHES if rate.ratio else ()
@@ -168,8 +149,8 @@ class SharedShiftEvent(Event):
 
     @property
     def mu(self) -> float:
-        """Distance of the means, in standard deviations of the noise, by the best bound: it gives
-        the size of a search's first step."""
+        """Distance of the means, in standard deviations of the noise, by the best bound: it only
+        sets where a search begins."""
         return min(*(mu for mu, _ in self._ways), self.by_entry.mu)
 
     @property
@@ -180,7 +161,8 @@ class SharedShiftEvent(Event):
 
     def tight_delta(self, epsilon: float) -> float:
         """Upper bound of the delta that goes with ``epsilon``: the smaller one of the bound by a
-        Gaussian mechanism and the bound in which every entry moves by the whole shift."""
+        Gaussian mechanism and, if worth computing, the bound in which every entry moves by the
+        whole shift."""
         shared = min(gaussian.delta(epsilon, mu) + lost for mu, lost in self._ways)
         return min(shared, self.by_entry.delta(epsilon)) if self._entries_may_do else shared
 
@@ -188,13 +170,32 @@ class SharedShiftEvent(Event):
         """Upper bound of the epsilon that goes with ``delta``, the smaller one of the bound by a
         Gaussian mechanism and the bound in which every entry moves by the whole shift; and whether
         it is loose because a grid was coarsened."""
-        # Of each way as much of delta is left as is not lost.
+        # Each way uses up its lost probability, and has the rest of delta for epsilon.
         kept = [(mu, delta - lost) for mu, lost in self._ways if lost < delta]
         shared = min(self.largest_loss, *(gaussian.epsilon(left, mu) for mu, left in kept))
         if not self._entries_may_do:
             return shared, False
         apart, coarse = self.by_entry.tight_epsilon(delta)
         return (apart, coarse) if apart < shared else (shared, False)
+
+    def averaged_delta(self, epsilon: float, rounds: int, chance: float) -> float:
+        """Upper bound of the delta of rounds that happen with probability ``chance``: the smaller
+        of the means of both bounds of delta."""
+        counts, beyond = binomial_counts(rounds, chance)
+
+        def mean(mu: float, lost: float) -> float:
+            """Mean delta of the Gaussian mechanism, and of what is lost, over the numbers of
+            rounds."""
+            each = (
+                share * (gaussian.delta(epsilon, math.sqrt(count) * mu) + count * lost)
+                for count, share in counts
+            )
+            return math.fsum(each) + beyond
+
+        shared = min(1.0, *(mean(mu, lost) for mu, lost in self._ways))
+        if not self._entries_may_do:
+            return shared
+        return min(shared, self.by_entry.averaged_delta(epsilon, rounds, chance))
 
     def delta_without_noise(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
         """Upper bound of delta at a gain so large that the noise changes no bit."""

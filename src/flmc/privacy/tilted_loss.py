@@ -3,9 +3,9 @@ r"""Exponentially tilted law of a privacy loss, and the deltas and epsilons that
 A Fourier transform is rounded relative to its largest value, so a tail of 1e-12 would be lost after
 some thousand additions. *Tilting* brings the tail into the middle: in place of the masses m(x) of
 losses x, the masses :math:`m_\theta(x) = m(x)\,e^{\theta x - K(\theta)}` are added, K being such
-that they add up to 1. What is wanted of m is read from :math:`m(x) = m_\theta(x)\,e^{K - \theta x}`
-near the mean of the tilted sum. Sums are taken within a window that holds all but a negligible part
-of the tilted mass."""
+that they add up to 1. The masses m of the sum are read back as :math:`m(x) = m_\theta(x)\,e^{K -
+\theta x}` near the mean of the tilted sum. Sums are taken within a window that holds all but a
+negligible part of the tilted mass."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ TRUNCATED = 60.0
 side."""
 _WIDE = 2**12
 """Points up to which a longer FFT takes less time than finding a window for a shorter one. Beyond,
-rounding would fill what is far from the mean, which later windows would have to hold."""
+rounding would fill the points far from the mean, and later windows would have to hold them."""
 _ROUNDING = 2e-15
-"""Rounding of the tilted mass in all, for each addition and each doubling of the FFT's length: some
-ten times what double precision makes of it."""
+"""Bound of the rounding of the tilted mass, for each addition and each doubling of the FFT's
+length: some ten times that of double precision."""
 _SHARES = (0.3, 0.6, 0.9, 1.2)
-"""Slopes that are tried in Chernoff's bound, over the best one of a normal sum."""
+"""Parameters s that are tried in Chernoff's bound, divided by the best one of a normal sum."""
 
 
 @dataclass(frozen=True)
 class TiltedLoss:
-    """Law of a loss, or of a sum of losses, that is tilted by exp(theta loss)."""
+    """Law of a privacy loss, or of a sum of losses, on a grid and tilted by exp(theta loss)."""
 
     step: float
     """Distance of two neighbouring losses of the grid."""
     first: int
-    """Number of the first loss: the losses are ``step`` times ``first``, ``first`` + 1, ..."""
+    """Index of the first loss: the losses are ``step`` times ``first``, ``first`` + 1, ..."""
     mass: Array
     """Tilted mass at each loss, which adds up to 1, (point)."""
     theta: float
     """The tilt: masses are multiplied by exp(theta loss), up to a factor."""
     log_scale: float
-    """Logarithm K of the factor: the mass itself is ``mass`` times exp(K - theta loss)."""
+    """Logarithm K of the factor: the untilted mass is ``mass`` times exp(K - theta loss)."""
     infinite: float
-    """Mass, not tilted, that is counted at infinity."""
+    """Untilted mass that is counted at an infinite loss."""
     rounding: float = 0.0
-    """Bound of what rounding may have moved, as a share of the tilted mass."""
+    """Bound of the tilted mass that rounding may have moved."""
 
     @classmethod
     def of(cls, grid: LossGrid, theta: float) -> TiltedLoss:
@@ -95,14 +95,15 @@ class TiltedLoss:
 
     @property
     def log_tail_mass(self) -> float:
-        """Logarithm of the mass, not tilted, that exceeds the last loss for each unit of tilted
-        mass there."""
+        """Logarithm of the untilted mass for which one unit of tilted mass at the last loss stands;
+        beyond the last loss it stands for less."""
         return self.log_scale - self.theta * self.step * (self.first + len(self.mass) - 1)
 
     def transform(self, size: int) -> ComplexArray:
-        """Fourier transform of the masses, kept: a stage adds the same law twice, once in groups
-        and once what is left over. A law longer than the transform is wrapped around, as the
-        transform wraps the sum, of which only a window matters in the end."""
+        """Fourier transform of the masses with length ``size``, cached: a stage adds the same law
+        twice, once in groups and once for the losses left over. A law longer than the transform is
+        wrapped around, as the transform wraps the sum, of which only a window matters in the
+        end."""
         if size not in self._transforms:
             mass = self.mass
             if len(mass) > size:
@@ -114,7 +115,7 @@ class TiltedLoss:
 
     @cached_property
     def _transforms(self) -> dict[int, ComplexArray]:
-        """Fourier transforms by their length."""
+        """Cache of Fourier transforms, by their length."""
         return {}
 
     def log_moment(self, s: float) -> float:
@@ -123,7 +124,7 @@ class TiltedLoss:
         weight = s * self._steps
         largest = max(float(weight[self._carried[1]]), float(weight[self._carried[0]]))
         weight -= largest
-        if self._carried != (0, len(weight) - 1):  # beyond what has mass nothing may overflow
+        if self._carried != (0, len(weight) - 1):  # points without mass must not overflow
             np.minimum(weight, 0.0, out=weight)
         np.exp(weight, out=weight)
         return largest + math.log(dot(weight, self.mass))
@@ -131,10 +132,10 @@ class TiltedLoss:
     def coarser(self, factor: int) -> TiltedLoss:
         """Upper bound of the law on a grid whose step is ``factor`` times as long.
 
-        A mass at a loss x between two points l and l + h of the coarse grid is shared by them so
-        that the masses under both data sets, P and Q, are kept: :math:`u = (1 - e^{l-x})/(1 -
-        e^{-h})` goes to the upper one. It is connect the dots (:mod:`flmc.privacy.loss_grid`) for a
-        law on a grid."""
+        A mass at a loss x between two points l and l + h of the coarse grid is divided between them
+        so that the masses under both data sets, P and Q, are kept: the share :math:`u = (1 -
+        e^{l-x})/(1 - e^{-h})` goes to the upper one. It is connect the dots
+        (:mod:`flmc.privacy.loss_grid`) for a law on a grid."""
         if factor == 1:
             return self
         first, offset = divmod(self.first, factor)
@@ -143,10 +144,10 @@ class TiltedLoss:
         else:
             wide, rest = factor * self.step, self.step * np.arange(factor)  # distances x - l
             upper = np.expm1(-rest) / math.expm1(-wide)
-            # The masses are tilted by where they come to lie.
+            # The tilt of a mass is that of its new place.
             up = upper * np.exp(self.theta * (wide - rest))
             down = (1.0 - upper) * np.exp(-self.theta * rest)
-            # Cells of the coarse grid, the first and the last filled up with nothing.
+            # Cells of the coarse grid, the first and the last padded with zeros.
             cells = np.zeros((-(-(offset + len(self.mass)) // factor), factor))
             cells.ravel()[offset : offset + len(self.mass)] = self.mass
             mass = np.zeros(len(cells) + 1)
@@ -162,8 +163,8 @@ class TiltedLoss:
         )
 
     def _in_wide_cells(self, factor: int, offset: int) -> Array:
-        """Masses of the coarse grid where a cell is longer than the whole law, which lies in one
-        cell or in two: as many shares are computed as there are masses."""
+        """Masses (3) of the coarse grid if a cell is longer than the whole law, which then lies in
+        one cell or in two: only as many shares are computed as there are masses."""
         wide = factor * self.step
         inside = min(len(self.mass), factor - offset)
         coarse = np.zeros(3)
@@ -178,34 +179,53 @@ class TiltedLoss:
             coarse[cell + 1] += dot(part, upper * np.exp(self.theta * above))
         return coarse
 
+    def mixed(self, chance: float) -> TiltedLoss:
+        """Law of a loss that happens with probability ``chance``, for all to see, and is 0 else.
+
+        The masses of P are mixed, and so are those of Q, by the same public coin; the tilt leaves
+        the mass at the loss 0 as it is. Raises ``TooWideError`` if 0 is too far away."""
+        if chance >= 1.0:
+            return self
+        first, last = min(self.first, 0), max(self.first + len(self.mass) - 1, 0)
+        if last - first >= MOST_POINTS:
+            raise TooWideError
+        sent, silent = math.log(chance) + self.log_scale, math.log1p(-chance)
+        log_scale = float(np.logaddexp(sent, silent))
+        mass = np.zeros(last - first + 1)
+        begin = self.first - first
+        mass[begin : begin + len(self.mass)] = math.exp(sent - log_scale) * self.mass
+        mass[-first] += math.exp(silent - log_scale)
+        infinite = chance * self.infinite
+        return replace(self, first=first, mass=mass, log_scale=log_scale, infinite=infinite)
+
     def delta(self, epsilon: float) -> float:
-        r"""Upper bound of the hockey-stick divergence, :math:`\sum_{x > \epsilon} m(x)\,(1 -
-        e^{\epsilon - x})`."""
+        r"""Upper bound of the delta that goes with ``epsilon``, the hockey-stick divergence
+        :math:`\sum_{x > \epsilon} m(x)\,(1 - e^{\epsilon - x})` of the untilted masses m."""
         above, mass = self._above(epsilon)
         certain = dot(mass, -np.expm1(epsilon - above))
         return min(1.0, certain + self.uncertain(epsilon))
 
     def mean_above(self, threshold: float, weight: Callable[[Array], Array]) -> float:
-        """Upper bound of E[weight(loss); loss > threshold], not tilted, for a weight of losses with
-        values between 0 and 2."""
+        """Upper bound of E[weight(loss); loss > threshold] under the untilted law, for a weight of
+        losses with values between 0 and 2."""
         above, mass = self._above(threshold)
         hidden = self.rounding * math.exp(min(self.log_scale - self.theta * threshold, 600.0))
         return dot(mass, weight(above)) + 2.0 * (self.infinite + hidden)
 
     def uncertain(self, epsilon: float) -> float:
-        r"""Part of delta that is not known to be there: mass at infinity, and what rounding may
-        hide.
+        r"""Part of the bound of delta that may not really be there: mass at infinity, and what
+        rounding may hide.
 
         Tilted mass that rounding misses at a loss x counts :math:`e^{K - \theta x} (1 - e^{\epsilon
-        - x})` at most, which is largest at :math:`x = \epsilon + \ln(1 + 1/\theta)`.
-        """
+        - x})` at most, which is largest at :math:`x = \epsilon + \ln(1 + 1/\theta)`."""
         theta = self.theta
         peak = theta * math.log(theta / (1 + theta)) - math.log1p(theta) if theta > 0 else 0.0
         exponent = self.log_scale - theta * epsilon + peak
         return self.infinite + self.rounding * math.exp(min(exponent, 600.0))
 
     def epsilon(self, target: float) -> float:
-        """Smallest epsilon >= 0 whose delta is at most ``target``, rounded up."""
+        """Smallest epsilon >= 0 whose delta is at most ``target``, rounded up; infinite if there is
+        none within the grid."""
         low, high = 0.0, self.step * (self.first + len(self.mass))
         if high <= 0.0 or self.delta(high) > target:
             return math.inf if self.delta(max(high, 0.0)) > target else 0.0
@@ -220,7 +240,7 @@ class TiltedLoss:
         return abs(largest_argument(excess, -high, -low, tolerance=1e-10))
 
     def _above(self, epsilon: float) -> tuple[Array, Array]:
-        """Losses above epsilon and their masses without the tilt, both (point)."""
+        """Losses above ``epsilon`` and their untilted masses, both (point)."""
         beyond = math.floor(epsilon / self.step) + 1 - self.first
         first = min(max(0, beyond), len(self.mass))
         losses = self.step * np.arange(self.first + first, self.first + len(self.mass))
@@ -230,8 +250,8 @@ class TiltedLoss:
 
 
 class TooWideError(Exception):
-    """Error that says that the sum of losses would need too long an FFT: a few losses are far
-    larger than the others, and only a coarser grid would hold them."""
+    """Raised if the sum of losses needs too long an FFT, or none of its mass is left within the
+    window: a few losses are far larger than the others, and only a coarser grid would hold them."""
 
 
 Terms = Sequence[tuple[TiltedLoss, int]]
@@ -239,8 +259,9 @@ Terms = Sequence[tuple[TiltedLoss, int]]
 
 
 def total(terms: Terms, truncated: float = TRUNCATED) -> TiltedLoss:
-    """Law of a sum of independent losses of one step and tilt, by FFT, within a window: what lies
-    above it counts as infinite. A ``TooWideError`` says that the FFT would be too long."""
+    """Law of a sum of independent losses of one step and tilt, by FFT, within a window; the mass
+    above it counts as infinite. Raises ``TooWideError`` if the FFT would be too long, or its masses
+    are all 0 or not numbers."""
     lowest = sum(count * term.first for term, count in terms)
     start, stop = _window(terms, truncated)
     # A power of two that holds the window: the FFT is periodic, and must not wrap within it.
@@ -287,8 +308,8 @@ def _power(base: ComplexArray, count: int) -> ComplexArray:
 
 
 def _window(terms: Terms, truncated: float) -> tuple[int, int]:
-    """First and last step, from the smallest sum there is, between which all but a negligible part
-    of the tilted sum lies, by Chernoff's bound."""
+    """First and last index of the sum, in steps from its smallest value, between which all but a
+    share exp(-``truncated``) of its tilted mass lies on either side, by Chernoff's bound."""
     highest = sum(count * (len(term.mass) - 1) for term, count in terms)
     if highest < _WIDE:
         return 0, highest
@@ -298,6 +319,8 @@ def _window(terms: Terms, truncated: float) -> tuple[int, int]:
     unit = math.sqrt(2 * truncated)
 
     def end(sign: float, share: float) -> float:
+        """Chernoff's bound of the sum's distance from its smallest value, times ``sign``, in steps,
+        with the parameter s at ``share`` of the best one for a normal sum."""
         s = share * unit / max(spread, 1e-9)
         moment = sum(count * term.log_moment(sign * s) for term, count in terms)
         return (moment + truncated) / s
@@ -307,8 +330,8 @@ def _window(terms: Terms, truncated: float) -> tuple[int, int]:
 
 
 def _least(bound: Callable[[float], float]) -> float:
-    """Smallest of Chernoff's bounds for some slopes, which fall with the slope and then rise: so
-    not all of them are looked at."""
+    """Smallest of Chernoff's bounds over ``_SHARES``. The bounds fall with the share and then rise,
+    so not all of them need be computed."""
     best = bound(_SHARES[-2])
     after = bound(_SHARES[-1])
     if after < best:

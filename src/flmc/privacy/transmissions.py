@@ -1,5 +1,5 @@
-"""Transmissions of one device: how many entries it sent with which gain, which is all of its
-behaviour that its privacy cost depends on."""
+"""Transmissions of one device: how many entries it sent with which gain, the only part of its
+behaviour on which its privacy cost depends."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ Transmissions = tuple[tuple[float, int], ...]
 
 _MOST_DISTINCT = 10_000
 """Largest number of distinct gains that are kept; more are rounded up to this many."""
+_UNLIKELY = 1e-25
+"""Probability, far below every delta, of numbers of rounds that are not looked at one by one."""
 
 
 def count_gains(gains: Array) -> Transmissions:
     """Distinct gains, increasing, with their counts; a gain of 0 sends nothing and is left out.
 
-    Beyond ten thousand distinct gains they are rounded up, which can only overstate the cost."""
+    Beyond ten thousand distinct gains they are rounded up, which can only overstate the cost.
+    Raises ``InvalidSetting`` for a gain that is negative or not finite."""
     flat = checks.finite_array("gain", np.ravel(gains))
     if (flat < 0).any():
         raise InvalidSetting(f"a gain must not be negative, got {flat.min():g}")
@@ -34,12 +37,11 @@ def count_gains(gains: Array) -> Transmissions:
 
 
 def round_up(transmissions: Transmissions, most: int) -> Transmissions:
-    """Transmissions with at most ``most`` distinct gains, increasing and not 0; others are rounded
-    up.
+    """Transmissions with at most ``most`` distinct gains, increasing and positive; gains between
+    these levels are rounded up to the next.
 
-    A cost grows with the square of a gain, so levels are chosen to add little to the sum of
-    squares: an interval of gains in which rounding up to the largest one adds much is divided where
-    that saves most, again and again."""
+    The cost grows with the square of a gain, so levels are chosen to add little to the sum of
+    squares: the interval of gains whose division saves most is divided, again and again."""
     merged: dict[float, int] = {}
     for gain, count in transmissions:
         if count and gain > 0:
@@ -63,8 +65,8 @@ def _levels(values: Array, counts: Array, most: int) -> IntArray:
     number = np.concatenate([[0], np.cumsum(counts)])
 
     def best(first: int, last: int) -> tuple[float, int]:
-        """How much the best division of the gains number ``first`` to ``last`` in two saves of the
-        sum of squares, and the index of the last gain of the lower part."""
+        """Reduction of the sum of squares by the best division in two of the gains number ``first``
+        to ``last``, and the index of the last gain of the lower part."""
         if first == last:
             return 0.0, first
         saved = (squares[last] - squares[first:last]) * (
@@ -83,10 +85,33 @@ def _levels(values: Array, counts: Array, most: int) -> IntArray:
     return np.array(sorted(last for *_, last in parts), dtype=np.intp)
 
 
+def binomial_counts(rounds: int, chance: float) -> tuple[list[tuple[int, float]], float]:
+    """Law of the number of ``rounds`` in which something happens that has probability ``chance`` in
+    each, as an upper bound for whatever grows with the number: pairs of a number and its
+    probability, and the probability of larger numbers than these.
+
+    Numbers that are too small to matter are counted as the smallest one of the list."""
+    if chance >= 1.0:
+        return [(rounds, 1.0)], 0.0
+    number = np.arange(rounds + 1, dtype=np.float64)
+    # Ratios of neighbouring probabilities: their logarithms add up to that of C(n, k).
+    ratio = np.log((rounds - number[:-1]) / number[1:])
+    ways = np.concatenate([[0.0], np.cumsum(ratio)])
+    log_mass = ways + number * np.log(chance) + (rounds - number) * np.log1p(-chance)
+    mass = np.exp(log_mass) * (1.0 + 1e-9)  # logarithms of large numbers are rounded
+    above = np.concatenate([np.cumsum(mass[::-1])[::-1][1:], [0.0]])  # of larger numbers
+    last = int(np.argmax(above <= _UNLIKELY))
+    first = min(last, int(np.argmax(np.cumsum(mass) > _UNLIKELY)))
+    mass[first] = mass[: first + 1].sum()
+    counts = zip(range(first, last + 1), mass[first : last + 1].tolist(), strict=True)
+    return list(counts), float(above[last])
+
+
 def total_mu(sensitivity: float, noise_power: float, transmissions: Transmissions) -> float:
     r"""Distance :math:`\mu = \sqrt{\sum (\Delta A)^2/N_0}` of the means of a Gaussian mechanism, in
-    standard deviations; the sensitivity :math:`\Delta` is the largest move of a value before the
-    gain A, the noise power :math:`N_0` the variance of the noise in an entry."""
+    standard deviations, over all ``transmissions``; the sensitivity :math:`\Delta` is the largest
+    move of a value before the gain A, the noise power :math:`N_0` the variance of the noise in an
+    entry."""
     squares = 0.0
     for gain, count in transmissions:
         squares += count * np.square(sensitivity * gain)

@@ -1,10 +1,10 @@
 r"""Privacy event of transmissions whose gain at the receiver is not certain.
 
-A device that inverts an estimate of its channel arrives with another gain than was planned. If the
-gain of a transmission exceeds :math:`\bar A` with probability p at most, whatever the data, then n
-transmissions are all within it with probability :math:`1 - np`, and what is proven at :math:`\bar
-A` for :math:`\delta - np` holds for :math:`\delta`: whether a gain was exceeded does not depend on
-the data."""
+A device that inverts an inexact estimate of its channel arrives with another gain than planned. If
+the gain of a transmission exceeds :math:`\bar A` with probability p at most, whatever the data,
+then n transmissions are all within it with probability :math:`1 - np`. So a proof at :math:`\bar A`
+for :math:`\delta - np` holds for :math:`\delta`, because whether a gain was exceeded does not
+depend on the data."""
 
 from __future__ import annotations
 
@@ -21,23 +21,17 @@ from flmc.privacy.transmissions import Transmissions
 
 @dataclass(frozen=True)
 class UncertainGainEvent(Event):
-    r"""Event of transmissions that arrive with a gain of at most :math:`(A + a)/\rho`, but for a
-    stated probability.
-
-    Attributes
-    ----------
-    certain
-        The event at the planned gains A.
-    extra, correlation
-        a, in the unit of gains, and :math:`\rho` in (0, 1].
-    exceeded
-        Probability p with which one transmission exceeds that gain.
-    """
+    r"""Privacy event of transmissions, planned with the gain A, that arrive with a gain of at most
+    :math:`(A + a)/\rho`, except with a stated probability."""
 
     certain: Event
+    """The event at the planned gains A."""
     extra: float
+    """Addend a of the gain at arrival, in the unit of gains."""
     correlation: float
+    r"""Divisor :math:`\rho` in (0, 1] of the gain at arrival."""
     exceeded: float
+    """Upper bound p of the probability with which one transmission exceeds that gain."""
 
     @property
     def noise_power(self) -> float:  # type: ignore[override]
@@ -67,7 +61,7 @@ class UncertainGainEvent(Event):
 
     @property
     def largest_loss(self) -> float:
-        """Upper bound of the loss at any gain, which no exceedance changes."""
+        """Upper bound of the privacy loss at any gain, so also at an exceeded one."""
         return self.certain.largest_loss
 
     @property
@@ -87,19 +81,19 @@ class UncertainGainEvent(Event):
         self.certain.check_criterion(criterion, num_devices)
 
     def tight_delta(self, epsilon: float) -> float:
-        """Upper bound of delta by ``tight``: that at the gains that are rarely exceeded, plus the
-        probability that one is exceeded."""
+        """Upper bound of the delta that goes with ``epsilon`` by ``tight``: that at the gains that
+        are rarely exceeded, plus the probability that one is exceeded."""
         return min(1.0, self.loud.delta(epsilon) + self.probability)
 
     def tail_delta(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Upper bound of delta by ``tail`` or ``paper``: that at the gains that are rarely
-        exceeded, plus the probability that one is exceeded."""
+        """Upper bound of the delta that goes with ``epsilon`` by ``tail`` or ``paper``: that at the
+        gains that are rarely exceeded, plus the probability that one is exceeded."""
         return min(1.0, self.loud.delta(epsilon, criterion, num_devices) + self.probability)
 
     def solve_epsilon(self, delta: float) -> tuple[float, bool]:
         """Upper bound of epsilon by ``tight``, and whether it is loose: epsilon at the gains that
-        are rarely exceeded, for delta minus the probability that one is; the largest loss where
-        nothing of delta is left."""
+        are rarely exceeded, for ``delta`` minus the probability that one is exceeded; the largest
+        loss if nothing of delta is left."""
         left = delta - self.probability
         if left <= 0.0:
             return self.largest_loss, False
@@ -107,9 +101,9 @@ class UncertainGainEvent(Event):
         return min(epsilon, self.largest_loss), coarse
 
     def tail_epsilon(self, delta: float, criterion: str, num_devices: int | None) -> float:
-        """Upper bound of epsilon by ``tail`` or ``paper`` at the gains that are rarely exceeded,
-        for delta minus the probability that one is; the largest loss where nothing of delta is
-        left."""
+        """Upper bound of epsilon by ``tail`` or ``paper``: epsilon at the gains that are rarely
+        exceeded, for ``delta`` minus the probability that one is exceeded; the largest loss if
+        nothing of delta is left."""
         left = delta - self.probability
         if left <= 0.0:
             return self.largest_loss
@@ -124,8 +118,9 @@ class UncertainGainEvent(Event):
     def solve_gain(
         self, epsilon: float, delta: float, criterion: str, num_devices: int | None
     ) -> float:
-        """Largest factor of all planned gains with which they arrive within the gains that the
-        budget allows, but for the probability that delta includes."""
+        """Largest factor of all planned gains such that those at arrival keep the budget
+        (``epsilon``, ``delta``), delta including the probability that one is exceeded. Raises
+        ``InvalidSetting`` if that probability uses up delta, or if no factor keeps the budget."""
         if epsilon >= self.largest_loss:
             return math.inf
         left = delta - self.probability
@@ -140,12 +135,13 @@ class UncertainGainEvent(Event):
         return self.planned(allowed)
 
     def planned(self, allowed: float) -> float:
-        """Largest factor of the planned gains with which they arrive, estimates being inexact, at
-        no more than ``allowed`` times these gains; not positive if no factor does."""
+        """Largest factor of the planned gains with which they arrive, rarely exceeded, at no more
+        than ``allowed`` times their present values; not positive if there is none."""
         return self.correlation * allowed - self.extra / self.softest
 
     def too_loud(self, epsilon: float, allowed: float) -> InvalidSetting:
-        """Error, to be raised by the caller, for a privacy budget that no planned gain keeps."""
+        """Error, to be raised by the caller, for a privacy budget that no planned gain keeps;
+        ``allowed`` is the factor of all gains that the budget would allow if they were certain."""
         return InvalidSetting(
             f"no gain keeps epsilon {epsilon:g}: a device in a deep fade that inverts a wrong"
             f" estimate at full power may arrive with {self.extra / self.correlation:.3g}, and"

@@ -8,9 +8,11 @@ Steps follow three rules, which look at no data that is held out:
   (which may be larger where the bound L is loose), R the distance from start to optimum that the
   prior expects, n the rounds, m the entries and v the variance of the server's estimate.
 * The majority vote moves every entry by the same amount: :math:`2 R/(\sqrt m\,b)`, so that the
-  rounds of burn-in b, all of them to one side, carry an entry twice as far as the prior expects.
-* Samplers without a channel take :math:`\max(s, e)`, with s the automatic step of :func:`flmc.plan`
-  for an exact gradient, 0.2 of the stable one.
+  rounds of burn-in b (all rounds if there is none), all of them to one side, carry an entry twice
+  as far as the prior expects.
+* Langevin sampling with exact gradients takes :math:`\max(s, e)`, with s the automatic step of
+  :func:`flmc.plan` for an exact gradient, 0.2 of the stable one. A device that samples alone takes
+  the automatic step for its own data.
 
 Point estimates start at zero, samplers where the plan says. A point estimate is the mean of the
 iterates of the rounds that the plan keeps."""
@@ -36,7 +38,7 @@ from flmc.uplink.schemes import Analog, Digital, Ideal
 from flmc.uplink.uplink import Uplink
 
 _NO_CHANNEL_DB = 390.0
-"""SNR of a channel that limits nothing: the noise is what the budget asks for, and no more."""
+"""SNR of a channel whose power limits nothing, so that the privacy budget alone sets the noise."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ def private_descent(plan: Plan, model: Model) -> Plan:
     The noise is added once to the sum, as a channel or secure aggregation with shares of the noise
     would do it, so that it protects against the same server. It is an analog uplink without fading
     and power limit whose gain is what the accountant allows: the noise in the sum has the standard
-    deviation 1/gain. A plan without a finite epsilon of the run is refused."""
+    deviation 1/gain. ``InvalidSetting`` for a plan without a finite epsilon of the run."""
     cost = plan.run_cost
     if cost is None or not 0.0 < cost.epsilon < math.inf:
         stated = "none" if cost is None else f"{cost.epsilon:g}"
@@ -163,7 +165,8 @@ def _local_samplers(plan: Plan, model: Model) -> Iterator[tuple[Plan, Model]]:
 
 
 def distance(model: Model) -> float:
-    """Root mean square distance of the optimum from zero, if it is a draw from the prior."""
+    """Root mean square distance of the optimum from zero, if the optimum is a draw from the
+    prior."""
     square = np.square(model.prior.sd) + np.square(model.prior.mean)
     return float(np.sqrt(np.broadcast_to(square, (model.dim,)).sum()))
 
@@ -172,7 +175,8 @@ def estimate_variance(plan: Plan) -> float:
     r"""Variance of an entry of the server's estimate of the summed gradient in a kept round, for
     uplinks whose symbols are not random: :math:`\overline{(K/K_a)^2 N_0/A^2}` over the squared
     slope, the factor by which the estimate scales a gradient. K is the number of devices,
-    :math:`K_a` of active ones, :math:`N_0` the noise power and A the gain."""
+    :math:`K_a` that of active ones, :math:`N_0` the noise power and A the gain. ``InvalidSetting``
+    for an uplink without a slope."""
     temperature, slope = plan.temperature, plan.slope
     if temperature is None or slope is None:
         raise InvalidSetting("the variance of an estimate needs an uplink with a slope")
@@ -181,7 +185,8 @@ def estimate_variance(plan: Plan) -> float:
 
 
 def _descent(plan: Plan, model: Model, uplink: Uplink, limits: Limits) -> Plan:
-    """Plan of stochastic gradient descent with averaging, by the rule at the head of the module."""
+    """Plan of stochastic gradient descent with averaging, with the step that the module's docstring
+    gives; ``InvalidSetting`` if neither the plan nor the model's smoothness tells a step."""
     made = _plan(plan, model, uplink, limits, step=1.0)
     steps = [] if plan.effective_step_size is None else [plan.effective_step_size]
     steps += [] if model.smoothness is None else [1.0 / model.smoothness]
@@ -230,6 +235,7 @@ def _radio(uplink: Uplink) -> dict[str, Any]:
 
 
 def _check_channel(plan: Plan) -> None:
-    """Refuse a plan with an ideal uplink, which has no channel to compare over."""
+    """Raise ``InvalidSetting`` for a plan with an ideal uplink, which has no channel to compare
+    over."""
     if plan.uplink.noise_is_exact:
         raise InvalidSetting("the plan's uplink is ideal: there is no channel to compare on")

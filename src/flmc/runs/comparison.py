@@ -70,7 +70,8 @@ class Method:
     """Effective step of a sampler or of descent; of a majority vote the move of an entry in a
     round; of local posteriors the median over devices."""
     scores: dict[str, Estimate]
-    """Scores by name, means over chains; of local posteriors also over devices."""
+    """Scores by name: means over single chains (of local posteriors also over devices), and for an
+    uplink or plan of the caller the metrics of all its chains together."""
     result: Result | None = None
     """Result of the run, for the uplinks and plans that the caller named; None for a baseline."""
 
@@ -81,7 +82,7 @@ class Method:
 
     @property
     def privacy(self) -> str:
-        """Epsilon of the run in words, or that there is no statement."""
+        """Text with the epsilon of the run, or ``no statement``."""
         return NO_STATEMENT if self.cost is None else f"epsilon {format_up(self.cost.epsilon, 4)}"
 
     def to_document(self) -> dict[str, Any]:
@@ -296,15 +297,14 @@ def compare(
     model
         The model that all of them sample.
     limits
-        What limits the gain besides power; None: the defaults of :class:`flmc.Limits`. A plan has
+        Limits of the gain besides power; None: the defaults of :class:`flmc.Limits`. A plan has
         limits of its own.
     baselines
         Whether to run the baselines too. They are judged by ``test``, by the exact posterior of the
         model, or by both.
     test
-        Examples that the model has not learned from, to be predicted by every method: for linear
-        regression of one data set, and for models from log densities whose target has classes. The
-        draws are kept then.
+        Held-out examples that every method predicts: for linear regression of one data set, and for
+        models from log densities whose target has classes. Draws are then kept.
     only
         Names of the methods to run; None: all.
     seed
@@ -328,8 +328,11 @@ def compare(
     Raises
     ------
     InvalidSetting
-        If ``uplinks`` is empty, a plan is impossible or for another model, nothing is known to
-        judge the methods by, or a name in ``only`` is none of a method.
+        If ``uplinks`` is empty or has the name of a baseline, a plan is impossible or for another
+        model, ``limits`` or ``settings`` come with plans only, baselines cannot be judged, a name
+        in ``only`` is not that of a method, or no method could be run.
+    RunFailed
+        If the run of an uplink fails; a baseline that fails is in ``missing`` of the comparison.
 
     Examples
     --------
@@ -390,8 +393,8 @@ def _plans(
     limits: Limits | None,
     settings: Mapping[str, Any],
 ) -> dict[str, Plan]:
-    """Plans by name: an uplink is planned; a plan that is for another model or overspends its
-    privacy budget is refused."""
+    """Plans by name, where uplinks are planned. ``InvalidSetting`` if there are none, a plan is for
+    another model or overspends its privacy budget, or limits or settings come with plans only."""
     named = {_OWN: given} if isinstance(given, Uplink | Plan) else given
     if not isinstance(named, Mapping) or not named:  # type: ignore[redundant-expr]
         raise InvalidSetting(
@@ -419,8 +422,8 @@ def _plans(
 
 
 def _method_of(name: str, result: Result, scorers: tuple[Scorer, ...]) -> Method:
-    """The method of an uplink or plan that was run: its held-out scores from the draws, its errors
-    against the exact posterior from the result."""
+    """The entry of a run uplink or plan in the comparison: held-out scores are computed from its
+    draws, errors against the exact posterior are taken from the result."""
     plan = result.plan
     scores: dict[str, Estimate] = {}
     for scorer in scorers:

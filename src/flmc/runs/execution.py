@@ -45,26 +45,29 @@ def run(
     Parameters
     ----------
     plan, model
-        What is run: the plan is what :func:`flmc.plan` made for this model.
+        A plan that :func:`flmc.plan` made for this model.
     seed, chains
-        Seed of all randomness, and chains of every data set.
+        Seed of all randomness, and number of chains for every data set.
     keep_draws, thin
-        Whether to keep draws, and kept rounds for each of them: with ``thin=10`` every tenth.
-        Without draws memory does not grow with the rounds; moments count every kept round anyway.
+        Whether to keep draws, and of how many kept rounds one is stored: with ``thin=10`` every
+        tenth. Without draws memory does not grow with the rounds; moments use every kept round in
+        any case.
     engine
         `numba` (quadratic models), `jax` (models from log densities, of any size), `numpy` (any
         model) or `auto`: the first of them that is installed and applies.
     threads, experiments_at_once
-        Threads, and data sets handled together; they change speed and memory only. None: by itself.
+        Threads, and data sets handled together; they change speed and memory only. None: chosen
+        automatically.
     progress
         Called with the finished fraction now and then.
     out, settings
-        A new directory, where the run is recorded while it goes, so that :func:`flmc.resume` can go
-        on; and what is kept there for the command `flmc resume`.
+        A new or empty directory in which the run is recorded while it goes, so that
+        :func:`flmc.resume` can continue it; and settings stored there, from which the command
+        `flmc resume` makes plan and model again.
     checkpoint_rounds
         Rounds between checkpoints; None: as many as pass in about five seconds.
     stop
-        Asked now and then; where it says True, the run is saved (with ``out``) and ends.
+        Called now and then; when it returns True, the run is saved (with ``out``) and ends.
     watch
         Called with a :class:`flmc.runs.snapshots.Snapshot` about twice a second: draws and metrics
         so far.
@@ -74,9 +77,10 @@ def run(
     InvalidSetting
         If plan and model do not fit, the engine cannot run them, or ``out`` is not empty.
     RunFailed
-        If a chain leaves the range of numbers, or the run's privacy budget is spent.
+        If a chain leaves the range of numbers, no gradient is finite, the run's privacy budget is
+        spent, a scheduler breaks its promise, or the record cannot be written.
     Interrupted
-        If ``stop`` said True.
+        If ``stop`` returned True.
 
     Examples
     --------
@@ -130,11 +134,18 @@ def resume(
     Parameters
     ----------
     directory
-        What :func:`flmc.run` made with ``out``; a run that is finished is refused.
+        Directory that :func:`flmc.run` made with ``out``.
     plan, model
-        Those that the run began with; others, or another version of flmc, are refused.
+        Plan and model with which the run began.
     threads, progress, stop
         The same as for :func:`flmc.run`.
+
+    Raises
+    ------
+    InvalidSetting
+        If the run is finished, or began with another plan, other data or another version of flmc.
+    RunFailed, Interrupted
+        As for :func:`flmc.run`.
     """
     _check(plan, model, threads=threads)
     path = Path(directory)
@@ -165,7 +176,8 @@ def resume(
 
 
 def _check(plan: Plan, model: Model, **counts: int | None) -> None:
-    """Refuse arguments of the wrong type, counts below 1, and a plan made for another model."""
+    """Raise ``InvalidSetting`` for arguments of the wrong type, counts below 1, or a plan made for
+    another number of devices or entries than the model has."""
     for name, value, kind in (("plan", plan, Plan), ("model", model, Model)):
         if not isinstance(value, kind):
             raise InvalidSetting(

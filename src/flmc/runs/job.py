@@ -21,13 +21,13 @@ from flmc.base.version import VERSION
 from flmc.evaluation.diagnostics import thinned
 from flmc.evaluation.exact_posterior import ExactPosterior
 from flmc.evaluation.metrics import Metrics, measure
-from flmc.evaluation.model_check import check_model
 from flmc.evaluation.one_chain import OneChain, measure_one_chain
 from flmc.evaluation.stein import Evidence, examine
 from flmc.models.distributions import Normal
 from flmc.models.linear import LinearGaussian
 from flmc.models.log_density import LogDensityModel
 from flmc.models.model import Model
+from flmc.planning.judgement import check_model
 from flmc.planning.plans import Plan
 from flmc.runs import records
 from flmc.runs.ledger import Ledger
@@ -90,8 +90,8 @@ class Job:
 
     @cached_property
     def identity(self) -> str:
-        """SHA-256 of everything that decides the result: runs with the same identity have equal
-        results."""
+        """SHA-256 of everything that decides the result, by which a resumed run is recognised;
+        data, prior and link enter through their values at a few places."""
         parts: list[Any] = [
             VERSION,
             self.plan.digest,
@@ -127,8 +127,8 @@ class Job:
             yield uplink.link.probability(np.linspace(-uplink.clip, uplink.clip, 101))
 
     def metrics(self, chains: Chains) -> Metrics | None:
-        """Metrics of the rounds that were kept so far; None without a known posterior or a kept
-        round."""
+        """Metrics of the rounds that were kept so far; None without a known posterior, without a
+        kept round, or where the moments hold variances only."""
         kept = chains.round - self.plan.num_burn_in
         if self.model.posterior is None or kept < 1 or not chains.moments.has_covariance:
             return None
@@ -145,11 +145,11 @@ class Job:
         return ExactPosterior(self.model.posterior)
 
     def _one_chain(self, chains: Chains) -> Callable[[], OneChain | None]:
-        """A function that gives the quality of one chain of a finished run; it gives None without a
-        known posterior.
+        """A function that returns the quality of single chains of a finished run, or None without a
+        known posterior or where the moments hold variances only.
 
-        It computes when it is called, unless the result keeps the sums of batches of chains only:
-        then the sums of single chains exist here for the last time."""
+        The function computes when it is called. Where the result keeps only sums over batches of
+        chains, the quality is computed here, while the sums of single chains still exist."""
         if self.model.posterior is None or not chains.moments.has_covariance:
             return partial(_measured_before, None)
         one_thread = isinstance(self.model, LinearGaussian)
@@ -166,13 +166,14 @@ class Job:
         watch: Watch | None = None,
     ) -> Result:
         """Run the remaining rounds of the plan, and return the result; a recorder writes the
-        record, and ``watch`` gets snapshots."""
+        record, and ``watch`` is called with snapshots. ``Interrupted`` if ``stop`` returns True,
+        ``RunFailed`` if the next round would overspend the run's privacy budget."""
         with _blas_threads(isinstance(self.model, LinearGaussian)):
             return self._run(recorder, stop, resources, watch)
 
     def _observer(self, recorder: Recorder | None, watch: Watch | None) -> RoundObserver | None:
-        """The object that is told of every stretch of rounds, for the record, for ``watch``, or for
-        both; None where neither is given."""
+        """The observer that is called before and after every stretch of rounds, for the record, for
+        ``watch``, or for both; None where neither is given."""
         if watch is None:
             return recorder
         return SnapshotObserver(watch, self.plan.num_rounds, self.metrics, recorder)
@@ -231,7 +232,7 @@ class Job:
     ) -> Result:
         """The result of chains that have run all rounds. ``active``: numbers of transmitting
         devices, (experiment or 1, round); ``seconds``: CPU time; ``checked``: findings of the
-        pilot."""
+        pilot. ``RunFailed`` if no gradient was finite."""
         # The right side is the number of all gradient entries: transmissions of a run times entries
         # of all chains.
         if chains.num_undefined >= active.mean(axis=0).sum() * chains.position.size:
@@ -262,9 +263,9 @@ class Job:
         return draws if draws is None or coordinates is None else coordinates.to_model(draws)
 
     def _activity(self) -> Activity:
-        """How many devices transmit in every round, and how often a single device does. A scheduler
-        that lets a device transmit more often than its ``most_rounds`` is refused, because the
-        plan's privacy was computed from that number."""
+        """How many devices transmit in every round, and how often a single device does.
+        ``RunFailed`` if the scheduler lets a device transmit more often than its ``most_rounds``
+        declares, because the plan's privacy was computed from that number."""
         activity = draw_activity(self.plan, self.seed, self.model.num_experiments)
         declared = self.plan.scheduler.most_rounds(self.plan.num_rounds, self.plan.num_devices)
         if activity.most_rounds > declared:
@@ -276,8 +277,8 @@ class Job:
         return activity
 
     def _check_model(self) -> tuple[Finding, ...]:
-        """Findings of a short pilot on a model whose posterior is not known; none for other
-        models."""
+        """Findings of a short pilot on a model whose posterior is not known, or a warning if the
+        pilot raises; none for other models."""
         if self.model.posterior is not None:
             return ()
         try:

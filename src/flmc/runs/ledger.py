@@ -1,11 +1,12 @@
 """The ledger of a run: which devices transmitted at which gain, round by round, written to disk
 before a round's symbols are used, so that the privacy cost can be computed from it.
 
-An entry is an upper bound of what its round spends: its gain is the plan's cap. It depends only on
-the plan, the seed and the number of the round, so that an interrupted and resumed run has the
-ledger of an uninterrupted one; it repeats the very symbols of the rounds it lost, and spends
-nothing twice. Where several data sets are simulated with devices drawn at random, a device counts
-as active in a round if it is active in any of them: an upper bound for each."""
+An entry is an upper bound of what its round spends: its gain is the plan's cap or, where the
+channel decides who transmits, the realised gain, rounded up. It depends only on the plan, the seed,
+the number of data sets and the number of the round, so that an interrupted and resumed run has the
+ledger of an uninterrupted one: a resumed run repeats the very symbols of the rounds that it lost,
+and spends nothing twice. Where several data sets are simulated with devices drawn at random, a
+device counts as active in a round if it is active in any of them: an upper bound for each."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ import numpy as np
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.planning.plans import Plan
+from flmc.planning.plans.expectation import rounded_up
 from flmc.runs.files.append_log import Log
 from flmc.sampling.schedule import draw_realised, draw_transmitting
 from flmc.uplink.power import finite_cap
@@ -35,12 +37,13 @@ class Ledger:
     """Number of simulated data sets."""
 
     def entries(self, first: int, until: int) -> list[str]:
-        """Entries of rounds number ``first`` to ``until - 1``, from 0, as lines of JSON with the
-        keys ``round``, ``gain`` and ``silent``.
+        """Ledger entries of the rounds ``first`` to ``until - 1``, counted from 0, as lines of JSON
+        with the keys ``round`` (from 1), ``gain`` (one number, or one for each entry of theta) and
+        ``silent`` (numbers of the devices that do not transmit, from 0).
 
-        Rounds in the entries are counted from 1, devices from 0. The gain has one number where all
-        entries of theta have the same. Where the channel decides who transmits, it is the realised
-        gain, rounded up, and ``temperature`` is that of the round; null if nobody transmits."""
+        The gain is the plan's cap. Where the channel decides who transmits, it is the realised
+        gain, rounded up, and the key ``temperature`` has that of the round, null if nobody
+        transmits."""
         plan, rounds = self.plan, range(first, until)
         if plan.scheduler.everyone and len(plan.gain) == 1:  # all alike but for their number
             same = self._what(0, [])
@@ -61,14 +64,14 @@ class Ledger:
         return lines
 
     def _realised(self, rounds: range) -> list[str]:
-        """Entries of some rounds (from 0), where the path gains decide who transmits at which
-        gain."""
+        """Ledger entries of some rounds, counted from 0, where the path gains decide who transmits
+        at which gain."""
         active, gain, heat = draw_realised(self.plan, self.seed, self.num_experiments, rounds)
         caps = finite_cap(self.plan.uplink, self.plan.gain)
         lines = []
         for index, who, loud, hot in zip(rounds, active, gain, heat, strict=True):
             cap = caps[0 if len(caps) == 1 else index]
-            stated = np.minimum(_rounded_up(loud), cap)  # rounding must not exceed the plan's cap
+            stated = np.minimum(rounded_up(loud), cap)  # rounding must not exceed the plan's cap
             same = bool((stated == stated[0]).all())
             entry = {
                 "round": index + 1,
@@ -89,8 +92,8 @@ class Ledger:
         )[1:]
 
     def check(self, log: Log) -> None:
-        """Refuse a log that holds the ledger of another run, or one into which two processes
-        wrote."""
+        """Raise ``InvalidSetting`` for a log that holds the ledger of another run, or into which
+        two processes wrote."""
         own = self.entries(0, min(len(log.entries), self.plan.num_rounds))
         if log.entries == own:
             return
@@ -112,10 +115,13 @@ class Ledger:
             log.append(new)
 
 
-def _rounded_up(gain: Array) -> Array:
-    """Gains rounded up to four significant digits: upper bounds with few distinct values, so that
-    the accountant composes a long ledger quickly."""
-    # The factors 1 -+ 1e-12 absorb the rounding of the division: a gain of exactly four digits must
-    # neither grow by a whole unit nor come out smaller than it was.
-    unit = 10.0 ** (np.floor(np.log10(np.maximum(gain, 1e-300))) - 3)
-    return np.where(gain > 0, np.ceil(gain / unit * (1 - 1e-12)) * unit * (1 + 1e-12), 0.0)
+def planned_entries(plan: Plan, caps: Array, rounds: range) -> list[str]:
+    """Entries of rounds (from 0) that have not begun, as an upper bound: ``caps`` of the gain (1 or
+    round, 1 or dim), and every device transmits unless the plan has it silent."""
+    lines = []
+    for index in rounds:
+        gain = finite_cap(plan.uplink, caps[0 if len(caps) == 1 else index])
+        silent = [] if plan.active is None else np.flatnonzero(plan.active[index] == 0).tolist()
+        entry = {"round": index + 1, "gain": [float(value) for value in gain], "silent": silent}
+        lines.append(json.dumps(entry, separators=(",", ":")))
+    return lines

@@ -1,5 +1,9 @@
-"""Privacy cost of a recorded run, from its ledger: epsilon against rounds, for the device that
-spent most."""
+"""Privacy cost of a recorded run, from its ledger: of the whole planned run, and beside it epsilon
+against rounds, for the device that spends most.
+
+Who stops a run after looking at what it gave out chooses the number of its rounds by the data. The
+cost of the rounds so far is then no bound; that of all planned rounds is one, whenever and for
+whatever reason the run stops (docs/privacy.md, section 6)."""
 
 from __future__ import annotations
 
@@ -20,25 +24,29 @@ from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
 from flmc.planning.plans.release import data_dependence_row
 from flmc.planning.privacy_cost import NEIGHBOURING
+from flmc.runs.ledger import planned_entries
 from flmc.runs.records import Record
 from flmc.uplink.csi import silent_exceedance
 from flmc.uplink.uplink import Uplink
 
 _POINTS = 12
 """Number of rounds at which epsilon is computed, at most."""
+IF_FIXED = "valid if the round to stop at was fixed beforehand"
+"""Condition under which the cost of the first rounds of a run is a bound, in words."""
 
 
 @dataclass(frozen=True)
 class SpentCurve:
-    """Privacy parameter epsilon that a run has spent after each of some rounds, for the device that
-    spent most."""
+    """Privacy parameter epsilon of a whole planned run, which holds whenever the run stops, and
+    after each of some rounds, for the device that spends most."""
 
     points: list[tuple[int, float]]
-    """Pairs of a round, from 1, and the epsilon that was spent up to and including it."""
+    """Pairs of a round, from 1, and the epsilon of all rounds up to and including it, which is a
+    bound for a run that stops there only if that was fixed beforehand."""
     transmitted: list[int]
-    """Number of rounds in which each device transmitted."""
+    """Number of counted rounds in which each device transmitted."""
     devices: list[float]
-    """Epsilon that each device has spent over all counted rounds."""
+    """Epsilon that the whole planned run costs each device."""
     run_delta: float
     """Delta at which epsilon is stated."""
     neighbouring: str
@@ -46,6 +54,8 @@ class SpentCurve:
     sets."""
     budget: float | None = None
     """Epsilon that the run may spend, if it has a budget."""
+    planned: int | None = None
+    """Number of rounds that the epsilon of the whole run covers; None: the counted ones."""
     unfinished: int | None = None
     """Number of planned rounds of a run that is not finished; None for a finished run."""
     num_chains: int = 1
@@ -62,8 +72,20 @@ class SpentCurve:
 
     @property
     def epsilon(self) -> float:
-        """Epsilon that the device that spent most has spent up to and including round ``at``."""
+        """Epsilon of the whole planned run, for the device that spends most: a bound whenever and
+        for whatever reason the run stops."""
+        return max(self.devices)
+
+    @property
+    def epsilon_so_far(self) -> float:
+        """Epsilon of the rounds up to and including ``at``: a bound only if the round to stop at
+        was fixed beforehand."""
         return self.points[-1][1]
+
+    @property
+    def partial(self) -> bool:
+        """Whether fewer rounds are counted than the run was planned to have."""
+        return self.planned is not None and self.at < self.planned
 
     def to_document(self) -> dict[str, Any]:
         """The curve as plain values, for JSON; an epsilon that is not bounded is null."""
@@ -71,11 +93,13 @@ class SpentCurve:
             "schema_version": ANSWER_VERSION,
             "at": self.at,
             "epsilon": to_document(self.epsilon),
+            "epsilon_so_far": to_document(self.epsilon_so_far),
             "run_delta": self.run_delta,
             "curve": to_document(self.points),
             "transmitted": self.transmitted,
             "devices": to_document(self.devices),
             "budget": self.budget,
+            "planned": self.at if self.planned is None else self.planned,
             "unfinished": self.unfinished,
             "num_chains": self.num_chains,
             "chains_covered": 1,
@@ -88,19 +112,26 @@ class SpentCurve:
 
     def grid(self) -> Grid:
         """A table of epsilon against round, with notes on what the devices spent."""
+        rounds = self.at if self.planned is None else self.planned
         head = (
-            f"spent by the device that spent most, at delta {self.run_delta:g}; neighbouring:"
-            f" {self.neighbouring}"
+            f"epsilon {format_up(self.epsilon)} at delta {self.run_delta:g} for the device that"
+            f" spends most, all {rounds} planned rounds together; neighbouring: {self.neighbouring}"
         )
         rows = tuple((str(r), format_up(epsilon)) for r, epsilon in self.points)
         few, most = min(self.transmitted), max(self.transmitted)
         least, largest = format_up(min(self.devices)), format_up(max(self.devices))
         devices = (
-            f"{len(self.transmitted)} devices transmitted in {few} to {most} rounds and spent"
-            f" {least} to {largest}"
+            f"{len(self.transmitted)} devices transmitted in {few} to {most} rounds; the whole run"
+            f" costs them {least} to {largest}"
         )
         budget = "" if self.budget is None else f"; the run's budget is {self.budget:g}"
         notes = [Row("", devices + budget), Row("", self._covered_chains())]
+        if self.partial:
+            text = (
+                f"the rounds up to {self.at} alone: epsilon {format_up(self.epsilon_so_far)},"
+                f" {IF_FIXED}; who stops after looking has spent the whole run"
+            )
+            notes.insert(0, Row("", text, severity="warning"))
         if self.data_dependent is not None:
             notes.append(data_dependence_row(self.data_dependent))
         if self.unfinished is not None:
@@ -109,7 +140,7 @@ class SpentCurve:
                 " because rounds are entered before they begin"
             )
             notes.append(Row("", text, severity="warning"))
-        return Grid(("round", "epsilon"), rows, head, tuple(notes))
+        return Grid(("up to round", "epsilon, if fixed beforehand"), rows, head, tuple(notes))
 
     def _covered_chains(self) -> str:
         """A sentence that says which of the run's chains the stated epsilon covers."""
@@ -126,18 +157,22 @@ class SpentCurve:
 
 
 def spent(record: Record, plan: Plan, *, at: int | None = None) -> SpentCurve:
-    """Epsilon that one chain of a recorded run has spent, computed from its ledger under the plan
-    that the run was made with.
+    """Epsilon that one chain of a recorded run costs, computed from its ledger and, for rounds that
+    have not begun, from the plan that the run was made with.
+
+    ``epsilon`` of what is returned is that of the whole planned run. It holds whenever and for
+    whatever reason the run stops; that of the rounds so far, ``epsilon_so_far``, only if the round
+    to stop at was fixed beforehand.
 
     Parameters
     ----------
     record
-        What :func:`flmc.load` opened; the run need not be finished.
+        Record that :func:`flmc.load` opened; the run need not be finished.
     plan
         The plan of the run.
     at
-        Round up to which, and including which, spending counts; None: all that the ledger has, at
-        up to 12 rounds on the way.
+        Round up to which, and including which, ``epsilon_so_far`` counts; None: all that the ledger
+        has, at up to 12 rounds on the way.
 
     Returns
     -------
@@ -162,14 +197,6 @@ def spent(record: Record, plan: Plan, *, at: int | None = None) -> SpentCurve:
     >>> curve.points[-1][0], curve.transmitted
     (6, [6, 6, 6, 6])
     """
-    return spent_under(record, plan.uplink, plan.limits, at=at)
-
-
-def spent_under(
-    record: Record, uplink: Uplink, limits: Limits, *, at: int | None = None
-) -> SpentCurve:
-    """Epsilon that a recorded run has spent over an ``uplink``, up to and including round ``at``
-    (None: all rounds of the ledger); for records whose plan cannot be made again."""
     check_ledger(record)
     rounds = len(record.ledger)
     if not rounds:
@@ -177,12 +204,18 @@ def spent_under(
     if at is not None and checks.at_least("at", at, 1) > rounds:
         raise InvalidSetting(f"at must be a round of the ledger, at most {rounds}, got {at}")
     planned = record.asked["plan"]
+    # The rounds of a federation are accounted at gains of the noise grid, which its record holds.
+    caps = np.array(record.asked.get("accounted_caps", plan.gain))
+    # A run whose budget ends it before the last round was to end there from the beginning.
+    last = plan.affordable_rounds if record.result is None else rounds
+    ahead = planned_entries(plan, caps, range(rounds, last))
     curve = spent_curve(
         record.ledger[:at],
-        uplink,
-        limits,
-        planned["num_devices"],
-        planned["dim"],
+        plan.uplink,
+        plan.limits,
+        plan.num_devices,
+        plan.dim,
+        ahead=[*record.ledger[len(record.ledger[:at]) :], *ahead],
         last_only=at is not None,
         num_chains=record.asked.get("num_chains", 1),
     )
@@ -194,19 +227,30 @@ def spent_under(
 
 
 def check_ledger(record: Record) -> None:
-    """Refuse a ledger that is damaged, or lists fewer rounds than the run has finished."""
+    """Raise ``RunFailed`` for a ledger that is damaged, or lists fewer rounds than the run has
+    saved."""
     rounds = len(record.ledger)
     if record.ledger_damaged:
         raise RunFailed(
             f"the ledger in {str(record.directory)!r} is damaged behind round {rounds}: more was"
-            " spent than can be read; `flmc resume` mends that of a run that is not finished"
+            f" spent than can be read; {_mend(record)}"
         )
     if rounds < record.round:
         done = "saved" if record.result is None else "finished all"
         raise RunFailed(
             f"the ledger in {str(record.directory)!r} ends with round {rounds}, and the run has"
-            f" {done} {record.round}: something has been cut off"
+            f" {done} {record.round}: something has been cut off; {_mend(record)}"
         )
+
+
+def _mend(record: Record) -> str:
+    """What can be done about a damaged ledger, as the end of a message."""
+    if record.result is None:
+        return "`flmc resume` mends the ledger of a run that is not finished"
+    return (
+        "restore ledger.txt from a copy, or count the whole planned run as spent (result.json"
+        " states its cost)"
+    )
 
 
 def spent_curve(
@@ -216,13 +260,15 @@ def spent_curve(
     num_devices: int,
     dim: int,
     *,
+    ahead: Sequence[str] = (),
     last_only: bool = False,
     num_chains: int = 1,
 ) -> SpentCurve:
-    """Epsilon after up to 12 rounds, or after the last only, for the device that spent most in all,
-    from ``entries`` of a ledger (lines of JSON). Whatever privacy criterion the limits name, the
-    `tight` one is used, an upper bound at the gains that the entries state."""
-    rounds = [json.loads(entry) for entry in entries]
+    """Epsilon of a whole run, and after up to 12 rounds or the last only of those that count, for
+    the device that spends most in all, from ``entries`` of a ledger (lines of JSON) and those of
+    the rounds ``ahead`` of them. Whatever privacy criterion the limits name, the `tight` one is
+    used, an upper bound at the gains that the entries state."""
+    rounds = [json.loads(entry) for entry in (*entries, *ahead)]
     talks = np.ones((len(rounds), num_devices), dtype=bool)
     gains = np.empty((len(rounds), dim))
     for index, each in enumerate(rounds):
@@ -232,7 +278,8 @@ def spent_curve(
     budget = limits.epsilon if limits.scope == "run" and limits.privacy != "off" else None
 
     def cost(talks: npt.NDArray[np.bool_], chains: int = 1) -> float:
-        """Epsilon of a device that transmitted in the rounds of a mask, (round)."""
+        """Epsilon, over so many ``chains`` together, of a device that transmitted in the rounds of
+        the mask ``talks`` (round)."""
         # The noise of an ideal uplink is made by the server itself: it hides nothing.
         if uplink.noise_is_exact:
             return math.inf
@@ -245,19 +292,23 @@ def spent_curve(
         silent = chains * dim * int((~talks).sum())
         return event.epsilon(max(delta - silent_exceedance(uplink, silent), 1e-300))
 
-    # Devices that transmitted in the same rounds have spent the same, so each pattern is composed
-    # once.
-    patterns, group = np.unique(talks.T, axis=0, return_inverse=True)
-    each = [cost(pattern) for pattern in patterns]
-    by_device = [each[index] for index in np.ravel(group)]
-    device = int(np.argmax(by_device))
-    # The curve is of one device, the one that spent most in all.
-    first = len(rounds) if last_only else min(1, len(rounds))
-    places = np.unique(np.linspace(first, len(rounds), _POINTS).astype(int))
+    def cost_of_each(talks: npt.NDArray[np.bool_]) -> list[float]:
+        """Epsilon of each device, from the rounds in which it transmitted, (round, device)."""
+        # Devices that transmitted in the same rounds have spent the same, so each pattern is
+        # composed once.
+        patterns, group = np.unique(talks.T, axis=0, return_inverse=True)
+        each = [cost(pattern) for pattern in patterns]
+        return [each[index] for index in np.ravel(group)]
+
+    by_device, counted = cost_of_each(talks), len(entries)
+    # The curve is of one device, the one that spent most in the counted rounds.
+    device = int(np.argmax(cost_of_each(talks[:counted]) if ahead else by_device))
+    first = counted if last_only else min(1, counted)
+    places = np.unique(np.linspace(first, counted, _POINTS).astype(int))
     points = [(int(last), cost(talks[:last, device])) for last in places]
-    transmitted = [int(count) for count in talks.sum(axis=0)]
+    transmitted = [int(count) for count in talks[:counted].sum(axis=0)]
     every = max(by_device)
     if num_chains > 1:  # which device spends most may change, so each pattern is composed again
-        every = max(cost(pattern, num_chains) for pattern in patterns)
+        every = max(cost(pattern, num_chains) for pattern in np.unique(talks.T, axis=0))
     curve = SpentCurve(points, transmitted, by_device, delta, NEIGHBOURING[neighbouring], budget)
-    return replace(curve, num_chains=num_chains, epsilon_all_chains=every)
+    return replace(curve, num_chains=num_chains, epsilon_all_chains=every, planned=len(rounds))

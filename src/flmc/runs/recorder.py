@@ -127,7 +127,8 @@ class Recorder:
 
     def restore(self, chains: Chains) -> None:
         """Set chains that stand before round 1, in place, to the last undamaged checkpoint. Without
-        one they stay as they are, and running all rounds again gives the same result."""
+        one they stay as they are, and running all rounds again gives the same result.
+        ``InvalidSetting`` if the checkpoint belongs to another run."""
         for name in ("checkpoint.npz", "previous.npz"):
             path = self.directory / name
             if not path.exists():
@@ -169,7 +170,8 @@ class Recorder:
 
     def _read_draws(self, num_kept: int, like: Array) -> Array:
         """The first ``num_kept`` draws, (experiment, chain, draw, dim), from the files of their
-        parts, which may overlap after an interruption."""
+        parts, which may overlap after an interruption; ``like`` has the other sizes. A damaged file
+        is removed; ``ValueError`` if draws are missing."""
         draws = np.empty((*like.shape[:2], num_kept, like.shape[3]))
         # In order of their beginnings; a part is used as far as it reaches beyond those before.
         done = 0
@@ -192,7 +194,7 @@ class Recorder:
         return draws
 
     def finish(self, document: Mapping[str, Any], arrays: Arrays) -> None:
-        """Write the result and remove the checkpoints; refused if another process changed the
+        """Write the result and remove the checkpoints; ``RunFailed`` if another process changed the
         ledger."""
         with _writing(self.directory):
             # Two writers would have made a ledger that nobody can trust.

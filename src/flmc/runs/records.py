@@ -1,18 +1,19 @@
 """A run on disk, readable without flmc: JSON, npz, and a ledger of text lines.
 
 ``run.json``
-    What was asked: settings, plan, seed, chains, engine, versions; written once.
+    The request: settings, plan, seed, chains, engine, versions; written once.
 ``ledger.txt``
-    What was spent, round by round (:mod:`flmc.runs.ledger`); always ahead of the
+    The privacy spending, round by round (:mod:`flmc.runs.ledger`); always ahead of the
     checkpoint.
 ``checkpoint.npz``
-    Where the chains stand; ``previous.npz`` is the one before.
+    The state of the chains after some round; ``previous.npz`` is the checkpoint before.
 ``draws-A-B.npz``
     Kept draws number A to B - 1, until the run is finished.
 ``progress.json``
     The round and the metrics so far, until the run is finished.
 ``draws.npz``
-    Mean, covariance and, if they were kept, all draws of a finished run.
+    Mean, covariance (or variance, where entries are many) and, if they were kept, all draws of a
+    finished run.
 ``result.json``
     Plan, metrics and everything else of a finished run.
 
@@ -42,14 +43,14 @@ from flmc.runs.files.durable_files import locked, read_arrays, read_json, write_
 from flmc.runs.files.regular_files import check_regular, digest_of_file, read_regular
 
 SCHEMA_VERSION = 3
-"""Version of the records that are written; from 3 on every file has a digest."""
+"""Version of the record format that is written; from 3 on every file has a digest."""
 _READ = (1, 2, 3)
 """Versions of the record format that this flmc reads."""
 
 
 def check_new(directory: Path) -> None:
-    """Refuse a directory for a new record unless it is missing, empty, or holds only the lock and
-    temporary file of a record that was never begun."""
+    """Raise ``InvalidSetting`` unless a directory for a new record is missing, empty, or holds only
+    the lock and temporary file of a record that was never begun."""
     if directory.exists() and (
         not directory.is_dir()
         or any(not p.name.startswith((".lock", ".run.json.")) for p in directory.iterdir())
@@ -132,8 +133,9 @@ def is_finished(directory: Path) -> bool:
 
 
 def describe(directory: Path) -> dict[str, Any]:
-    """The content of a record's ``run.json``: what was asked of the run. For a record of version 1
-    it has ``schema_version`` only; a version that this flmc does not read is refused."""
+    """The content of a record's ``run.json``, that is the request of the run; for a record of
+    version 1 ``schema_version`` only. ``InvalidSetting`` if there is no record, or one of a version
+    that this flmc does not read; ``RunFailed`` if the file is damaged."""
     if not directory.is_dir():
         raise InvalidSetting(f"{str(directory)!r} is not a directory with a record")
     if not any(os.path.lexists(directory / name) for name in ("run.json", "result.json")):
@@ -178,8 +180,8 @@ class Record:
     schema_version: int
     """Version of the record's format, 1 to 3."""
     asked: dict[str, Any] = field(repr=False)
-    """What was asked of the run (settings, plan, seed, chains, engine), from ``run.json``; empty
-    for version 1."""
+    """Request of the run (settings, plan, seed, chains, engine), from ``run.json``; empty for
+    version 1."""
     result: dict[str, Any] | None = field(repr=False)
     """The document of the result, from ``result.json``; None while the run is not finished."""
     ledger: list[str] = field(repr=False)
@@ -187,15 +189,17 @@ class Record:
     ledger_damaged: bool = False
     """Whether unreadable entries follow the last readable one of the ledger."""
     round: int = 0
-    """Rounds that are done and saved, so that the ledger must list them; all rounds of a finished
-    run, 0 for a record of version 1."""
+    """Number of rounds that are done and saved, all of which the ledger must list; all rounds of a
+    finished run, 0 for a record of version 1."""
     files: dict[str, str] = field(default_factory=dict, repr=False)
     """SHA-256 digests of the files of a finished run, by file name."""
 
     @property
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Mean (experiment, dim), covariance (experiment, dim, dim) and, if they were kept, draws
-        (experiment, chain, draw, dim) of a finished run."""
+        """Arrays of a finished run by name: ``mean`` (experiment, dim), ``covariance`` (experiment,
+        dim, dim) or, where entries are many, ``variance`` (experiment, dim), and, if they were
+        kept, ``draws`` (experiment, chain, draw, dim). ``InvalidSetting`` if the run is not
+        finished, ``RunFailed`` if the file is damaged."""
         if self.result is None:
             raise InvalidSetting(
                 f"the run in {str(self.directory)!r} is not finished: go on with flmc.resume"
@@ -212,12 +216,14 @@ class Record:
 
     @property
     def kept_draws(self) -> Array | None:
-        """Kept draws, (experiment, chain, draw, dim); None if they were not kept."""
+        """Kept draws of a finished run, (experiment, chain, draw, dim); None if they were not
+        kept."""
         return self.arrays.get("draws")
 
     @property
     def draws(self) -> Array:
-        """Kept draws with axes (experiment or chain, draw, dim), as :attr:`flmc.Result.draws`."""
+        """Kept draws of a finished run, (experiment * chain, draw, dim), as in
+        :attr:`flmc.Result.draws`; ``InvalidSetting`` if none were kept."""
         arrays = self.arrays
         if "draws" not in arrays:
             raise InvalidSetting("this run kept no draws: run it with keep_draws=True")
@@ -230,7 +236,7 @@ def load(directory: str | Path) -> Record:
     Parameters
     ----------
     directory
-        What :func:`flmc.run` made with ``out``, or :meth:`flmc.Result.save`.
+        Directory that :func:`flmc.run` made with ``out``, or :meth:`flmc.Result.save`.
 
     Returns
     -------
@@ -241,6 +247,8 @@ def load(directory: str | Path) -> Record:
     ------
     InvalidSetting
         If there is no record, or one of a version that this flmc does not read.
+    RunFailed
+        If a file of the record is damaged or cannot be read.
 
     Examples
     --------

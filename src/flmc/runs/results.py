@@ -17,7 +17,7 @@ import numpy as np
 from flmc.base.arrays import Array
 from flmc.base.documents import to_document
 from flmc.base.errors import InvalidSetting
-from flmc.base.findings import Finding
+from flmc.base.findings import Finding, Grade
 from flmc.base.tables import Grid, Listing, Row, format_percent
 from flmc.base.version import VERSION
 from flmc.evaluation import named_draws
@@ -27,6 +27,7 @@ from flmc.evaluation.one_chain import OneChain, Spread
 from flmc.evaluation.stein import Evidence
 from flmc.planning.plans import Plan
 from flmc.planning.plans.release import Coverage, coverage_of
+from flmc.planning.plans.verdict import Verdict, verdict_of
 from flmc.runs import records
 from flmc.runs.ledger import Ledger
 from flmc.runs.recorder import Recorder
@@ -34,8 +35,9 @@ from flmc.sampling.moments import Moments
 
 
 def listing(result: Result) -> Listing:
-    """All rows of a result: metrics with standard errors beside their expectations, quality and
-    privacy of one chain, agreement of the chains, warnings."""
+    """All rows of a printed result: metrics with standard errors beside their expected values (or
+    mean, sd and Stein's evidence without a known posterior), quality and privacy of one chain,
+    agreement of the chains, findings."""
     title = (
         f"{result.plan.uplink.scheme} uplink, {len(result.mean)} data set(s), {result.num_chains}"
         " chain(s) each"
@@ -47,14 +49,17 @@ def listing(result: Result) -> Listing:
         title += f", {metrics.num_draws} draws a data set, {result.seconds:.1f} s CPU"
         rows = _rows_against_posterior(result, metrics)
     if result.coverage is not None:
-        rows.append(Row("privacy", result.coverage.in_words))
+        rows.append(Row("privacy, one chain", result.coverage.in_words))
     if not math.isnan(result.clipped_fraction):
         rows.append(Row("clipped entries", format_percent(result.clipped_fraction)))
     if result.blocking:
         rows.append(Row("engine", f"{result.engine}, {result.blocking}"))
     if result.diagnostics is not None:
         rows += result.diagnostics.rows
-    return Listing(title, (*rows, *(finding.row for finding in result.findings)))
+    verdict = result.verdict
+    lights = [] if verdict is None else [each.row for each in verdict.lights]
+    shown = (*lights, *rows, *(finding.row for finding in result.findings))
+    return Listing(title, shown, None if verdict is None else verdict.headline)
 
 
 def _rows_without_posterior(result: Result) -> list[Row]:
@@ -144,6 +149,34 @@ def _expected(result: Result, metrics: Metrics) -> tuple[float, float, str]:
     return ratio, chance + prediction.mean_error_squared, "predicted"
 
 
+_OFF_IN_VARIANCE, _HOPELESS_IN_VARIANCE, _OFF_IN_MEAN = 0.25, 0.5, 0.25
+"""Deviations of a measured variance ratio from 1 that are warned of, and beyond which the draws are
+not the posterior's; and error of the mean that is warned of, in posterior standard deviations."""
+
+
+def _measured(metrics: Metrics) -> list[Finding]:
+    """Findings where draws, measured against the exact posterior, have another variance or mean by
+    more than three standard errors explain."""
+    findings = []
+    ratio = metrics.variance_ratio
+    off = abs(ratio.mean - 1.0) - 3 * ratio.se  # NaN, which compares false, where none is known
+    if off > _OFF_IN_VARIANCE:
+        text = f"measured variance ratio {ratio}: the draws are not those of the posterior"
+        grade: Grade = "infeasible" if off > _HOPELESS_IN_VARIANCE else "warning"
+        short = f"measured variance ratio {ratio.mean:.3g}, must be 1"
+        numbers = {"variance_ratio": ratio.mean, "se": ratio.se}
+        findings.append(Finding("measured-variance", grade, text, short, numbers))
+    error = metrics.mean_error_squared
+    chance = metrics.posterior_trace / metrics.independent_draws
+    share = (error.mean - chance - 3 * error.se) / metrics.posterior_trace
+    if share > _OFF_IN_MEAN**2:
+        short = f"measured mean off by {math.sqrt(share):.2g} posterior sd or more"
+        text = f"{short}, on average over directions: the draws are in the wrong place"
+        grade = "infeasible" if share > 1.0 else "warning"
+        findings.append(Finding("measured-mean", grade, text, short, {"mean_error": share}))
+    return findings
+
+
 def notes(result: Result, metrics: Metrics) -> list[str]:
     """Sentences of caution about the metrics of a result: they are far from the plan's prediction,
     or need more chains."""
@@ -185,7 +218,7 @@ def notes_on_chains(metrics: Metrics) -> list[str]:
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run: what was asked, its draws or their moments, and how good they are."""
+    """A finished run: its plan, its draws or their moments, and their quality and privacy."""
 
     plan: Plan
     """The plan that was run."""
@@ -199,7 +232,8 @@ class Result:
     metrics: Metrics | None
     """Quality against the exact posterior; None for a model whose posterior is not known."""
     clipped_fraction: float
-    """Fraction of kept rounds' gradient entries that clipping changed; NaN: devices do not tell."""
+    """Fraction of kept rounds' gradient entries that clipping changed; NaN where devices do not
+    report it."""
     num_undefined: int
     """Gradient entries that were not finite; a device treats NaN as 0."""
     moments: Moments
@@ -225,7 +259,7 @@ class Result:
     @property
     def draws(self) -> Array:
         """Kept draws, (experiment * chain, draw, dim): data sets and their chains share the first
-        axis. An ``InvalidSetting`` if none were kept."""
+        axis. ``InvalidSetting`` if none were kept."""
         if self.chains is None:
             raise InvalidSetting("this run kept no draws: run it with keep_draws=True")
         return self.chains.reshape(-1, *self.chains.shape[2:])
@@ -242,8 +276,9 @@ class Result:
 
     @property
     def covariance(self) -> Array:
-        """Covariance of the draws over all chains and kept rounds, (experiment, dim, dim); an error
-        for a model with too many entries, whose result has the ``variance`` only."""
+        """Covariance of the draws over all chains and kept rounds, (experiment, dim, dim);
+        ``InvalidSetting`` for a model with too many entries, whose result has the ``variance``
+        only."""
         return self.moments.covariance
 
     @property
@@ -276,13 +311,14 @@ class Result:
         return named_draws.to_dataframe(self._first_draws, self.layout)
 
     def to_arviz(self) -> Any:
-        """Kept draws of the first data set as ArviZ takes them; needs the extra ``arviz``."""
+        """Kept draws of the first data set as a DataTree of ArviZ, with the model's predictions if
+        they were computed at every draw; needs the extra ``arviz``."""
         same = self.predictions is not None and self.predictions.shape[1] == self.draws.shape[1]
         predicted = self.predictions if same else None
         return named_draws.to_arviz(self._first_draws, self.layout, predicted)
 
     def save(self, directory: str | Path) -> Path:
-        """Keep plan, metrics, mean, covariance and draws (if kept) in a new directory.
+        """Write plan, metrics, mean, covariance and draws (if kept) to a new directory.
 
         Parameters
         ----------
@@ -332,7 +368,7 @@ class Result:
         return arrays if self.chains is None else {**arrays, "draws": self.chains}
 
     def to_document(self) -> dict[str, Any]:
-        """Everything but the arrays, ready for JSON; what is not a number is null."""
+        """The result without its arrays as plain values, for JSON; what is not a number is null."""
         return {
             "schema_version": records.SCHEMA_VERSION,
             "plan": self.plan.to_document(),
@@ -362,55 +398,68 @@ class Result:
         return str(self.listing())
 
     def listing(self) -> Listing:
-        """The result in rows: metrics beside what is expected of them, agreement of the chains,
-        warnings."""
+        """The result as rows for printing: metrics beside their expected values, agreement of the
+        chains, findings."""
         return listing(self)
 
     @cached_property
     def coverage(self) -> Coverage | None:
-        """What the run's epsilon covers: one chain, and what releasing all chains would cost; None
-        where the privacy is unknown."""
+        """Scope of the run's epsilon, which covers one chain, with the epsilon of releasing all
+        chains; None where the privacy is unknown."""
         return coverage_of(self.plan, self.num_chains)
 
     @cached_property
     def one_chain(self) -> OneChain | None:
         """Quality of a single chain against the exact posterior; None for a model whose posterior
-        is not known."""
+        is not known, or whose covariance has too many entries to be kept."""
         return self.measure_one_chain()
 
     @cached_property
     def diagnostics(self) -> Mixing | None:
         """R-hat and effective sample sizes of the first data set, over its entries and predictions;
-        None without draws, or with fewer than 4.
+        None without draws, or with fewer than 4 a chain.
 
-        About 10,000 draws, 20 entries and 20 predictions are looked at at most;
-        :func:`flmc.diagnose` looks at all draws."""
+        At most about 10,000 draws, 20 entries and 20 predictions are used; :func:`flmc.diagnose`
+        uses all draws and entries."""
         return judge_mixing(self.chains, self.predictions)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """Findings of the plan, of the check of the model, of the agreement of the chains, of
         Stein's evidence, and of gradients that were not finite."""
-        mixing, findings = self.diagnostics, [*self.plan.findings, *self.model_findings]
+        mixing, findings = self.diagnostics, list(self.plan.findings)
+        # A plan that was made with the data at hand has asked the same pilot.
+        known = {(each.code, each.severity) for each in findings}
+        findings += [
+            each for each in self.model_findings if (each.code, each.severity) not in known
+        ]
         if mixing is not None:
             findings += mixing.findings(known_posterior=self.metrics is not None)
         findings += [] if self.evidence is None else self.evidence.findings(mixing)
+        findings += [] if self.metrics is None else _measured(self.metrics)
         if self.num_undefined:
             text = f"{self.num_undefined} gradient entries were not finite; NaN counts as 0"
             numbers = {"num_undefined": float(self.num_undefined)}
             findings.append(Finding("not-finite", "warning", text, numbers=numbers))
         return tuple(findings)
 
+    @cached_property
+    def verdict(self) -> Verdict | None:
+        """The three lights of the plan, with what the run has found against them; None for a plan
+        that was not judged."""
+        if not self.plan.judged:
+            return None
+        return verdict_of(self.plan, self.findings, with_run=True)
+
     @property
     def warnings(self) -> list[str]:
-        """What speaks against the result, a sentence each: all findings but those that are mere
-        notes."""
+        """Objections to the result, a sentence each: all findings that are not mere notes."""
         return [each.message for each in self.findings if each.severity != "note"]
 
 
 def metrics_document(metrics: Metrics | None) -> dict[str, Any] | None:
-    """Metrics by name, each with mean and standard error, for JSON; what is not a number is
-    null."""
+    """Metrics by name, each with ``mean`` and standard error ``se``, for JSON; NaN is null, and
+    without metrics the document is None."""
     if metrics is None:
         return None
     return {
@@ -425,7 +474,8 @@ def metrics_document(metrics: Metrics | None) -> dict[str, Any] | None:
 def describe(
     plan: Plan, seed: int, num_chains: int, engine: str, keep_draws: bool, thin: int = 1
 ) -> dict[str, Any]:
-    """The part of ``run.json`` that describes a run: plan, its digest, seed, chains, engine."""
+    """The part of ``run.json`` that describes a run: plan, its digest, seed, chains, engine, and
+    which draws are kept."""
     return {
         "plan": plan.to_document(with_run=False),
         "plan_digest": plan.digest,

@@ -26,7 +26,8 @@ from flmc.models.log_density import LogDensityModel
 from flmc.models.model import Model
 
 _MOST_DRAWS = 100
-"""Draws of a chain that predictions are averaged over, evenly chosen among the kept ones."""
+"""Draws of a chain over which class probabilities are averaged, at most; evenly chosen among the
+kept ones."""
 
 LABELS = {
     "accuracy": "accuracy",
@@ -66,8 +67,8 @@ def make_scorers(model: Model, test: FederatedData | None) -> tuple[Scorer, ...]
 
 
 def _held_out_scorer(model: Model, test: FederatedData) -> Scorer:
-    """The scorer that predicts the examples of ``test`` with draws of the model; models that cannot
-    predict them are refused."""
+    """The scorer that predicts the examples of ``test`` with draws of the model; ``InvalidSetting``
+    for a model that cannot predict them."""
     if test.num_samples < 1:
         raise InvalidSetting("there must be at least 1 held-out example, got 0: hold out more")
     if isinstance(model, LinearGaussian) and model.num_experiments == 1:
@@ -123,7 +124,8 @@ class _LinearScorer(Scorer):
 
 
 class _PosteriorScorer(Scorer):
-    """Scores the mean of draws by its distance from the exact posterior mean of their data set."""
+    """Scores the mean of draws by its squared distance from the exact posterior mean of their data
+    set, over the trace of the posterior's covariance."""
 
     def __init__(self, posterior: Gaussian) -> None:
         self._posterior = posterior

@@ -1,4 +1,5 @@
-"""Snapshots of a run under way, which a user's function receives after every stretch of rounds."""
+"""Snapshots of a run under way, which a user's function receives after every stretch of rounds,
+that is about twice a second."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class Snapshot:
 
 
 Watch = Callable[[Snapshot], None]
-"""A user's function that is called with a snapshot after every stretch of rounds."""
+"""A user's function that is called with a snapshot after every stretch of rounds, about twice a
+second."""
 
 
 class SnapshotObserver:
@@ -51,7 +53,8 @@ class SnapshotObserver:
             self._recorder.begins(until)
 
     def ended(self, chains: Chains, *, now: bool = False) -> None:
-        """Called after a stretch of rounds; ``now``: the run stops here."""
+        """Let the recorder save the chains after a stretch of rounds (for certain if the run stops
+        ``now``), then call ``watch`` with a snapshot."""
         if self._recorder is not None:
             self._recorder.ended(chains, now=now)
         draws = chains.draws

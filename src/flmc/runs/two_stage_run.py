@@ -29,8 +29,8 @@ from flmc.runs.results import Result
 from flmc.sampling.simulation import never
 
 _CURVES = 1.5
-"""Factor by which the posterior's curvature may differ from that of a normal law, within its
-width."""
+"""Allowance for a posterior that is not normal: factor by which its curvature may differ from a
+normal law's, within its width."""
 _CLIP_MARGIN = 2.0
 """Factor of the variance of local gradients that the clip leaves unclipped, because devices differ:
 with 1 the means of the example with eight hospitals are off by 0.12 standard deviations, with 2 by
@@ -47,11 +47,12 @@ class PilotFindings(NamedTuple):
     Attributes
     ----------
     coordinates
-        Mean and root of the covariance of the draws, stretched to the clip.
+        New coordinates of theta: origin at the mean of the draws, axes from a root of their
+        covariance, scaled so that gradients fit the clip.
     smoothness, convexity
-        Curvatures that the posterior may have in them.
+        Largest and smallest curvature that the posterior may have in these coordinates.
     effective_draws
-        Independent draws that the pilot's are worth, the harmonic mean over entries.
+        Number of independent draws that the pilot's draws are worth, harmonic mean over entries.
     """
 
     coordinates: Coordinates
@@ -81,7 +82,8 @@ class TwoStageResult:
         return self.plan.cost
 
     def listing(self) -> Listing:
-        """The second stage in rows, with the privacy of both stages."""
+        """The result of the second stage as rows for printing, with the pilot's size and the
+        privacy of both stages."""
         rounds, worth = self.pilot.plan.num_rounds, self.pilot_findings.effective_draws
         rows = [Row("pilot", f"{rounds} rounds, worth {worth:.0f} independent draws")]
         if self.cost is not None:
@@ -117,11 +119,11 @@ def run_two_stages(
     Parameters
     ----------
     plan, model
-        What :func:`flmc.plan_two_stages` made for this model.
+        A plan that :func:`flmc.plan_two_stages` made for this model.
     seed, chains
-        Seed of all randomness, and chains of the second stage.
+        Seed of all randomness, and number of chains of the second stage.
     keep_draws, thin
-        Draws of the second stage, as for :func:`flmc.run`.
+        As for :func:`flmc.run`, for the second stage.
     engine, progress, stop
         As for :func:`flmc.run`.
     out
@@ -135,7 +137,9 @@ def run_two_stages(
     Raises
     ------
     RunFailed
-        If the pilot is too short to find coordinates.
+        If the pilot is too short to find coordinates, or a stage fails as in :func:`flmc.run`.
+    InvalidSetting, Interrupted
+        As for :func:`flmc.run`.
 
     Examples
     --------
@@ -179,7 +183,7 @@ def run_two_stages(
 
 def read_pilot(pilot: Result) -> PilotFindings:
     r"""Coordinates for the second stage and the posterior's curvature in them, computed from the
-    draws of a pilot run of one data set; too few effective draws are refused.
+    draws of a pilot run of one data set; ``RunFailed`` if these are worth too few independent ones.
 
     Let draws of a normal law with covariance :math:`T\Sigma` have the covariance
     :math:`S = RR^\top`. In coordinates of R the curvature is :math:`R^\top\Sigma^{-1}R`, with the
@@ -209,7 +213,7 @@ def read_pilot(pilot: Result) -> PilotFindings:
 def effective_draws(draws: Array) -> float:
     """Number of independent draws that ``draws`` (chain, draw, dim) are worth for estimating a
     covariance: the harmonic mean over entries, because the errors add up over entries, each with
-    one over its effective draws."""
+    one over its effective draws; 0 with fewer than 4 draws a chain."""
     if draws.shape[1] < FEWEST_DRAWS:
         return 0.0
     each = effective_size_of_mean(np.moveaxis(draws, 2, 0))

@@ -29,17 +29,19 @@ class Chains:
     on where a run was interrupted."""
 
     round: int
-    """Rounds that are done."""
+    """Number of finished rounds."""
     position: Array
-    """(experiment, chain, dim), in the engine's own coordinates and precision."""
+    """Where the chains stand, (experiment, chain, dim): theta, or its deviation from a centre, in
+    the engine's own coordinates and precision."""
     moments: Moments
     """Sums over the kept rounds so far."""
     draws: Array | None
-    """(experiment, chain, draw, dim) if asked for; those to come are not yet written."""
+    """Theta of the draws, (experiment, chain, draw, dim), not yet written for rounds to come; None
+    if draws are not kept."""
     num_clipped: int = 0
     """Gradient entries of active devices that clipping changed, in kept rounds."""
     num_undefined: int = 0
-    """Gradient entries that were not finite, in all rounds."""
+    """Gradient entries of active devices that were not finite, in all rounds."""
     num_burn_in: int = 0
     """Rounds before the first that is kept."""
     thin: int = 1
@@ -56,7 +58,8 @@ class Chains:
         directory: Path | None = None,
     ) -> Chains:
         """The chains before round 1, at a position (experiment, chain, dim) in the engine's own
-        coordinates; draws of more than ``MOST_DRAWN_BYTES`` are in a file of ``directory``."""
+        coordinates. If a ``directory`` is given, draws of more than ``MOST_DRAWN_BYTES`` are in a
+        file there."""
         num_chains = position.shape[1]
         num_kept = plan.num_rounds - plan.num_burn_in
         shape = (model.num_experiments, num_chains, num_kept // thin, model.dim)
@@ -69,8 +72,9 @@ class Chains:
         return max(0, rounds - self.num_burn_in) // self.thin
 
     def keep(self, place: tuple[int | slice, slice], first: int, theta: Array) -> None:
-        """Write the draws among the positions of some rounds, counted from 0: theta (..., chain,
-        round, dim) in the model's coordinates, at data sets and chains ``place``."""
+        """Write those of consecutive rounds that are draws: theta (..., chain, round, dim) in the
+        model's coordinates, from round ``first`` (counted from 0) on, for the data sets and chains
+        ``place``."""
         if self.draws is None:
             return
         kept = np.arange(first + 1, first + 1 + theta.shape[-2]) - self.num_burn_in
@@ -82,8 +86,9 @@ class Chains:
             self.draws[place][..., part, :] = theta[..., chosen, :]
 
     def clipped_fraction(self, num_active: Array) -> float:
-        """Share of the entries of active devices that clipping changed, in kept rounds;
-        ``num_active`` is their number in every kept round, (experiment or 1, round)."""
+        """Share of the gradient entries of active devices that clipping changed, in kept rounds;
+        ``num_active`` is the number of active devices in every kept round, (experiment or 1,
+        round)."""
         experiments, chains, dim = self.position.shape
         # Whole numbers: one row for all data sets counts for each of them.
         active = num_active.sum() * (experiments // len(num_active))

@@ -1,4 +1,4 @@
-"""The contract of an engine: what advances the chains of a run."""
+"""The contract of an engine, which advances the chains of a run."""
 
 from __future__ import annotations
 
@@ -34,57 +34,34 @@ class Resources(NamedTuple):
 
 
 DEFAULT_RESOURCES = Resources()
-"""Resources by default: all processors, as many data sets at a time as fit, nobody told of the
+"""Resources by default: all processors, as many data sets at a time as fit, and no reports of the
 progress."""
 
 
 class Engine(ABC):
-    """What advances the chains of a run.
+    """Base of the engines, which advance the chains of a run.
 
     All that is carried from one round to the next is in :class:`~flmc.sampling.chains.Chains`, so a
     run may be cut into calls of :meth:`advance` anywhere without changing a bit of the result."""
 
     name: ClassVar[str]
-    """How the engine is called in settings and records."""
+    """Name of the engine in settings and records."""
     threaded: ClassVar[bool] = False
     """Whether the engine uses more than one thread if it is allowed to."""
 
     @abstractmethod
     def obstacle(self, plan: Plan, model: Model) -> str | None:
-        """Why this engine cannot run a plan of a model.
-
-        Parameters
-        ----------
-        plan, model
-            What is to be run.
-
-        Returns
-        -------
-        str or None
-            The reason, as the end of a sentence; None if the engine can run the plan.
-        """
+        """Why this engine cannot run a plan of a model, as the end of a sentence; None if it
+        can."""
 
     def worthwhile(self, plan: Plan, model: Model) -> bool:
-        """Whether this engine is expected to be the fastest, where it can run the plan.
-
-        Parameters
-        ----------
-        plan, model
-            What is to be run.
-        """
+        """Whether this engine is expected to be the fastest for a plan of a model that it can
+        run."""
         return True
 
     def blocking(self, plan: Plan, model: Model, num_chains: int) -> str:
-        """How the engine puts chains together to advance them at once, as a phrase for a report;
-        empty for an engine that has nothing to choose.
-
-        Parameters
-        ----------
-        plan, model
-            What is to be run.
-        num_chains
-            Chains of every data set.
-        """
+        """How the engine groups ``num_chains`` chains of every data set to advance them at once, as
+        a phrase for a report; empty for an engine without a choice."""
         return ""
 
     @abstractmethod
@@ -99,25 +76,12 @@ class Engine(ABC):
         thin: int = 1,
         directory: Path | None = None,
     ) -> Chains:
-        """Every chain before round 1: at a draw from the prior, or at zero, as the plan says.
+        """The chains before round 1, ``num_chains`` of every data set, each at a draw from the
+        prior or at zero, as the plan says.
 
-        Parameters
-        ----------
-        plan, model
-            What is to be run.
-        seed
-            Of all randomness.
-        num_chains
-            Chains of every data set.
-        keep_draws, thin, directory
-            Whether draws will be kept, kept rounds for each of them, and where they are on disk
-            if they are many.
-
-        Returns
-        -------
-        Chains
-            Positions in the engine's own coordinates.
-        """
+        ``keep_draws`` says whether draws will be kept, ``thin`` how many kept rounds make one draw,
+        and ``directory`` where many draws are stored. The seed is that of all randomness of the
+        run."""
 
     @abstractmethod
     def advance(
@@ -130,71 +94,29 @@ class Engine(ABC):
         resources: Resources = DEFAULT_RESOURCES,
         schedule: DrawSchedule = draw_schedule,
     ) -> None:
-        """Advance all chains in place to the end of round ``until``.
+        """Advance all chains in place to the end of round ``until``, counted from 1.
 
-        Parameters
-        ----------
-        chains
-            Where the chains stand; changed in place.
-        plan, model, seed
-            What is run, the same as for :meth:`start`.
-        until
-            The last round to run, counted from 1.
-        resources
-            Threads, data sets at once, and who is told of the progress.
-        schedule
-            Draws the rounds of a block; another one than the plan's own for a study whose gains
-            follow from a whole channel.
-
-        Raises
-        ------
-        RunFailed
-            If a chain leaves the range of numbers.
-        """
+        Plan, model and seed are those of :meth:`start`. ``schedule`` draws the rounds of a block; a
+        study whose gains follow from a whole channel passes another one than the plan's own.
+        ``RunFailed`` if a chain leaves the range of numbers."""
 
     @abstractmethod
     def theta(self, chains: Chains, model: Model) -> Array:
-        """Where the chains stand in the model's coordinates, in double precision.
-
-        Parameters
-        ----------
-        chains
-            Chains that this engine started.
-        model
-            The model that is sampled.
-
-        Returns
-        -------
-        Array
-            Theta, (experiment, chain, dim).
-        """
+        """Theta of all chains, (experiment, chain, dim), in the model's coordinates and in double
+        precision; the chains must be this engine's own."""
 
     @abstractmethod
     def seconds_per_round(self, plan: Plan, model: Model, num_chains: int) -> float:
-        """A first guess of what one round of all chains takes, in seconds, before any was measured.
-
-        Parameters
-        ----------
-        plan, model
-            What is to be run.
-        num_chains
-            Chains of every data set.
-        """
+        """First guess, before any measurement, of the seconds that one round of all chains takes,
+        with ``num_chains`` chains of every data set."""
 
 
 def defined_together(model: Model, *methods: str) -> bool:
-    """Whether no subclass has its own version of one of these methods without the others.
+    """Whether every one of these methods, of which the first is the gradient, is defined by the
+    same class as the gradient, or by nobody but :class:`~flmc.models.model.Model`.
 
-    A subclass with a gradient of its own may have inherited a compiled form that is not its own.
-
-    Parameters
-    ----------
-    model
-        The model.
-    methods
-        Names of methods; the first is the gradient. A method that only
-        :class:`~flmc.models.model.Model` has is no version of its own.
-    """
+    If not, a subclass with a gradient of its own may have inherited the compiled form of another
+    gradient."""
     places = {name: _place(model, name) for name in methods}
     gradient = places[methods[0]]
     return all(place in (gradient, Model) for place in places.values())
@@ -209,16 +131,8 @@ def num_symbols(plan: Plan, model: Model, num_chains: int) -> float:
     r"""Symbols that all devices send in one round of all chains, weighted by the cost of a
     gradient.
 
-    Each of the E data sets times C chains counts for :math:`K m \max(1, m/20)` symbols: a gradient
-    entry takes m multiplications, which weigh more than the rest of the work where m exceeds about
-    20.
-
-    Parameters
-    ----------
-    plan, model
-        What is to be run.
-    num_chains
-        Chains of every data set.
-    """
+    Each of the ``num_chains`` chains of each data set counts for :math:`K m \max(1, m/20)` symbols:
+    a gradient entry takes m multiplications, which weigh more than the rest of the work where m
+    exceeds about 20."""
     each = plan.num_devices * plan.dim * max(1.0, plan.dim / 20)
     return model.num_experiments * num_chains * each

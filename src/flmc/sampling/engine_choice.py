@@ -24,8 +24,11 @@ ENGINES = ("auto", *COMPILED, NumpyEngine.name)
 
 
 def choose_engine(name: str, plan: Plan, model: Model) -> Engine:
-    """The engine of this name, or for `auto` a compiled one where it is installed, can run the plan
-    and is worthwhile, else `numpy`; ``InvalidSetting`` says why a named one cannot."""
+    """The engine of this name, or for `auto` a compiled one that is installed, can run the plan and
+    is worthwhile, else `numpy`.
+
+    ``InvalidSetting`` for an unknown name, or a named engine that is not installed or cannot run
+    the plan."""
     checks.one_of("engine", name, ENGINES)
     if name in COMPILED:
         return _insist(name, plan, model)
@@ -41,7 +44,7 @@ def choose_engine(name: str, plan: Plan, model: Model) -> Engine:
 
 
 def _insist(name: str, plan: Plan, model: Model) -> Engine:
-    """The engine of this name, or an error that says why it cannot run the plan."""
+    """The compiled engine of this name; ``InvalidSetting`` says why it cannot run the plan."""
     _, _, package, extra = COMPILED[name]
     if not _installed(package):
         raise InvalidSetting(
@@ -66,6 +69,7 @@ def _load_if_installed(name: str) -> Engine | None:
 
 
 def _load(name: str) -> Engine:
+    """A new engine of this name, whose package must be installed."""
     engine: Engine = _class_of(name)()
     return engine
 

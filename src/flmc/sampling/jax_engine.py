@@ -42,14 +42,10 @@ from flmc.sampling.jax_rounds import (
 )
 from flmc.sampling.schedule import DrawSchedule, Schedule, draw_schedule
 
-# The chains of one data set: what the compiled loop takes of a plan, block after block, and what
-# it gives back.
-
-
 _TILE_NUMBERS = 2_000_000
-"""Gradient entries of all devices that a tile of chains has at most, if it has several."""
+"""Largest number of gradient entries, over all devices, of a tile of several chains."""
 _DRAWN_NUMBERS = 16_000_000
-"""Numbers of the positions that one call gives back at most."""
+"""Largest number of entries of positions that one call of the compiled loop returns."""
 
 
 class DataSetRun(NamedTuple):
@@ -62,7 +58,7 @@ class DataSetRun(NamedTuple):
     experiment
         Number of the data set.
     data, loop
-        What the local gradients take of the data set, and the compiled loop over rounds.
+        Arrays of the data set that the local gradients need, and the compiled loop over rounds.
     """
 
     chains: Chains
@@ -75,7 +71,8 @@ class DataSetRun(NamedTuple):
     loop: Callable[[Stretch, Fixed, Span], Stretch]
 
     def advance(self, until: int, report: Progress) -> None:
-        """Advance the chains of the data set, block after block and tile after tile."""
+        """Advance the chains of the data set to round ``until``, block after block of rounds and
+        tile after tile of chains."""
         done = self.chains.round
         for block in range(done // ROUNDS_PER_BLOCK, -(-until // ROUNDS_PER_BLOCK)):
             one = range(self.experiment, self.experiment + 1)
@@ -120,8 +117,12 @@ class DataSetRun(NamedTuple):
         return Fixed(self.data, middle, keys[0], keys[1], pull, noise, weights, clip, factor)
 
     def _stretch(self, fixed: Fixed, tile: range, first: int, rounds: range, at_once: int) -> None:
-        """Run some rounds of a block for a tile of chains, and write what they did into the
-        chains."""
+        """Run ``rounds`` of the block that begins with round ``first`` for a tile of chains, and
+        write positions, sums, draws and counts into the chains. ``RunFailed`` if a position is not
+        finite.
+
+        Arrays have room for ``at_once`` rounds, however few are run, so that the loop is compiled
+        once."""
         chains, moments = self.chains, self.chains.moments
         place = (self.experiment, slice(tile.start, tile.stop))
         sums, products = moments.sums[place], moments.products[place]
@@ -221,7 +222,7 @@ class JaxEngine(Engine):
         return None
 
     def worthwhile(self, plan: Plan, model: Model) -> bool:
-        """Whether the model is one that JAX differentiates itself."""
+        """Whether the model gives local gradients that JAX can trace, beyond quadratic costs."""
         return model.traced() is not None
 
     def start(
@@ -276,7 +277,7 @@ class JaxEngine(Engine):
         return np.asarray(centre_of(model)[:, None] + chains.position.astype(np.float64))
 
     def seconds_per_round(self, plan: Plan, model: Model, num_chains: int) -> float:
-        """A guess from about 100 million symbols a second."""
+        """Seconds of one round of all chains, guessed from about 100 million symbols a second."""
         return num_symbols(plan, model, num_chains) / 1e8
 
 
@@ -304,8 +305,9 @@ def _quadratic_gradients(theta: Any, data: Any) -> Any:
 
 
 def _loop_of(jax: Any, plan: Plan, model: Model) -> tuple[TracedCosts, _Loop]:
-    """Local gradients of a model, and the compiled loop over rounds for a plan's symbols; a model
-    keeps its loops, so that each is compiled once."""
+    """Local gradients of a model, and the loop over rounds for a plan's symbols, compiled once: a
+    model keeps its loops, and quadratic models share theirs. ``TypeError`` if this engine cannot
+    run the plan."""
     costs, kind, uplink = _costs(plan, model), kind_of(plan.uplink), plan.uplink
     if costs is None or kind is None:
         raise TypeError("the engine was not asked whether it can run this plan")

@@ -25,7 +25,8 @@ _ROUNDS = 20
 def chain_key(
     seed: int, purpose: Purpose, experiment: int, chain: int, block: int
 ) -> np.typing.NDArray[np.uint32]:
-    """Key of one named stream: two words, from the place of the stream in the tree of the seed."""
+    """Key, two words of 32 bits, of the random stream for one purpose, data set, chain and block of
+    rounds; it has the same place under the seed as the streams of other engines."""
     place = (int(purpose), experiment, chain, block)
     sequence = np.random.SeedSequence(check_seed(seed), spawn_key=place)
     return sequence.generate_state(2).astype(np.uint32)
@@ -77,12 +78,12 @@ class SymbolKind(NamedTuple):
     Attributes
     ----------
     function
-        Name of the standard function that the link's mean bit is (:class:`flmc.uplink.link.Curve`);
-        None where symbols are gradients.
+        Name of the standard function f in the mean bit of the link, height f(factor g)
+        (:class:`flmc.uplink.link.MeanCurve`); None where symbols are gradients.
     clipping
         ``entry``, ``norm`` or ``none``.
     height
-        Factor of that function.
+        Factor of that function in the mean bit.
     """
 
     function: str | None
@@ -171,7 +172,7 @@ class Stretch(NamedTuple):
         Deviations from the centre, (chain, dim).
     sums, sums_rest, products, products_rest
         Sums of deviations (chain, dim), and of their products, (chain, dim, dim) or the squares
-        alone, (chain, dim), each as a number and the rest that it leaves.
+        alone, (chain, dim), each as a rounded sum and the rest that rounding left.
     draws
         Positions after every round of the stretch, (chain, round, dim); no rounds if draws are not
         kept.
@@ -191,20 +192,20 @@ class Stretch(NamedTuple):
 
 
 class Fixed(NamedTuple):
-    """What is fixed for the rounds of a block.
+    """Numbers that do not change over the rounds of a block, for some chains of one data set.
 
     Attributes
     ----------
     data
-        What the local gradients take of the data set.
+        Arrays of the data set that the local gradients need.
     centre
         Where deviations are measured from, (dim).
     quantiser, channel
-        Keys of every chain, (chain, 2).
+        Keys of every chain's random streams for bits and for noise, (chain, 2) each.
     pull
         Step times K/K_a of every round, (round).
     noise
-        Factor of the normals, (round or 1, dim or 1).
+        Factor of the standard normals, (round or 1, dim or 1).
     weights
         Factor of every device's symbols, (round or 1, device, dim or 1).
     clip, link_factor
@@ -223,8 +224,8 @@ class Fixed(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Which rounds are run: ``begin`` to ``end`` of a block, counted from 0; the first that is
-    kept, ``kept``; and the first of the stretch, ``origin``, that its arrays begin with."""
+    """Rounds to run, counted from 0 within their block: from ``begin`` to below ``end``. Rounds
+    from ``kept`` on are kept, and arrays of a stretch begin with round ``origin``."""
 
     begin: Any
     end: Any
@@ -235,8 +236,10 @@ class Span(NamedTuple):
 def compile_rounds(
     jax: Any, gradients: Callable[[Any, Any], Any], kind: SymbolKind
 ) -> Callable[[Stretch, Fixed, Span], Stretch]:
-    """A function that runs the rounds of a span: from the state before them, what is fixed in the
-    block, and the span, to the state after them. JAX compiles it when it is first called."""
+    """Function that runs rounds, compiled by JAX at its first call: from the state before the
+    rounds, the fixed numbers of their block and their span to the state after them.
+
+    ``gradients`` maps theta (dim) and the data to local gradients (device, dim)."""
 
     def advance(stretch: Stretch, fixed: Fixed, span: Span) -> Stretch:
         def one(index: Any, before: Stretch) -> Stretch:
@@ -282,8 +285,9 @@ def _round(
 def _superpose(
     jax: Any, kind: SymbolKind, index: Any, local: Any, weights: Any, fixed: Fixed
 ) -> tuple[Any, Any, Any]:
-    """Sum over devices of weighted symbols, (chain, dim), and how many entries were clipped and
-    were not finite."""
+    """Sum over devices of weighted symbols, (chain, dim), and two counts of gradient entries of
+    active devices over all chains: entries that clipping changed, and entries that were not
+    finite."""
     numpy, num_devices = jax.numpy, local.shape[1]
     groups = -(-num_devices // AT_ONCE)
     entry = numpy.arange(local.shape[2], dtype=numpy.uint32)
@@ -309,6 +313,7 @@ def _superpose(
             device = group * AT_ONCE + position
             there = device < num_devices  # the last group may not be full
 
+            # Part of an array for this device; behind the last device, the last one, at weight 0.
             def of(array: Any, axis: int, device: Any = device) -> Any:
                 at = numpy.minimum(device, num_devices - 1)
                 return jax.lax.dynamic_index_in_dim(array, at, axis, keepdims=False)

@@ -1,4 +1,4 @@
-"""One round of the sampler, composed of the three roles.
+"""One round of the sampler, composed of its three roles: device, air and server.
 
 :class:`State` is carried from round to round, :class:`Info` is reported. The functions ``init`` and
 ``step`` are pure: random numbers are arguments."""
@@ -93,13 +93,7 @@ class Round(NamedTuple):
 
 
 def init(theta: Array) -> State:
-    """The state before round 1.
-
-    Parameters
-    ----------
-    theta
-        Where the chains start, (..., dim).
-    """
+    """The state before round 1 of chains that start at ``theta``, (..., dim)."""
     return State(theta, 0)
 
 
@@ -111,28 +105,11 @@ def step(
     uplink: Uplink,
     serve: Server = server,
 ) -> tuple[State, Info]:
-    """One round: devices transmit, the air superposes, the server updates.
+    """One round: devices transmit, the air superposes, the server updates. Returns the state after
+    the round, and what the round reports.
 
-    Parameters
-    ----------
-    state
-        Where the chains stand, theta (..., dim).
-    noise
-        The random numbers of this round.
-    this
-        What the plan and the channel fix for this round.
-    gradient
-        From thetas (..., dim) to local gradients (..., device, dim).
-    uplink
-        How gradients become symbols, and the channel's noise power.
-    serve
-        What the server does; another one than the sampler's for a baseline.
-
-    Returns
-    -------
-    tuple of State and Info
-        The state after the round, and what the round reports.
-    """
+    ``gradient`` maps theta (..., dim) to local gradients (..., device, dim); ``serve`` is what the
+    server does, which is another function for baselines."""
     local = gradient(state.theta)
     sent = device(local, noise.uniform, uplink, this.gain, this.fading, this.active)
     met = this.fading if this.arriving is None else this.arriving

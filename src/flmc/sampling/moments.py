@@ -1,5 +1,5 @@
-"""Running sums of the draws and of their products over kept rounds: mean, variance and covariance
-in memory that does not grow with the rounds."""
+"""Running sums of theta and of its products over kept rounds: mean, variance and covariance in
+memory that does not grow with the rounds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Moments:
     batch_size
         Chains of a batch; the last batch may have fewer.
     counts
-        Draws that each batch has in the finished run, (batch).
+        Kept rounds of all chains of each batch in the finished run, (batch).
     sums
         Sums of deviations, (experiment, batch, dim).
     products
@@ -54,8 +54,8 @@ class Moments:
 
     @classmethod
     def empty(cls, centre: Array, num_chains: int, num_kept: int) -> Moments:
-        """Moments of single chains with nothing summed yet, about a centre (experiment, dim); their
-        counts are those of the finished run."""
+        """Moments about a centre (experiment, dim), each chain a batch of its own, with nothing
+        summed yet; ``counts`` is already that of the finished run, ``num_kept`` for every chain."""
         experiments, dim = centre.shape
         counts = np.full(num_chains, float(num_kept))
         sums = np.zeros((experiments, num_chains, dim))
@@ -68,8 +68,8 @@ class Moments:
         return self.products.ndim == 4
 
     def add(self, theta: Array, experiments: slice, first_chain: int) -> None:
-        """Add one kept round of a tile of chains, theta (experiment, chain, dim), to moments of
-        single chains, in place."""
+        """Add one kept round, theta (experiment, chain, dim) of the data sets ``experiments`` and
+        the chains from ``first_chain`` on, in place. Every batch must be a single chain."""
         deviation = theta - self.centre[experiments, None]
         chains = slice(first_chain, first_chain + theta.shape[1])
         self.sums[experiments, chains] += deviation
@@ -79,7 +79,8 @@ class Moments:
             self.products[experiments, chains] += np.square(deviation)
 
     def in_batches(self) -> Moments:
-        """These moments with single chains put together to at most ``MOST_BATCHES`` batches."""
+        """These moments with chains pooled to at most ``MOST_BATCHES`` batches; unchanged if they
+        are already, or if there are no more chains than that."""
         if self.batch_size > 1 or len(self.counts) <= MOST_BATCHES:
             return self
         # Whole chains, which are independent given the data: rounds of one chain are not.
@@ -91,8 +92,8 @@ class Moments:
         return Moments(self.centre, size, np.add.reduceat(self.counts, starts), sums, products)
 
     def mapped(self, coordinates: Coordinates | None) -> Moments:
-        """These moments in the coordinates of the model; unchanged where the sampler has the
-        same."""
+        """These moments in the coordinates of the model; unchanged if ``coordinates`` is None.
+        ``InvalidSetting`` if only squares were summed."""
         if coordinates is None:
             return self
         if not self.has_covariance:
@@ -112,14 +113,13 @@ class Moments:
 
     @property
     def mean(self) -> Array:
-        """Mean of the draws of each data set, pooled over chains and kept rounds, (experiment,
-        dim)."""
+        """Mean of theta for each data set, over all chains and kept rounds, (experiment, dim)."""
         return np.asarray(self.centre + self.sums.sum(axis=1) / self.counts.sum())
 
     @property
     def covariance(self) -> Array:
-        """Covariance of the draws of each data set about their pooled mean, (experiment, dim, dim);
-        refused by ``InvalidSetting`` where only variances were kept."""
+        """Covariance of theta for each data set, over all chains and kept rounds about their common
+        mean, (experiment, dim, dim); ``InvalidSetting`` if only squares were summed."""
         if not self.has_covariance:
             raise InvalidSetting(
                 f"the covariance of {self.centre.shape[1]} entries was not kept, only variances:"
@@ -134,7 +134,8 @@ class Moments:
 
     @property
     def variance(self) -> Array:
-        """Variance of every entry of the draws of each data set, (experiment, dim)."""
+        """Variance of every entry of theta for each data set, over all chains and kept rounds,
+        (experiment, dim)."""
         products = self.products.sum(axis=1) / self.counts.sum()
         second = np.diagonal(products, axis1=1, axis2=2) if self.has_covariance else products
         shift = self.sums.sum(axis=1) / self.counts.sum()

@@ -43,22 +43,20 @@ class _Tile:
 
     @property
     def rows(self) -> slice:
+        """The data sets as a slice of an axis."""
         return slice(self.experiments.start, self.experiments.stop)
 
     @property
     def place(self) -> tuple[slice, slice]:
+        """Data sets and chains as slices of the first two axes of an array."""
         return self.rows, slice(self.chains.start, self.chains.stop)
 
 
 class NumpyEngine(Engine):
     """The engine for any model and uplink, on one thread; a chain's position is theta.
 
-    Parameters
-    ----------
-    serve
-        What the server does with the received signal; another one than the sampler's for a
-        baseline.
-    """
+    ``serve`` is what the server does with the received signal; a baseline passes another function
+    than the sampler's."""
 
     name: ClassVar[str] = "numpy"
 
@@ -66,7 +64,7 @@ class NumpyEngine(Engine):
         self._serve = serve
 
     def obstacle(self, plan: Plan, model: Model) -> str | None:
-        """Why this engine cannot run a plan: None, because it is the definition of a run."""
+        """None: this engine can run every plan, because it is the definition of a run."""
         return None
 
     def start(
@@ -116,7 +114,7 @@ class NumpyEngine(Engine):
         return chains.position
 
     def seconds_per_round(self, plan: Plan, model: Model, num_chains: int) -> float:
-        """A guess from about 30 million symbols a second."""
+        """Seconds of one round of all chains, guessed from about 30 million symbols a second."""
         return num_symbols(plan, model, num_chains) / 3e7
 
 
@@ -216,7 +214,8 @@ class _NoiseSource:
         self._used = 0
 
     def next(self, rounds_in_block: int) -> langevin.Noise:
-        """The random numbers of the next round."""
+        """Random numbers of the next round, of ``rounds_in_block`` in the block; nothing is drawn
+        beyond its end."""
         index = self._used % self._ahead
         if index == 0:
             self._fill(min(self._ahead, rounds_in_block - self._used))

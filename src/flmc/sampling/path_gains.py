@@ -29,7 +29,8 @@ _Key = tuple[int, int, int]
 
 
 class _WholeRuns:
-    """A cache of the path gains of whole runs, safe for threads; the longest unused go first."""
+    """A cache of the path gains of whole runs, safe for threads; the least recently used go
+    first."""
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
@@ -39,7 +40,8 @@ class _WholeRuns:
         self._warned = False
 
     def draw(self, plan: Plan, seed: int, experiment: int) -> Array:
-        """Path gains of all rounds, (1 or round, 1 or device, 1 or dim)."""
+        """Path gains of all rounds of one experiment, cached or drawn, (1 or round, 1 or device, 1
+        or dim)."""
         # By identity: two plans may be equal while their fadings, of a user's own, are not.
         key = (id(plan), seed, experiment)
         with self._lock:
@@ -73,7 +75,8 @@ class _WholeRuns:
             self._bytes -= oldest.nbytes
 
     def warn_if_too_large(self, plan: Plan, num_bytes: int) -> None:
-        """Say once that the path gains which are needed at a time are more than can be kept."""
+        """Warn, once in a process, that ``num_bytes`` of path gains are needed at a time, if the
+        cache is smaller."""
         if num_bytes <= self.most_bytes or self._warned:
             return
         self._warned = True

@@ -4,8 +4,8 @@ r"""The round as three roles: what a device does, what the air does, what the se
           y = \sum_k h_k P_k s_k + z, \quad z \sim N(0, N_0 I); \qquad
           \theta \leftarrow \theta - \eta\,\frac{K}{K_a A}\,y .
 
-Three pure functions; random numbers are arguments. The NumPy engine, the audit and a deployment
-call them, and compiled engines are held to them by tests: nothing else writes the round again.
+The functions are pure; random numbers are arguments. The NumPy engine, the audit and a deployment
+call them. Compiled engines alone have a version of their own, which tests hold to this one.
 
 Where the air is a program and what it receives leaves the process, devices and air use
 ``device_on_grid`` and ``air_on_grid``: in whole numbers, with noise from a source of entropy. The
@@ -49,58 +49,31 @@ def device(
     fading: Array,
     active: Array | None = None,
 ) -> Transmission:
-    """What devices do with their gradients: clip, make symbols, and invert their own channel.
+    """Symbols and transmit amplitudes of devices, (..., device, dim): they clip their gradients,
+    make symbols, and invert their own channels.
 
-    The transmit amplitude is :math:`P_{k,i} = A_i/h_{k,i}`, 0 for a device that is not active.
-
-    Parameters
-    ----------
-    gradient
-        Local gradients (..., device, dim).
-    uniform
-        Random numbers in [0, 1) of the same shape, or with more leading axes for many trials of the
-        same gradients, for an uplink with random bits; else None.
-    uplink
-        How gradients become symbols.
-    gain
-        Amplitude A at which symbols are to arrive, (..., dim).
-    fading
-        Path gain h of each device, (..., device, dim).
-    active
-        Who transmits, (..., device) with 1 or 0; None: all.
-
-    Returns
-    -------
-    Transmission
-        Symbols and amplitudes, (..., device, dim). A silent device has symbols too, at amplitude 0.
-    """
+    The transmit amplitude is :math:`P_{k,i} = A_i/h_{k,i}`, with the gain A (..., dim) at which
+    symbols are to arrive and the path gain h (..., device, dim). It is 0 for a device whose
+    ``active`` (..., device; None: all are 1) is 0, which has symbols all the same. ``gradient``
+    holds the local gradients (..., device, dim). ``uniform`` holds random numbers in [0, 1) of the
+    same shape, or with more leading axes for many trials of the same gradients; None for an uplink
+    without random bits."""
     return Transmission(uplink.symbols(gradient, uniform), invert_channel(gain, fading, active))
 
 
 def air(sent: Transmission, fading: Array, noise: Array) -> Array:
-    r"""What the air does: symbols add up, each with its path gain, and noise is added.
+    r"""The received signal y (..., dim): symbols add up, each with its path gain, and noise is
+    added.
 
     .. math:: y_i = \sum_k h_{k,i} P_{k,i} s_{k,i} + z_i
 
-    Parameters
-    ----------
-    sent
-        What the devices transmit.
-    fading
-        Path gain of each device, (..., device, dim).
-    noise
-        Noise z of the channel, (..., dim), with variance N_0.
-
-    Returns
-    -------
-    Array
-        The received signal y, (..., dim).
-    """
+    ``fading`` is the path gain h of each device, (..., device, dim), and ``noise`` is z, (...,
+    dim), with variance N_0."""
     return superpose_received(sent.symbols, fading * sent.amplitude, noise)
 
 
 class Update(NamedTuple):
-    """What the server has after a round.
+    """Result of the server's part of a round.
 
     Attributes
     ----------
@@ -122,32 +95,19 @@ def server(
     num_devices: int,
     num_active: Array | float,
 ) -> Update:
-    r"""What the server does with the received signal: normalise it, and step against it.
+    r"""The new theta, and the estimate that moved it: the server normalises the received signal and
+    steps against it.
 
     .. math:: \theta \leftarrow \theta - \eta\,\frac{K}{K_a A}\,y
 
-    Parameters
-    ----------
-    theta, received
-        Where the chain stands and what was received, (..., dim).
-    step_size
-        Step eta of this round.
-    gain
-        Amplitude A at which symbols arrive, (..., dim).
-    num_devices, num_active
-        Devices in all, K, and those that transmitted, K_a: a number or (..., 1).
-
-    Returns
-    -------
-    Update
-        The new theta, and the estimate that it was moved by.
-    """
+    ``theta``, ``received`` (y) and ``gain`` (A) are (..., dim); ``num_active`` is the number K_a of
+    the K devices that transmitted, a number or (..., 1)."""
     estimate = estimate_gradient(received, gain, num_devices, num_active)
     return Update(np.asarray(theta - step_size * estimate), estimate)
 
 
 Server = Callable[[Array, Array, float, Array, int, Array | float], Update]
-"""What a server does with the received signal, with the arguments of :func:`server`."""
+"""A server's treatment of the received signal, with the arguments of :func:`server`."""
 
 
 def majority_server(
@@ -158,25 +118,14 @@ def majority_server(
     num_devices: int,
     num_active: Array | float,
 ) -> Update:
-    r"""What the server of a majority vote does: step against the sign of the received signal.
+    r"""The new theta, and the signs that moved it: the server of a majority vote steps against the
+    sign of the received signal, which is 0 where exactly nothing was received.
 
     .. math:: \theta \leftarrow \theta - \eta\,\text{sign}(y)
 
-    It is a server for devices that send the signs of their gradients: the sign of their sum is what
-    most of them say, if the noise does not turn it over.
-
-    Parameters
-    ----------
-    theta, received, step_size
-        As for :func:`server`.
-    gain, num_devices, num_active
-        Not used: a sign does not depend on the scale.
-
-    Returns
-    -------
-    Update
-        The new theta, and the signs that it was moved by; 0 where exactly nothing was received.
-    """
+    It suits devices that send the signs of their gradients: the sign of their sum is the
+    majority's, unless noise inverts it. Gain and numbers of devices are not used, because a sign
+    has no scale."""
     vote = np.sign(received)
     return Update(np.asarray(theta - step_size * vote), vote)
 
@@ -189,39 +138,17 @@ def device_on_grid(
     entropy: Entropy,
     active: Array | None = None,
 ) -> IntArray:
-    """What devices send to a channel made of software: symbols as whole numbers of steps of a grid.
+    """What devices send to a channel made of software: symbols as whole numbers of steps of a grid,
+    (..., device, dim); 0 for a device whose ``active`` (..., device) is 0.
 
-    Gradients become symbols as in :func:`device`, with random bits from the source of entropy, and
-    a symbol of the uplink's peak becomes the gain times the peak, rounded down to the grid. There
-    is no path gain to invert: what is sent is what arrives.
+    Gradients (..., device, dim) become symbols as in :func:`device`, with random bits from the
+    source of entropy (``SystemEntropy()`` in a deployment). A symbol of the uplink's peak becomes
+    ``gain`` (..., dim) times the peak, rounded down to the grid: the server normalises by
+    ``grid.gain``, which is a little less. There is no path gain to invert, because what is sent is
+    what arrives.
 
-    Parameters
-    ----------
-    gradient
-        Local gradients (..., device, dim).
-    uplink
-        How gradients become symbols.
-    grid
-        Grid of the channel; its noise power must be that of the uplink.
-    gain
-        Amplitude A at which symbols are to arrive, (..., dim). The server normalises by
-        ``grid.gain``, which is a little less.
-    entropy
-        Source of the random bits; ``SystemEntropy()`` in a deployment.
-    active
-        Who transmits, (..., device) with 1 or 0; None: all.
-
-    Returns
-    -------
-    IntArray
-        Steps, (..., device, dim); 0 for a device that is not active.
-
-    Raises
-    ------
-    InvalidSetting
-        If the grid is for another noise power, a gain does not suit the grid, or the uplink has no
-        bound of its symbols.
-    """
+    ``InvalidSetting`` if the grid is for another noise power than the uplink's, a gain does not
+    suit the grid, or the uplink's symbols have no bound."""
     if uplink.noise_is_exact:
         raise InvalidSetting(
             f"the {uplink.scheme} uplink has symbols without a bound, which no grid holds; use"
@@ -238,31 +165,14 @@ def device_on_grid(
 
 
 def air_on_grid(sent: IntArray, grid: NoiseGrid, entropy: Entropy) -> IntArray:
-    r"""What a channel made of software does: whole steps add up without rounding, noise among them.
+    r"""Steps received by a channel made of software, (..., dim): whole steps add up without
+    rounding, noise among them.
 
     .. math:: k_i = \sum_k \text{sent}_{k,i} + Z_i, \quad Z_i = \text{round}(2^b n_i)
 
-    The received value is :math:`g k_i` (``grid.values``), which :func:`server` takes.
-
-    Parameters
-    ----------
-    sent
-        Steps that the devices send, (..., device, dim).
-    grid
-        Grid of the channel.
-    entropy
-        Source of the noise; ``SystemEntropy()`` in a deployment.
-
-    Returns
-    -------
-    IntArray
-        Received steps, (..., dim).
-
-    Raises
-    ------
-    InvalidSetting
-        If a device sends more than the grid allows.
-    """
+    The received value is :math:`g k_i` (``grid.values``), which :func:`server` takes. ``sent`` are
+    the devices' steps, (..., device, dim); the source of the noise is ``SystemEntropy()`` in a
+    deployment. ``InvalidSetting`` if a device sends more steps than ``MOST_STEPS``."""
     largest = max(int(np.max(sent, initial=0)), -int(np.min(sent, initial=0)))
     if largest > MOST_STEPS:
         raise InvalidSetting(

@@ -53,6 +53,7 @@ class Schedule:
     arriving: Array | None = None
 
     def __len__(self) -> int:
+        """Number of rounds."""
         return len(self.step_sizes)
 
     def active_devices(self, index: int) -> Array | None:
@@ -92,8 +93,9 @@ def block_of(plan: Plan, block: int) -> range:
 
 
 def draw_schedule(plan: Plan, seed: int, experiments: range, block: int) -> Schedule:
-    """The rounds of a block, counted from 0: fading and active devices are drawn for each
-    experiment, whose chains share them; a single experiment where all are alike."""
+    """Schedule of one block of rounds (blocks are counted from 0): path gains and active devices
+    are drawn for each experiment, whose chains share them. Arrays have a single experiment where
+    all experiments are alike."""
     rounds = block_of(plan, block)
     if is_shared(plan):
         return shared_schedule(plan, seed, rounds)
@@ -104,12 +106,13 @@ def draw_schedule(plan: Plan, seed: int, experiments: range, block: int) -> Sche
 
 
 DrawSchedule = Callable[[Plan, int, range, int], Schedule]
-"""Draws the rounds of a block as :func:`draw_schedule` does: of a plan, with a seed, for some
-experiments, by the number of the block. It depends on nothing else, so that a run may be cut."""
+"""A function such as :func:`draw_schedule`: it draws the rounds of a block from the plan, the seed,
+the experiments and the number of the block, and from nothing else, so that a run may be cut."""
 
 
 def shared_schedule(plan: Plan, seed: int, rounds: range) -> Schedule:
-    """Any rounds of a plan for which :func:`is_shared` holds, with a single experiment."""
+    """Schedule of any rounds, counted from 0, of a plan for which :func:`is_shared` holds, with a
+    single experiment."""
     fading = constant_path_gains(plan, seed)
     active = None if plan.active is None else plan.active[None, rounds.start : rounds.stop]
     # No stream is cut into blocks here, so that any rounds may be asked for.
@@ -130,9 +133,9 @@ def draw_transmitting(plan: Plan, seed: int, num_experiments: int, rounds: range
 
 
 class Activity(NamedTuple):
-    """Who transmits how often in a run: ``num_active`` devices of every round, (experiment, round),
-    with a single experiment where all are alike; and the largest number of rounds in which one
-    device transmits, ``most_rounds``."""
+    """How often devices transmit in a run: ``num_active`` is the number of active devices of every
+    round, (experiment, round), with a single experiment where all are alike; ``most_rounds`` is the
+    largest number of rounds in which one device transmits."""
 
     num_active: Array
     most_rounds: int

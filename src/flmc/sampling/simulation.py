@@ -24,7 +24,7 @@ from flmc.sampling.schedule import DrawSchedule, draw_schedule
 _STRETCH, _PATIENCE = 0.5, 5.0
 """Seconds that a stretch of rounds should take: ``_STRETCH`` in a run that is recorded, so that it
 stops soon when asked; ``_PATIENCE`` in one that is not, because every stretch prepares the data
-sets again. A run that nobody may stop is one stretch."""
+sets again. A run that nobody may stop is one stretch, unless its model is costly."""
 
 
 def never() -> bool:
@@ -36,7 +36,7 @@ class RoundObserver(Protocol):
     """A listener to a run: told of every stretch of rounds before it begins and after it ended."""
 
     def begins(self, until: int) -> None:
-        """Called before the rounds of a stretch, of which ``until`` is the last, counted from 1."""
+        """Called before the rounds of a stretch, whose last is ``until``, counted from 1."""
 
     def ended(self, chains: Chains, *, now: bool = False) -> None:
         """Called after the rounds of a stretch; ``now`` if the run stops here, so that this is the
@@ -127,7 +127,9 @@ class _Pace:
         nobody knows is a single round."""
 
     def next_stop(self, done: int, num_rounds: int, most_rounds: int | None) -> int:
-        """The last round of the next stretch, after ``done`` rounds."""
+        """Last round, counted from 1, of the stretch that follows ``done`` of ``num_rounds``
+        rounds; it does not pass the next multiple of ``most_rounds``, where checkpoints are
+        made."""
         if most_rounds is not None:
             # Never longer than some seconds, so that a wish to stop is heard between checkpoints.
             checkpoint = (done // most_rounds + 1) * most_rounds

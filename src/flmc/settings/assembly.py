@@ -1,5 +1,5 @@
-"""From settings to problems: a model, an uplink and limits, which are then planned; or a plan from
-a file, for which settings give the model only."""
+"""From settings to problems: a model, an uplink and limits, ready to be planned; or a plan from a
+file, for which settings give the model only."""
 
 from __future__ import annotations
 
@@ -17,11 +17,19 @@ from flmc.models.model import Model
 from flmc.models.whitening import whiten
 from flmc.planning.choice import choose, with_closest_link
 from flmc.planning.decision import Request, decide
-from flmc.planning.judgement import judge_law, judge_shift, predict_plan, with_forecast
+from flmc.planning.judgement import (
+    judge_budget,
+    judge_law,
+    judge_shift,
+    judge_use,
+    law_of,
+    with_forecast,
+)
 from flmc.planning.limits import Limits
 from flmc.planning.planner import WhatIf, plan, what_if
 from flmc.planning.plans import Plan
 from flmc.planning.privacy_estimate import estimate_limit
+from flmc.planning.public_model import PublicLaw
 from flmc.planning.search import Candidate
 from flmc.planning.two_stage_plan import TwoStagePlan, plan_two_stages
 from flmc.settings.construction import (
@@ -49,8 +57,10 @@ _OF_THE_RUN = {
     "engine",
     "checkpoint_rounds",
     "threads",
+    "require",
 }
-"""Settings that a plan from a file does not decide: they give the model and how it is run."""
+"""Settings that may be given beside a plan from a file: they describe the model and how to run it.
+"""
 
 
 @dataclass(frozen=True)
@@ -61,19 +71,20 @@ class Problem:
     uplink: Uplink
     limits: Limits
     settings: Settings
-    """What it was assembled from, with a link that was chosen in place of ``auto``."""
+    """Settings that it was assembled from, with chosen values in place of those left to flmc."""
     given_plan: Plan | None = None
     """A plan that was given in place of one made from the settings."""
     notes: tuple[Finding, ...] = ()
     """One finding for each setting that flmc chose by rule (setting ``choose``), which says why;
     ``settings`` hold the chosen values."""
     from_data: bool = False
-    """Whether something was chosen by what the devices' data say."""
+    """Whether a setting was chosen with numbers computed from the devices' private data."""
     asked: Settings | None = None
     """The settings as they were given, where something was chosen; a record keeps them."""
 
     def plan(self, *, forecast: bool = True) -> Plan:
-        """The plan that the settings ask for, or the one that was given."""
+        """The plan that was given, else one made from the settings, with prediction and findings
+        if ``forecast``; raises ``InvalidSetting`` for settings that ask for two stages."""
         if self.given_plan is not None:
             return self.given_plan
         if self.settings.precondition == "pilot":
@@ -117,22 +128,21 @@ class Problem:
         return replace(both, pilot=self._with_notes(both.pilot), whole=self._with_notes(both.whole))
 
     def try_plan(self) -> Plan:
-        """The plan for a search: with a quick estimate of what a budget of the run allows, and
-        without a search for cures. It must not be handed out."""
+        """Quick plan for a search, with an estimate of the gain that a budget of the run allows,
+        and without a search for cures. It may break the budget: it must not be handed out."""
         request = Request(**planner_arguments(self.settings))
         limit = estimate_limit(self.model, self.uplink, self.limits, request)
         decided = decide(self.model, self.uplink, self.limits, request, limit)
         return with_forecast(decided, self.model, request)
 
     def what_if(self, planned: Plan) -> WhatIf:
-        """A plan beside the plans that result when one of its constraints is relaxed, each a
-        different one."""
+        """A plan beside the plans that result when a single constraint or the step is changed."""
         return what_if(planned, self.model, planner_arguments(self.settings))
 
 
 def assemble(settings: Settings, model: Model | None = None) -> Problem:
-    """The model, uplink and limits that settings describe, ready to be planned; a ``model`` that is
-    given is taken in place of the settings'."""
+    """The model, uplink and limits that settings describe, ready to be planned; ``model`` takes the
+    place of the model that settings name."""
     model = make_model(settings) if model is None else model
     limits = make_limits(settings)
     if settings.precondition != "pilot":
@@ -149,7 +159,8 @@ def assemble(settings: Settings, model: Model | None = None) -> Problem:
 
 
 def assemble_for(plan: Plan, settings: Settings) -> Problem:
-    """The problem of a plan that is given, with the model that settings describe."""
+    """The problem of a given plan, with the model that settings describe; settings that the plan
+    decides raise ``InvalidSetting``."""
     given = settings.model_dump(exclude_unset=True)
     decided = sorted(given.keys() - _OF_THE_RUN)
     if decided:
@@ -172,12 +183,13 @@ def assemble_for(plan: Plan, settings: Settings) -> Problem:
 def assemble_with_held_out(
     settings: Settings, share: float, seed: int
 ) -> tuple[Problem, FederatedData]:
-    """The problem without a ``share`` of every device's examples, and those examples."""
+    """The problem without a ``share`` (between 0 and 1) of every device's examples, and the
+    examples that were held out, drawn with ``seed``."""
     checks.between("the share to hold out", share, 0.0, 1.0)
     if settings.data_file is not None:
         data = data_of_file(settings, settings.data_file)
     else:
-        make_model(settings)  # refuses what does not fit
+        make_model(settings)  # only to refuse settings that do not fit
         if settings.model != "linear" or settings.experiments != 1 or settings.data != "examples":
             raise InvalidSetting(
                 "examples to hold out come from data_file, or from synthetic ones of one data set"
@@ -191,11 +203,14 @@ def assemble_with_held_out(
 
 
 def read_plan(path: Path) -> Plan:
-    """The plan in a file that ``flmc plan --out`` or ``--json`` wrote."""
+    """The plan in a file that ``flmc plan --out`` or ``--json`` wrote; ``InvalidSetting`` if it
+    cannot be read."""
     try:
         document = json.loads(path.read_text())
     except OSError as error:
         raise InvalidSetting(f"cannot read the plan {str(path)!r}: {error.strerror}") from error
+    except RecursionError as error:
+        raise InvalidSetting(f"the plan {str(path)!r} is nested too deeply") from error
     except ValueError as error:
         raise InvalidSetting(f"the plan {str(path)!r} is not valid JSON: {error}") from error
     if not isinstance(document, Mapping):
@@ -204,7 +219,7 @@ def read_plan(path: Path) -> Plan:
 
 
 def make_limits(settings: Settings) -> Limits:
-    """What limits the gain besides power, from settings."""
+    """Limits of the gain besides power, from settings: privacy budget and Langevin limit."""
     return Limits(
         epsilon=settings.epsilon,
         delta=settings.delta,
@@ -233,7 +248,8 @@ def planner_arguments(settings: Settings) -> dict[str, Any]:
 
 
 def _with_choices(settings: Settings, model: Model, limits: Limits) -> Problem:
-    """The problem with clip, link, slope and rounds that are chosen by rule."""
+    """The problem with those of clip, link, slope and rounds chosen by rule that the setting
+    ``choose`` names."""
     names = [name.strip() for name in (settings.choose or "").split(",")]
     for name in names:
         checks.one_of("choose", name, ("clip", "link", "slope", "rounds"))
@@ -262,7 +278,8 @@ def _with_choices(settings: Settings, model: Model, limits: Limits) -> Problem:
 
 
 def _with_link(settings: Settings, model: Model, limits: Limits) -> Settings:
-    """The settings with the link that is predicted to suit the model, in place of ``auto``."""
+    """The settings with the link whose samples are predicted to be closest to the posterior, in
+    place of ``auto``."""
     refuse(settings, ("slope_parameter",), "is chosen where the link is 'auto'")
     # The search needs some link to start from; it replaces it.
     first = make_uplink(settings.model_copy(update={"link": "linear"}))
@@ -274,8 +291,9 @@ def _with_link(settings: Settings, model: Model, limits: Limits) -> Settings:
 
 def _forecast_anew(plan: Plan, model: Model) -> Plan:
     """The plan with the forecast for this model: the plan may have been made for other data."""
-    law, heat = predict_plan(plan, model), plan.temperature
-    if heat is None or (law is None and plan.prediction is None):
+    heat = plan.temperature
+    law = None if heat is None else law_of(plan, model)
+    if heat is None or isinstance(law, PublicLaw) or (law is None and plan.prediction is None):
         return plan
     codes = {"mean-shift", "variance-ratio", "clipped", "no-prediction"}
     cure = "the plan was made for other data, or for other reasons: make a new one"
@@ -284,4 +302,6 @@ def _forecast_anew(plan: Plan, model: Model) -> Plan:
         *judge_shift((law.mean_shift if law else None) or 0.0, lambda: cure),
         *judge_law(law, heat),
     )
-    return replace(plan, prediction=law, findings=findings)
+    if not plan.judged:  # a document from before there were lights
+        findings += (*judge_budget(plan), *judge_use(plan.effective_draws))
+    return replace(plan, prediction=law, findings=findings, judged=True)

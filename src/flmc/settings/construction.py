@@ -1,9 +1,9 @@
 """From settings to the objects that they name: models on synthetic data, on files or of a user's
 own; uplinks with scheme, link and fading.
 
-Settings may name code of the user's own, such as ``mine.links:Steep``, which is imported. On the
-command line the user asks for that. A record or a file may come from somebody else: commands that
-read one learn here which code it names before anything is imported."""
+Settings may name a user's own code, such as ``mine.links:Steep``, which is then imported. On the
+command line the user asks for that. A record or a file may come from somebody else: for commands
+that read one, ``named_code`` tells which code it names before anything is imported."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from flmc.base import checks
 from flmc.base.errors import InvalidSetting
 from flmc.data.dealing import split_evenly
 from flmc.data.federated import FederatedData
@@ -38,14 +39,16 @@ _NAMING: dict[str, Registry] = {
     "scheduling": SCHEDULERS,
     "model": MODELS,
 }
-"""Settings that may name code, each with the registry of the built-in names."""
+"""Settings that may name a user's own code, each with the registry of its built-in names."""
 _MOST_STATISTICS = 500_000_000
-"""Numbers in the devices' sufficient statistics, 4 GB, beyond which examples are kept instead."""
+"""Size of the devices' sufficient statistics, in numbers (4 GB), beyond which only examples are
+kept."""
 
 
 def make_model(settings: Settings) -> Model:
     """The model that settings name: a registered one on ``data_file``, the paper's linear
-    regression on synthetic data, or one of the user's own."""
+    regression on synthetic data, or one of the user's own. Settings that would have no effect, or
+    do not fit each other, raise ``InvalidSetting``."""
     if settings.data_file is not None:
         return model_of(settings, data_of_file(settings, settings.data_file))
     refuse(settings, ("target", "device_column", "deal", "standardise"), "are for data_file")
@@ -86,7 +89,8 @@ def make_model(settings: Settings) -> Model:
 
 
 def data_of_file(settings: Settings, source: str) -> FederatedData:
-    """The examples of a file for a registered model, dealt anew if that is asked for."""
+    """Examples in the file ``source`` for a registered model, dealt to the devices anew if the
+    setting ``deal`` says how."""
     refuse(settings, ("dim", "samples", "experiments", "data"), "come from data_file")
     if settings.deal is None:
         refuse(settings, ("devices",), "are those of data_file unless deal says how to deal anew")
@@ -116,7 +120,8 @@ def model_of(settings: Settings, data: FederatedData) -> Model:
 
 
 def draw_examples(settings: Settings, num_experiments: int | None) -> LinearData:
-    """Synthetic examples of linear regression; None: one data set, without an axis for it."""
+    """Synthetic examples of linear regression for ``num_experiments`` data sets; None: for one,
+    without an axis for data sets."""
     return draw_linear(
         settings.seed,
         num_experiments=num_experiments,
@@ -136,33 +141,45 @@ def _wide(settings: Settings, sizes: tuple[int, ...]) -> WideLinear:
 
 
 def make_uplink(settings: Settings) -> Uplink:
-    """The uplink that settings describe: its scheme takes the settings that are fields of it.
+    """The uplink that settings describe: the class of the scheme, with the settings that it takes.
 
-    Settings of a link are refused for a scheme without one, those of a channel for one without.
+    Settings of a link are refused for a scheme without a link, those of a channel for a scheme
+    without a channel.
     """
     entry, own = SCHEMES.read(settings.scheme)
     kind = scheme_of(settings)
     taken = kind.setting_names()
-    if "link" not in taken:
+    if "link" in not_taken(settings):
         with_link = [each.name for each in SCHEMES if "link" in each.maker.setting_names()]
         why = f"are for the {' and '.join(with_link)} scheme, not {entry.name}"
-        refuse(settings, ("link", "slope_parameter"), why)
+        refuse(settings, _OF_LINKS, why)
     if kind.noise_is_exact:
         why = f"are for a channel, and {entry.name} has none"
-        refuse(settings, ("csi_error", "average_snr_db"), why)
+        refuse(settings, _OF_CHANNELS, why)
     fields = {name: _FIELDS[name](settings) for name in taken if name in _FIELDS}
     # Parameters written into the name of the scheme win over settings of the same name.
     return kind.from_settings({**fields, **own})
 
 
+_OF_LINKS, _OF_CHANNELS = ("link", "slope_parameter"), ("csi_error", "average_snr_db")
+"""Settings that are refused for a scheme without a link, and for one without a channel."""
+
+
+def not_taken(settings: Settings) -> tuple[str, ...]:
+    """Names of the settings that the scheme of these settings does not have."""
+    kind = scheme_of(settings)
+    without_link = () if "link" in kind.setting_names() else _OF_LINKS
+    return (*without_link, *(_OF_CHANNELS if kind.noise_is_exact else ()))
+
+
 def scheme_of(settings: Settings) -> type[Uplink]:
-    """Class of the uplink that settings name, whose facts say which settings it takes."""
+    """Class of the uplink that settings name, which says which settings it takes."""
     kind: type[Uplink] = SCHEMES.entry_of(settings.scheme).maker
     return kind
 
 
 def make_link(settings: Settings) -> Link:
-    """The link by its name and ``slope_parameter``, or with its parameter in its name
+    """The link that settings name, with ``slope_parameter`` or with a parameter behind its name
     (``sigmoid:0.05``)."""
     parameter, name = settings.slope_parameter, settings.link
     link: Link
@@ -180,11 +197,11 @@ def make_link(settings: Settings) -> Link:
 
 
 def make_fading(value: str | float) -> Fading:
-    """The fading: a number is a constant path gain; a word is a registered name or an object of the
-    user's own."""
+    """The fading that a setting describes: a number is a constant path gain, a text names a
+    registered fading or an object of the user's own."""
     fading: Fading
     # From the command line a number arrives as text.
-    if isinstance(value, str) and not _is_number(value):
+    if isinstance(value, str) and not checks.is_number(value):
         fading = FADINGS.build(value)
     else:
         fading = FADINGS["constant"].build(float(value))
@@ -192,25 +209,17 @@ def make_fading(value: str | float) -> Fading:
 
 
 def spell_link(link: Link) -> str:
-    """A registered link as settings write it, with its parameters to the last digit."""
+    """Text for a registered link in settings, with its parameters to the last digit; a link that is
+    not registered raises ``InvalidSetting``."""
     entry = LINKS.maker_of(link)
     if entry is None:
         raise InvalidSetting(f"the link {link.name} has no name in settings: {LINKS.choices}")
     return entry.spell(link)
 
 
-def _is_number(text: str) -> bool:
-    """Whether a text can be read as a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _example_shrink(settings: Settings) -> float:
-    """Share of the gradient that is left after examples are clipped: 1 without clipping, a given
-    number, or that of linear regression."""
+    """Share of the gradient that is left after single examples are clipped: 1 without clipping, the
+    number that the user gave, or the typical share for linear regression."""
     if settings.example_clip is None and settings.example_norm is None:
         refuse(settings, ("example_shrink",), "is for example_clip or example_norm")
         return 1.0
@@ -237,7 +246,7 @@ _FIELDS: dict[str, Callable[[Settings], Any]] = {
     "example_shrink": _example_shrink,
     "link": make_link,
 }
-"""Value of each field of an uplink, as a function of the settings."""
+"""Functions of the settings that give the fields of an uplink, by name of the field."""
 
 
 def refuse(settings: Settings, names: tuple[str, ...], why: str) -> None:
@@ -251,7 +260,7 @@ def refuse(settings: Settings, names: tuple[str, ...], why: str) -> None:
 
 
 def named_code(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Code that settings name, by the name of the setting; nothing is imported.
+    """User's own code that settings name, by name of the setting; nothing is imported.
 
     For example ``{"link": "mine.links:Steep"}``; empty where all is built in."""
     return {
@@ -264,14 +273,14 @@ def named_code(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def in_words(named: Mapping[str, str]) -> str:
-    """Settings with the code that each names, in words; not for an empty mapping."""
+    """Text that lists settings with the code that each names: ``link 'mine.links:Steep', ...``."""
     return ", ".join(f"{name} {text!r}" for name, text in named.items())
 
 
 @contextmanager
 def searching_only(directory: Path | None) -> Iterator[None]:
-    """While this lasts, modules are found where Python installs them, and in one directory if it is
-    named: not in the current directory, where a stranger's files may lie."""
+    """Context manager within which modules are imported from where Python installs them and from
+    ``directory``, but not from the current directory, where a stranger's files may lie."""
     before = list(sys.path)
     here = os.path.realpath(os.getcwd())
     # An empty path means the current directory too, and so does any link to it.

@@ -1,5 +1,5 @@
-"""Questions in terms of settings: values for what is left open (``suggest``), and the smallest or
-best value of one setting with which a plan meets its requirements (``solve``)."""
+"""Searches for values of settings: for all that a user left open (``suggest_settings``), and for
+the smallest or best value of one setting with which a plan meets its requirements (``solve``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flmc.base.progress import Progress
 from flmc.base.tables import Grid, Listing, Row, format_short
 from flmc.models.model import Model
 from flmc.planning.decision import Request
-from flmc.planning.judgement import objections
+from flmc.planning.judgement import all_objections, objections
 from flmc.planning.plans import Plan
 from flmc.planning.public_model import PublicModel
 from flmc.planning.requirements import Requirement
@@ -55,13 +55,13 @@ class SuggestedSettings:
     the plan that was tried for them."""
 
     settings: dict[str, Any]
-    """What was left open, by the names that settings have in files and on the command line."""
+    """Suggested values by name of the setting, without the settings that the user gave."""
     trial: Trial
-    """The candidate that the search tried with these values, with its plan."""
+    """The candidate with these values that the search tried, with its plan."""
 
     def listing(self) -> Listing:
-        """Rows of the suggested settings with their reasons, and the options of the command
-        line."""
+        """Rows of the suggested settings with their reasons, and one with the command-line options
+        that give them."""
         rows = tuple(Row(name, reason) for name, reason in reasons(self.trial))
         title = "suggested, from public knowledge (standard normal features and residuals)"
         return Listing(title, (*rows, Row("options", self.options)))
@@ -78,10 +78,11 @@ class SuggestedSettings:
 
 
 def public_question(settings: Settings) -> PublicQuestion:
-    """The search problem for the settings that a user left open: a model known from its public
-    sizes only, an uplink, limits, and the names of what was given and stays as it is.
+    """Search for values of the settings that a user left open, with a model of which only the
+    public sizes are known.
 
-    Refused unless the model is linear regression over the digital or the analog uplink.
+    Raises ``InvalidSetting`` unless the model is linear regression, the uplink has a channel, and
+    there are at least as many examples as devices.
     """
     if settings.model != "linear":
         raise InvalidSetting(
@@ -102,7 +103,7 @@ def public_question(settings: Settings) -> PublicQuestion:
     if settings.link == "auto":
         fixed -= {"link"}
         changes["link"] = "sigmoid"
-    if ":" in settings.link:  # a link with its parameter in its name
+    if ":" in settings.link:  # a link with its parameter written behind its name
         fixed |= {"slope_parameter"}
     if settings.burn_in == "auto":
         fixed -= {"num_burn_in"}
@@ -123,10 +124,11 @@ def public_question(settings: Settings) -> PublicQuestion:
 
 
 def suggest_settings(settings: Settings) -> SuggestedSettings:
-    """Values for the settings that a user left open, with which the plan has no finding that speaks
-    against it.
+    """Values for the settings that a user left open, with which no finding (but notes, and what no
+    setting can cure) speaks against the plan.
 
-    Where nothing fits, RunFailed says which single requirement stands in the way, and by how much.
+    Raises ``RunFailed`` where nothing fits; the message says which single requirements stand in the
+    way, and by how much.
     """
     question = public_question(settings)
     against = ""
@@ -152,14 +154,14 @@ def suggest_settings(settings: Settings) -> SuggestedSettings:
 
 
 def _with(settings: Settings, changes: dict[str, Any]) -> Settings:
-    """A copy of the settings with ``changes`` by name, checked anew; what was not given stays
-    open."""
+    """Copy of the settings with ``changes`` by name, checked anew; settings that were not given
+    still count as not given."""
     return merge({}, {**settings.model_dump(exclude_unset=True), **changes})
 
 
 def _as_settings(trial: Trial, given: Settings) -> dict[str, Any]:
-    """The values of a tried candidate by the names of settings, without those that the user
-    gave."""
+    """Values of a tried candidate by name of the setting, without the settings that the user gave,
+    unless as ``auto``."""
     uplink, request, plan = trial.candidate.uplink, trial.candidate.request, trial.plan
     assert plan is not None
     chosen: dict[str, Any] = {}
@@ -194,69 +196,78 @@ class Point(NamedTuple):
     plan: Plan | None
     """The plan with this value; None where none can be made."""
     broken: tuple[str, ...]
-    """Findings against the plan and requirements that it does not meet, a sentence each; empty if
-    it meets all."""
+    """Findings against the plan and requirements that it does not meet, a sentence each, the
+    gravest first; empty if it meets all."""
 
     @property
     def badness(self) -> tuple[int, float]:
-        """What is minimised for the best value: the number of objections, then the expected
-        distance of the draws from the posterior, rounds of burn-in standing for slowness."""
+        """Sort key, smallest for the best value: the number of sentences in ``broken``, ten times
+        those that make the plan infeasible, then the predicted squared distance from the posterior
+        plus a penalty for a long burn-in."""
         plan = self.plan
         if plan is None:
             return 1000, math.inf
         law = plan.prediction
         off = 0.0 if law is None else law.distance_squared or 0.0
         slow = (plan.rounds_needed or 0) / max(1, plan.num_rounds)
-        return len(self.broken), off + plan.dim * slow
+        hopeless = sum(each.severity == "infeasible" for each in all_objections(plan))
+        return len(self.broken) + 9 * hopeless, off + plan.dim * slow
 
 
 @dataclass(frozen=True)
 class Solution:
-    """The answer of ``solve``: the smallest or best value of one setting with which a plan meets
-    its requirements, the plan itself, and all values that were tried."""
+    """Result of ``solve``: the smallest or best value of one setting with which a plan meets its
+    requirements, the plan itself, and all values that were tried."""
 
     name: str
     value: float
     settings: Settings
-    """The settings with that value."""
+    """The settings with ``value``, and with the suggested ones."""
     plan: Plan
-    """The plan that they give, within the exact budget."""
+    """The plan of ``settings``, within the budget by the exact accountant."""
     curve: tuple[Point, ...]
-    """Values that were tried, in order; where a budget of the run is searched, or settings are
-    suggested, their plans are estimates."""
+    """Values that were tried, in ascending order; with a budget of the run, or suggested settings,
+    the privacy limits of their plans are estimates."""
     suggested: Listing | None = None
-    """The settings that were suggested for the value, with their reasons."""
+    """Rows of the settings that were suggested for ``value``; None where none were asked for."""
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the value lies at an end of the values that were tried, so that one beyond them
+        might do too, or do better; not for a whole number of 1, below which there is none."""
+        tried = [point.value for point in self.curve]
+        lowest = self.value <= min(tried) and not (AXES[self.name].whole and self.value <= 1)
+        return lowest or (AXES[self.name].best and self.value >= max(tried))
 
     @property
     def words(self) -> str:
-        """The answer in a sentence."""
-        kind = "best" if AXES[self.name].best else "smallest"
-        return f"{self.name} = {self.value:.5g} is the {kind} value that meets the requirements"
+        """The result in a sentence."""
+        if not self.at_end:
+            kind = "best" if AXES[self.name].best else "smallest"
+            return f"{self.name} = {self.value:.5g} is the {kind} value that meets the requirements"
+        if AXES[self.name].best:
+            return (
+                f"{self.name} = {self.value:.5g} is the best of the values that were tried, and the"
+                " last of them: the search ends there, and one beyond may be better; begin nearer"
+                f" to it, with --{self.name.replace('_', '-')}"
+            )
+        return (
+            f"{self.name} = {self.value:.5g} meets the requirements and is where the search ends:"
+            " all values that were tried do, so smaller ones may do too"
+        )
 
     def grid(self) -> Grid:
-        """Table of the values that were tried; estimates, where a budget of the run is searched."""
-        header = ("gain", "binds", "temper-\nature", "burn-in\nneeded", "shift\nin sd", "meets")
-        rows: list[tuple[str, ...]] = []
-        for value, plan, broken in self.curve:
-            why = "yes" if not broken else f"no: {_cause(broken[0])}"
-            if plan is None:
-                rows.append((f"{value:.5g}", "-", "-", "-", "-", "-", why))
-                continue
-            law = plan.prediction
-            shift = law.mean_shift if law else None
-            if shift is not None and shift < 0.001:
-                shift = 0.0
-            numbers = (plan.temperature, plan.rounds_needed, shift)
-            cells = [format_short(number) for number in numbers]
-            gain = format_short(plan.typical_gain)
-            rows.append((f"{value:.5g}", gain, plan.binding, *cells, why))
-        return Grid((self.name, *header), tuple(rows), f"plans for values of {self.name}")
+        """Table of the values that were tried, with numbers of their plans and whether these meet
+        the requirements."""
+        return _grid_of(self.name, self.curve)
 
     def to_document(self) -> dict[str, Any]:
-        """The answer and the curve in plain values, for JSON, without the plan."""
+        """The value that was found and all that were tried, in plain values, for JSON; without the
+        plan."""
         return {
             "name": self.name,
             "value": self.value,
+            "at_end": self.at_end,
             "estimated": self.settings.scope == "run" or self.suggested is not None,
             "curve": [
                 {
@@ -272,8 +283,43 @@ class Solution:
         }
 
 
+class Unsolved(RunFailed):
+    """No value of a setting was found that meets the requirements; ``curve`` has those that were
+    tried, in ascending order."""
+
+    def __init__(self, message: str, name: str, curve: tuple[Point, ...]) -> None:
+        super().__init__(message)
+        self.name, self.curve = name, curve
+
+    def grid(self) -> Grid:
+        """Table of the values that were tried, with what speaks against each."""
+        return _grid_of(self.name, self.curve)
+
+
+def _grid_of(name: str, curve: Sequence[Point]) -> Grid:
+    """Table of values of the setting ``name``, with numbers of their plans and whether these meet
+    the requirements."""
+    header = ("gain", "binds", "temper-\nature", "burn-in\nneeded", "shift\nin sd", "meets")
+    rows: list[tuple[str, ...]] = []
+    for value, plan, broken in curve:
+        causes = ", ".join(dict.fromkeys(_cause(each) for each in broken))
+        why = f"no: {causes}" if broken else "yes"
+        if plan is None:
+            rows.append((f"{value:.5g}", "-", "-", "-", "-", "-", why))
+            continue
+        law = plan.prediction
+        shift = law.mean_shift if law else None
+        if shift is not None and shift < 0.001:
+            shift = 0.0
+        cells = [format_short(each) for each in (plan.temperature, plan.rounds_needed, shift)]
+        gain = format_short(plan.typical_gain)
+        rows.append((f"{value:.5g}", gain, plan.binding, *cells, why))
+    return Grid((name, *header), tuple(rows), f"plans for values of {name}")
+
+
 def _cause(sentence: str) -> str:
-    """The few words of a sentence that name what is not met."""
+    """Beginning of a sentence of ``Point.broken``, which names what is not met: at most 24
+    characters, for a table."""
     return sentence.split(":")[0].removesuffix(" is not met")[:24]
 
 
@@ -285,12 +331,14 @@ def solve(
     suggest: bool = False,
     progress: Progress | None = None,
 ) -> Solution:
-    """The smallest (or best) value of a setting of :data:`AXES` with which the plan has no finding
-    that speaks against it and meets the requirements.
+    """Smallest (or best) value of the setting ``name``, one of :data:`AXES`, with which the plan
+    meets the requirements and no finding (but notes, and what no setting can cure) speaks against
+    it.
 
     SNR, epsilon, rounds, devices and examples are solved for the smallest value, clip and slope
-    parameter for the best one. A burn-in that is not given is automatic. With ``suggest`` the other
-    settings that are left open are suggested anew for every value. RunFailed if no value does.
+    parameter for the best one. With ``suggest`` the other settings that are left open are suggested
+    anew for every value; without it, a burn-in that is not given is automatic. Raises ``RunFailed``
+    if no value does.
     """
     _check(settings, name)
     trials = _Values(settings, name, tuple(requirements), suggest, progress)
@@ -335,28 +383,30 @@ class _Values:
         self.models: dict[Any, Model] = {}
 
     def settings_at(self, value: float) -> Settings:
-        """The settings with another value; a burn-in that was not given is automatic."""
+        """The settings with another value of the one that is searched; a burn-in that was not given
+        is automatic, unless settings are suggested."""
         changes: dict[str, Any] = {self.name: int(value) if self.axis.whole else value}
         if "burn_in" not in self.given.model_fields_set and not self.suggest:
             changes["burn_in"] = "auto"
         return _with(self.given, changes)
 
     def at(self, place: float) -> Point:
-        """The tried value at a place of the search axis: the value's natural logarithm, or for
-        ``snr_db`` its decibels."""
+        """The value at a place of the search axis (its natural logarithm; for ``snr_db`` itself),
+        with its plan and what speaks against that plan; tried only once."""
         value = place if self.name == "snr_db" else math.exp(place)
         if self.axis.whole:
-            # Places of whole numbers are logarithms, rounded: just above 7 is still 7.
+            # The logarithm of a whole number is rounded, so its exponential may be just above it.
             value = float(max(1, math.ceil(value * (1 - 1e-12))))
         if value not in self.tried:
             self.tried[value] = self._try(value)
             if self.progress is not None:
+                # How many values will be tried is not known: progress approaches 1.
                 self.progress(1.0 - 0.9 ** len(self.tried))
         return self.tried[value]
 
     def _try(self, value: float) -> Point:
-        """One value with its estimated plan and the requirements that the plan breaks; without a
-        plan where none can be made."""
+        """One value with its estimated plan (None where none can be made) and what speaks against
+        the plan."""
         try:
             settings = self.settings_at(value)
             if self.suggest:
@@ -379,7 +429,7 @@ class _Values:
     def broken(self, plan: Plan, *, roughly: bool) -> tuple[str, ...]:
         """Findings against a plan and requirements that it does not meet, a sentence each; with
         ``roughly`` the whole run's epsilon is a quick estimate."""
-        against = [f"{each.code}: {each.short or each.message}" for each in objections(plan)]
+        against = [f"{each.code}: {each.short or each.message}" for each in all_objections(plan)]
         asked = (each.broken(plan, roughly=roughly) for each in self.requirements)
         return (*against, *(text for text in asked if text is not None))
 
@@ -392,39 +442,34 @@ class _Values:
         return float(value) if self.name == "snr_db" else math.log(value)
 
     def smallest(self) -> Solution:
-        """The solution with the smallest value whose plan meets the requirements; ``RunFailed`` if
-        no value does."""
+        """Solution with the smallest value whose plan meets the requirements; raises ``RunFailed``
+        if no value does."""
         place = smallest(lambda place: not self.at(place).broken, self.start(), self.axis)
         if place is None:
-            values = sorted(self.tried)
-            why = self.at(self.start()).broken[0]
-            raise RunFailed(
-                f"no value of {self.name} from {values[0]:.5g} to {values[-1]:.5g} was found that"
-                f" meets the requirements; at the one given: {why}"
-            )
+            raise self._failure()
         return self._verified(self._beyond(place))
 
     def _beyond(self, place: float) -> Iterator[Point]:
-        """The tried value at a place of the search axis, then values a little further up, for plans
-        whose estimate promised more than the exact accountant allows."""
+        """The tried value at a place of the search axis, then values a little further up, in case
+        the plan's estimate promised more than the exact accountant allows."""
         # Estimates err by a few per cent: most of the time the first or second place does.
         for more in (0, 1, 2, 4, 8, 16, 32, 64):
             yield self.at(place + more * self.axis.resolution)
 
     def best(self) -> Solution:
-        """The solution with the best value, by ``Point.badness``, of a grid about the given one;
+        """Solution with the best value, by ``Point.badness``, of a grid about the given one; raises
         ``RunFailed`` if none of the best three meets the requirements."""
         start, axis = self.start(), self.axis
         count = int(axis.reach / axis.step)
         points = [self.at(start + index * axis.step) for index in range(-count, count + 1)]
         made = [point for point in points if point.plan is not None]
         if not made:
-            raise RunFailed(f"no value of {self.name} can be planned for: {points[0].broken[0]}")
+            raise self._failure()
         return self._verified(sorted(made, key=lambda point: point.badness)[:3])
 
     def _verified(self, points: Iterable[Point]) -> Solution:
-        """The solution of the first of these values whose exact plan, within the accountant's own
-        limit and not its estimate, meets the requirements; ``RunFailed`` if none does."""
+        """Solution with the first of these values whose plan, made with the exact privacy
+        accountant, meets the requirements; raises ``RunFailed`` if none does."""
         why = ""
         for point in points:
             settings, listing = self.settings_at(point.value), None
@@ -438,7 +483,36 @@ class _Values:
                 continue
             broken = self.broken(plan, roughly=False)
             if not broken:
-                curve = tuple(self.tried[each] for each in sorted(self.tried))
-                return Solution(self.name, point.value, settings, plan, curve, listing)
+                return Solution(self.name, point.value, settings, plan, self.curve, listing)
             why = broken[0]
-        raise RunFailed(f"no value of {self.name} meets the requirements: {why}")
+        raise self._failure(why)
+
+    @property
+    def curve(self) -> tuple[Point, ...]:
+        """All values that were tried, in ascending order."""
+        return tuple(self.tried[each] for each in sorted(self.tried))
+
+    def _failure(self, why: str = "") -> Unsolved:
+        """The error of a search without result, which says what stands in the way at every value
+        that was tried, or else at the best of them; ``why``: what the exact accountant said."""
+        curve, name = self.curve, self.name
+        what = (
+            f"no value of {name} from {curve[0].value:.5g} to {curve[-1].value:.5g} was found that"
+            " meets the requirements"
+        )
+        made = [point for point in curve if point.plan is not None]
+        if not made:
+            return Unsolved(f"{what}: none can be planned for: {curve[0].broken[0]}", name, curve)
+        best = min(made, key=lambda point: point.badness)
+        # Causes are compared by their names: the numbers in the sentences differ.
+        common = set.intersection(*({_cause(each) for each in point.broken} for point in made))
+        always = [each for each in best.broken if _cause(each) in common]
+        if always:
+            what += f"; at all of them: {'; '.join(always)}"
+        rest = [each for each in best.broken if each not in always]
+        if rest:
+            also = " also" if always else ""
+            what += f"; at the best of them, {best.value:.5g},{also}: {'; '.join(rest)}"
+        if why and not best.broken:
+            what += f"; with the exact privacy limit: {why}"
+        return Unsolved(what, name, curve)

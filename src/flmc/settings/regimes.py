@@ -17,7 +17,7 @@ import numpy as np
 
 from flmc.base.errors import FlmcError
 from flmc.models.model import Model
-from flmc.planning.judgement import predict_plan
+from flmc.planning.judgement import law_of
 from flmc.planning.plans import Plan
 from flmc.planning.prediction import Prediction
 from flmc.settings.assembly import assemble
@@ -26,18 +26,19 @@ from flmc.settings.registered import SCHEMES
 from flmc.settings.schema import Settings, merge
 
 BINDING = ("power", "langevin", "privacy")
-"""The constraints that may decide the gain, in the order of the map's codes."""
+"""Names of the constraints that may decide the gain, in the order of colours and legend of a chart
+of the map."""
 LEVELS = (4, 8, 16, 32)
-"""Cells of the map along each axis, coarse to fine."""
+"""Numbers of cells along each axis, of one map after the other, coarse to fine."""
 
 
 @dataclass(frozen=True)
 class Regime:
-    """What a plan is like at one SNR and one epsilon of the map: the constraint that decides its
-    gain, and what is predicted of it."""
+    """The plan at one SNR and one epsilon of the map: the constraint that decides its gain, and how
+    good its samples are predicted to be."""
 
     binding: str
-    """The constraint that decides the gain; empty where no plan can be made."""
+    """Name of the constraint that decides the gain; empty where no plan can be made."""
     variance_ratio: float
     """Predicted variance of the samples over the posterior's; NaN where nothing is predicted."""
     run_epsilon: float
@@ -60,7 +61,7 @@ class RegimeMap:
     epsilon: tuple[float, ...]
     """Privacy budget epsilon in the middle of every row."""
     regimes: tuple[tuple[Regime, ...], ...]
-    """One for each row of epsilon and column of SNR."""
+    """Rows of regimes, one row for each epsilon and in it one regime for each SNR."""
 
     def values(self, name: str) -> np.ndarray:
         """One attribute of :class:`Regime`, by its name, at all points of the map, (epsilon, SNR);
@@ -75,10 +76,11 @@ def regime_maps(
     levels: tuple[int, ...] = LEVELS,
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[RegimeMap]:
-    """Maps of regimes about the given settings, each finer than the one before, until ``stop`` says
-    True; from -10 to 40 dB and epsilon 0.1 to 100, or further where the settings are.
+    """Maps of regimes about the given settings, each finer than the one before, until ``stop``
+    returns True. They reach from -10 to 40 dB and from epsilon 0.1 to 100, or further to include
+    the settings' own values; ``levels`` are the numbers of cells along each axis.
 
-    A gain that was given is left out, because nothing would decide.
+    A gain that was given is ignored, because no constraint would decide.
     """
     points = _Points(settings)
     low, high = min(-10.0, settings.snr_db - 5), max(40.0, settings.snr_db + 5)
@@ -99,8 +101,9 @@ def regime_maps(
 
 
 def plan_other_scheme(settings: Settings, plan: Plan, model: Model) -> Plan | None:
-    """The analog plan with the effective step of a digital plan, or the other way round, without a
-    forecast; None where there is no other scheme, no effective step, or no such plan.
+    """Analog plan with the effective step of a digital one, or the other way round, without
+    prediction and findings; None where there is no other scheme, no effective step, or no such
+    plan.
 
     Examples
     --------
@@ -131,8 +134,8 @@ def plan_other_scheme(settings: Settings, plan: Plan, model: Model) -> Plan | No
 
 
 def _other_scheme(settings: Settings) -> str | None:
-    """Name of the first scheme that sends values where this one draws symbols at random, or the
-    other way round; None for a scheme without a channel."""
+    """Name of the first registered scheme that sends values where the settings' scheme draws
+    symbols at random, or the other way round; None for a scheme without a channel."""
     this = scheme_of(settings)
     others = (each for each in SCHEMES if not each.maker.noise_is_exact)
     names = (each.name for each in others if each.maker.randomised != this.randomised)
@@ -140,7 +143,8 @@ def _other_scheme(settings: Settings) -> str | None:
 
 
 class _Points:
-    """Regimes of single points; costs and predictions are kept for points that share a gain."""
+    """Computation of the regime at single points of the map; costs and predictions are cached for
+    points whose plans share step and gain."""
 
     def __init__(self, settings: Settings) -> None:
         given = settings.model_dump(exclude_unset=True)
@@ -166,23 +170,23 @@ class _Points:
         )
 
     def _key(self, plan: Plan) -> Any:
-        """What decides the predicted law and the cost: scheme, step and gains; with channel
-        estimates that are not exact also the power, up to which they may be wrong."""
+        """Cache key of a plan, all that its predicted law and cost depend on: scheme, step and
+        gains; with inexact channel estimates also the power limit, which bounds their effect."""
         uplink = plan.uplink
         gains = plan.planned_gain.tobytes(), plan.gain.tobytes()
         power = uplink.power_limit if uplink.estimated is not None else 0.0
         return uplink.scheme, plan.step_size, *gains, power
 
     def _prediction(self, plan: Plan) -> Prediction | None:
-        """Predicted law of a plan's samples; None without a temperature to predict from."""
+        """Predicted law of a plan's samples, cached; None where it cannot be predicted."""
         key = self._key(plan)
         if key not in self.predictions:
-            known = plan.temperature is not None
-            self.predictions[key] = predict_plan(plan, self.model) if known else None
+            law = None if plan.temperature is None else law_of(plan, self.model)
+            self.predictions[key] = law if isinstance(law, Prediction) else None
         return self.predictions[key]
 
     def _run_epsilon(self, plan: Plan) -> float:
-        """Upper bound of the epsilon of a plan's whole run; NaN where it is not known."""
+        """Upper bound of the epsilon of a plan's whole run, cached; NaN where it is not known."""
         key = self._key(plan)
         if key not in self.costs:
             cost = plan.run_cost
@@ -190,8 +194,8 @@ class _Points:
         return self.costs[key]
 
     def _analog_is_better(self, settings: Settings, plan: Plan) -> bool | None:
-        """Whether analog comes closer than digital, the other scheme having the same effective
-        step."""
+        """Whether analog transmission is predicted to come closer to the posterior than digital
+        with the same effective step; None where either is not predicted."""
         law = self._prediction(plan)
         other = None if law is None else plan_other_scheme(settings, plan, self.model)
         other_law = None if other is None else self._prediction(other)

@@ -55,7 +55,7 @@ LINKS.add(
     Entry(
         "linear",
         Linear,
-        "a straight line: unbiased up to its scale, also where devices differ",
+        "a straight line: unbiased up to its scale, also where devices differ, below the clip",
         (Parameter("ratio", 1.0, "mean bit at the clip, in (0, 1]"),),
     )
 )
@@ -261,4 +261,4 @@ REGISTRIES = {
     "engines": ENGINES,
     "papers": PAPERS,
 }
-"""All registries by the plural of their kind."""
+"""All registries, by the plural of what they hold."""

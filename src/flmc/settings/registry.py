@@ -23,29 +23,21 @@ CURRENT_DIRECTORY: ContextVar[bool] = ContextVar("current directory", default=Tr
 @dataclass(frozen=True)
 class Parameter:
     """Parameter of a link, fading or other entry of a registry, as in ``rayleigh:0.04``: a number,
-    or all of the text behind the colon.
-
-    Attributes
-    ----------
-    name
-        The keyword of what makes the thing.
-    default
-        Its value where none is given; None: it must be given.
-    help
-        What it means.
-    text
-        Whether it is a text, such as the name of a file, which may hold commas; such a thing takes
-        nothing else.
-    """
+    or all of the text behind the colon."""
 
     name: str
+    """Keyword argument of the class or function that makes the entry's object."""
     default: float | int | None
+    """Value where none is given; None: the parameter must be given."""
     help: str
+    """Meaning of the parameter."""
     text: bool = False
+    """Whether the value is a text, such as a file name, which may hold commas; an entry with such a
+    parameter takes no other."""
 
     def read(self, what: str, text: str) -> float | int | str:
         """Value of the parameter from its text: an int, a float, or the text itself; ``what`` names
-        the thing in messages."""
+        the registry's entry in messages."""
         if self.text:
             return text
         try:
@@ -58,29 +50,23 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Entry:
-    """One link, fading or other choice of a setting, under its name in a registry.
-
-    Attributes
-    ----------
-    name
-        Its name in settings.
-    make
-        Class or function that makes it from its parameters, or its place, ``module:object``.
-    help
-        One line for help and tables.
-    parameters
-        Numbers that it takes, in the order in which they are written.
-    """
+    """One link, fading or other choice of a setting: its name in a registry, and how its object is
+    made."""
 
     name: str
+    """Name in settings."""
     make: Callable[..., Any] | str
+    """Class or function that makes the object from the parameters, or where to import it from,
+    ``module:object``."""
     help: str
+    """One line for help and tables."""
     parameters: tuple[Parameter, ...] = ()
+    """Parameters, in the order in which they are written."""
 
     @property
     def spelling(self) -> str:
-        """How the thing is written, with the names of its parameters: ``random:COUNT``, or
-        ``rayleigh[:SCALE]`` where they have defaults."""
+        """Pattern for writing the entry in settings, with the names of its parameters:
+        ``random:COUNT``, or ``rayleigh[:SCALE]`` where all have defaults."""
         names = ",".join(parameter.name.upper() for parameter in self.parameters)
         if not names:
             return self.name
@@ -89,15 +75,16 @@ class Entry:
 
     @property
     def maker(self) -> Any:
-        """The class or function that makes the thing; imported only now if it was named."""
+        """Class or function that makes the entry's object; imported only now if ``make`` is a
+        text."""
         if not isinstance(self.make, str):
             return self.make
         module, _, name = self.make.partition(":")
         return getattr(importlib.import_module(module), name)
 
     def values(self, *given: float | int | str | None, what: str = "") -> dict[str, Any]:
-        """Parameters by name, with defaults for those that are None or missing at the end; ``what``
-        names the thing in messages in place of its own name."""
+        """Values of the parameters by name, with defaults for those that are None or missing at the
+        end; ``what`` takes the place of the entry's name in messages."""
         if len(given) > len(self.parameters):
             raise InvalidSetting(
                 f"{what or self.name} must be {self.spelling}, got {len(given)} parameters"
@@ -115,32 +102,26 @@ class Entry:
         return chosen
 
     def build(self, *given: float | int | str | None) -> Any:
-        """The thing itself, with these parameters and the defaults of the rest."""
+        """The entry's object, made with these parameters and the defaults of the rest."""
         return self.maker(**self.values(*given))
 
     def spell(self, made: Any) -> str:
-        """How a thing that this entry made is written, with its parameters to the last digit."""
+        """Text in settings for an object that this entry made, with its parameters to the last
+        digit."""
         values = [repr(getattr(made, parameter.name)) for parameter in self.parameters]
         return f"{self.name}:{','.join(values)}" if values else self.name
 
 
 @dataclass(frozen=True)
 class Registry:
-    """All links, or fadings, or others of one kind that a setting can name.
-
-    Attributes
-    ----------
-    setting
-        Name of the setting.
-    kind
-        The class of a user's own objects; None: there are none.
-    entries
-        The entries by name.
-    """
+    """All links, or all fadings, or all choices of another setting, by name."""
 
     setting: str
+    """Name of the setting."""
     kind: type[Any] | None
+    """Class that a user's own objects must have; None: the setting takes registered names only."""
     entries: dict[str, Entry] = field(default_factory=dict)
+    """Entries by name."""
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.entries.values())
@@ -149,7 +130,7 @@ class Registry:
         return self.entries[name]
 
     def add(self, entry: Entry) -> None:
-        """Register one more thing, under a name that is new."""
+        """Add an entry; raises ``ValueError`` if its name is registered already."""
         if entry.name in self.entries:
             raise ValueError(f"{entry.name} is registered already")
         self.entries[entry.name] = entry
@@ -161,24 +142,25 @@ class Registry:
 
     @property
     def choices(self) -> str:
-        """All that may be written for this setting, names with their parameters, in one line."""
+        """Text that lists all that may be written for this setting: names with their parameters."""
         own = ["package.module:object"] if self.kind is not None else []
         return ", ".join([*(entry.spelling for entry in self), *own])
 
     @property
     def described(self) -> str:
-        """What may be written, each with its line of help."""
+        """Text that lists all that may be written for this setting, each with its line of help."""
         own = ["package.module:object (your own)"] if self.kind is not None else []
         return "; ".join([*(f"{entry.spelling} ({entry.help})" for entry in self), *own])
 
     def check_name(self, text: str) -> str:
-        """Return a text whose name is registered, and refuse any other."""
+        """Return ``text`` unchanged if it begins with a registered name; else raise
+        ``InvalidSetting``."""
         self.entry_of(text)
         return text
 
     def entry_of(self, text: str) -> Entry:
-        """Entry of a thing that is written ``name`` or ``name:PARAMETER,...``; parameters are
-        refused for one that takes none."""
+        """Entry that a text ``name`` or ``name:PARAMETER,...`` names; raises ``InvalidSetting`` for
+        an unknown name, or for parameters of an entry that takes none."""
         name, colon, _ = text.partition(":")
         entry = self.entries.get(name)
         if entry is None or (colon and not entry.parameters):
@@ -188,12 +170,13 @@ class Registry:
         return entry
 
     def maker_of(self, made: Any) -> Entry | None:
-        """Entry whose class a thing is of; None for a thing of the user's own."""
+        """Entry that makes objects of the class of ``made``; None for a user's own object."""
         entries: dict[Any, Entry] = {entry.make: entry for entry in self}
         return entries.get(type(made))
 
     def read(self, text: str) -> tuple[Entry, dict[str, Any]]:
-        """Entry and parameters of a thing that is written ``name`` or ``name:PARAMETER,...``."""
+        """Entry, and values of its parameters by name, from a text ``name`` or
+        ``name:PARAMETER,...`` with a registered name."""
         name, colon, rest = text.partition(":")
         entry = self.entries[name]
         what = f"{self.setting} {entry.spelling!r}"
@@ -210,8 +193,8 @@ class Registry:
         return entry, entry.values(*numbers, what=what)
 
     def build(self, text: str) -> Any:
-        """The thing that is written ``name``, ``name:PARAMETER,...`` or ``package.module:object``;
-        anything else is refused with all that may be written."""
+        """Object from a text ``name``, ``name:PARAMETER,...`` or ``package.module:object``; any
+        other text raises ``InvalidSetting``, whose message lists what may be written."""
         if text.partition(":")[0] in self.entries:
             entry, values = self.read(text)
             return entry.maker(**values)
@@ -220,8 +203,9 @@ class Registry:
         return self.load(text)
 
     def load(self, path: str) -> Any:
-        """A user's own object at ``package.module:object``; modules are searched from the current
-        directory too, and a class or function is called without arguments."""
+        """User's own object at ``package.module:object``, where a class or function is called
+        without arguments. Modules are also searched in the current directory, unless
+        ``CURRENT_DIRECTORY`` is False. Raises ``InvalidSetting`` if there is no such object."""
         module_name, colon, name = path.partition(":")
         if not colon or not module_name or not name or self.kind is None:
             raise InvalidSetting(f"{self.setting} must be one of {self.choices}; got {path!r}")

@@ -20,21 +20,33 @@ from flmc.settings.registry import Registry
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Probability = Annotated[float, AfterValidator(lambda value: checks.between("it", value, 0.0, 1.0))]
-PositiveCount = Annotated[int, Field(ge=1)]
+PositiveCount = Annotated[int, Field(ge=1, le=10**15)]
+"""Above that, products of counts are no longer whole in double precision."""
 
 # The registry in the annotation tells `choices_of`, and with it help and messages, the names.
 Scheme = Annotated[str, SCHEMES, AfterValidator(SCHEMES.check_name)]
 EngineName = Annotated[str, ENGINES, AfterValidator(ENGINES.check_name)]
 
 
+def _requirement(text: str) -> str:
+    """The text of a requirement, checked."""
+    from flmc.planning.requirements import read_requirement  # few settings have one
+
+    return read_requirement(text).text
+
+
+Requirement = Annotated[str, AfterValidator(_requirement)]
+
+
 def _defaults(registry: Registry) -> str:
-    """Default of the first parameter of every entry with parameters, in words."""
+    """Default of the first parameter of every entry that has parameters, as text for help."""
     with_parameter = [entry for entry in registry if entry.parameters]
     return ", ".join(f"{entry.parameters[0].default:g} ({entry.name})" for entry in with_parameter)
 
 
 def choices_of(name: str) -> tuple[str, ...]:
-    """Words that a setting may be, for help; empty for settings that are no choice of words."""
+    """Words among which a setting chooses, for help and messages; empty for a setting that takes
+    other values."""
     field = Settings.model_fields[name]
     if get_origin(field.annotation) is Literal:
         return get_args(field.annotation)
@@ -161,6 +173,12 @@ class Settings(BaseModel):
         None,
         description="what is chosen by rule and explained: some of clip,link,slope,rounds",
     )
+    require: list[Requirement] | None = Field(
+        None,
+        description=(
+            "what a plan must meet, else exit 1: temperature<=1.05, run.epsilon<=3, burn-in, good"
+        ),
+    )
     thin: PositiveCount = Field(1, description="kept rounds for each draw of a record")
     experiments: PositiveCount = Field(1, description="number of data sets")
     chains: PositiveCount | None = Field(
@@ -186,7 +204,8 @@ class Settings(BaseModel):
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """The settings in a TOML file, not yet checked."""
+    """Settings in a TOML file by name, not yet checked; raises ``InvalidSetting`` if the file
+    cannot be read."""
     try:
         with path.open("rb") as stream:
             return tomllib.load(stream)
@@ -201,7 +220,7 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def merge(file: Mapping[str, Any], options: Mapping[str, Any]) -> Settings:
-    """Checked settings: an option beats the file, the file beats the default.
+    """Checked settings from a file and options: an option beats the file, the file the default.
 
     Text is read as the type of its setting. An unknown name or a value out of bounds raises
     :class:`~flmc.base.errors.InvalidSetting`, whose message gives the bound and the value.
@@ -217,7 +236,8 @@ def merge(file: Mapping[str, Any], options: Mapping[str, Any]) -> Settings:
 
 
 def to_toml(settings: Mapping[str, Any], comments: Mapping[str, str] | None = None) -> str:
-    """Text of a TOML file with these settings, which :func:`flmc.settings.schema.read_file` reads.
+    """Text of a TOML file with these settings, and with comments above those that ``comments``
+    names.
 
     Examples
     --------
@@ -238,12 +258,12 @@ def to_toml(settings: Mapping[str, Any], comments: Mapping[str, str] | None = No
 WITHDRAWN: Mapping[str, str] = {
     "split": "synthetic examples are dealt evenly: leave it out; deal is for those of data_file",
 }
-"""Settings of earlier versions, each with what to write instead."""
+"""Names of settings that earlier versions had, each with what to write instead."""
 
 
 def unknown_setting(name: str) -> str:
-    """A message for a name that is no setting, with what to write instead, the names that are most
-    like it, or all."""
+    """Message for a name that is no setting: what to write instead, the names most like it, or all
+    names."""
     if name.replace("-", "_") in WITHDRAWN:
         return f"the setting {name!r} was withdrawn: {WITHDRAWN[name.replace('-', '_')]}"
     near = difflib.get_close_matches(name.replace("-", "_"), Settings.model_fields, n=3)
@@ -254,12 +274,16 @@ def unknown_setting(name: str) -> str:
 
 
 def _one_line(error: ValidationError) -> str:
-    """The first problem of a validation, with the bound and the value."""
+    """Message about the first setting that failed validation: what it must be, and its value."""
     problems = error.errors(include_url=False)
     first = problems[0]
     name = str(first["loc"][0])
     if first["type"] == "extra_forbidden":
         return unknown_setting(name)
+    if name == "require":
+        refused = first.get("ctx", {}).get("error")
+        bound = "must be a list of texts such as 'temperature<=1.05'"
+        return str(refused) if refused else f"{name} {bound}, got {first['input']!r}"
     # A field that may be one of several types has a problem for each: all say what would have been
     # accepted.
     wanted = dict.fromkeys(
@@ -269,7 +293,7 @@ def _one_line(error: ValidationError) -> str:
 
 
 def _wanted(name: str, kind: str, context: Mapping[str, Any]) -> str:
-    """What a pydantic error of this kind asks for, as the end of "... must be"."""
+    """End of a message "NAME must be ..." for a pydantic error of this kind."""
     if kind == "greater_than":
         return "positive" if context["gt"] == 0 else f"above {context['gt']:g}"
     if kind == "value_error":

@@ -26,7 +26,7 @@ class Control:
     name
         Name of the setting.
     label, unit
-        Its label on the page.
+        Label on the page, and unit of the value.
     kind
         ``slider`` for numbers, ``choice`` for a few words, ``text`` for words with parameters.
     low, high, step
@@ -89,26 +89,31 @@ def _spellings(registry: Any) -> tuple[str, ...]:
 
 
 def _has_link(settings: Settings) -> bool:
+    """Whether the settings' scheme has a link, the function from a gradient to the probability of a
+    bit."""
     return "link" in scheme_of(settings).setting_names()
 
 
 def _has_slope(settings: Settings) -> bool:
-    """Whether the settings' link, the function from a gradient to the probability of a bit, has a
-    slope parameter without an upper end, for which there is a slider."""
+    """Whether the settings' link, the function from a gradient to the probability of a bit, has the
+    parameter ``slope_parameter``."""
     if not _has_link(settings) or settings.link not in LINKS.names:
         return False
     return any(each.name == "slope_parameter" for each in LINKS[settings.link].parameters)
 
 
 def _has_channel(settings: Settings) -> bool:
+    """Whether the settings' scheme transmits over a channel whose noise and power matter."""
     return not scheme_of(settings).noise_is_exact
 
 
 def _has_budget(settings: Settings) -> bool:
+    """Whether the settings have a privacy budget that limits the gain."""
     return _has_channel(settings) and settings.privacy != "off"
 
 
 def _hides_examples(settings: Settings) -> bool:
+    """Whether privacy is for single examples, not for all data of a device."""
     return settings.neighbouring == "example"
 
 

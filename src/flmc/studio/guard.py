@@ -78,6 +78,7 @@ class Guard:
         return None
 
     def _knows_token(self, headers: dict[str, str]) -> bool:
+        """Whether the cookie of a request has the token."""
         try:
             cookies = SimpleCookie(headers.get("cookie", ""))
         except CookieError:
@@ -116,7 +117,8 @@ def _origins(host: str) -> tuple[str, str]:
 
 
 def _framed_by_nobody(send: Send) -> Send:
-    """A ``send`` that forbids other pages, in every response, to show it in a frame."""
+    """The ASGI function ``send``, made to add headers to every response that keep other pages from
+    showing it in a frame."""
 
     async def sending(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":

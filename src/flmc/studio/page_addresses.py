@@ -1,4 +1,4 @@
-"""Addresses and commands: the content of a page as a link to share, and as a command line."""
+"""URLs and command lines: the settings of a page as a link to share, and as a command to run."""
 
 from __future__ import annotations
 

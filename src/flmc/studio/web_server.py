@@ -46,8 +46,9 @@ def make_app(token: str | None = None) -> App:
 
 
 def serve(host: str, port: int, *, open_browser: bool, say: Callable[[str], None]) -> None:
-    """Serve the studio at an address (port 0: a free one) until it is interrupted; ``say`` is
-    called with the URL when it can be opened."""
+    """Serve the studio at an address (port 0: a free one) until the process is interrupted; ``say``
+    is called with the URL as soon as it can be opened. A host other than this machine's own asks
+    for a token, which the URL has."""
     local = host in LOOPBACK
     token = None if local else secrets.token_urlsafe(24)
     app = make_app(token)

@@ -2,8 +2,8 @@
 normalisation.
 
 Conventions: one real symbol per entry; :math:`N_0` is the noise power per real entry; the received
-amplitude of every active device is the *gain* :math:`A`, whatever its fading, because it transmits
-with :math:`P_k = A/h_k`."""
+amplitude of every active device that knows its path gain :math:`h_k` is the *gain* :math:`A`,
+because it transmits with :math:`P_k = A/h_k`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from flmc.base.arrays import Array
 
 
 def power_from_snr(snr_db: float, noise_power: float) -> float:
-    r"""Power limit :math:`P_0 = N_0 10^{\text{SNR}/10}` per symbol; the only place where decibels
-    appear. :math:`N_0` is the variance of the noise in a real entry."""
+    r"""Power limit :math:`P_0 = N_0 10^{\text{SNR}/10}` per symbol, from a signal-to-noise ratio in
+    decibels. :math:`N_0` is the variance of the noise in a real entry."""
     return float(noise_power * 10.0 ** (snr_db / 10.0))
 
 

@@ -36,7 +36,7 @@ from flmc.uplink.uplink import Uplink
 EXCEEDED = 1e-12
 """Probability with which the gain that privacy is stated at is exceeded in one entry."""
 _NUMBERS, _ROUNDS = 2**20, 4096
-"""Numbers, and rounds, from which the moments of arrival are taken at most."""
+"""Largest numbers of path gains and of rounds that are drawn for the moments of arrival."""
 
 
 class Arrival(NamedTuple):
@@ -48,12 +48,12 @@ class Arrival(NamedTuple):
 
 
 def arrival_of(uplink: Uplink, num_devices: int, policy: Scheduler | None = None) -> Arrival | None:
-    """Moments of the factor with which symbols arrive; None with exact estimates: it is 1.
+    """Mean and mean square of the factor of the gain with which each device's symbols arrive; None
+    with exact estimates, where the factor is 1.
 
     They are taken from drawn channels with a fixed seed. A policy that silences weak devices leaves
     much less noise; without one the mean square of Rayleigh fading grows with the logarithm of the
-    number of draws.
-    """
+    number of draws."""
     if uplink.estimated is None:
         return None
     chooses = policy if policy is not None and policy.by_channel else None
@@ -84,7 +84,8 @@ def _moments(estimated: EstimatedFading, num_devices: int, policy: Scheduler | N
 
 
 def _draw_estimates(estimated: EstimatedFading, rounds: int, num_devices: int) -> Estimates:
-    """Estimates of ``rounds`` rounds, or of fewer where a trace is shorter."""
+    """Estimated path gains of ``rounds`` drawn rounds and one entry, or of fewer where a trace is
+    shorter."""
     rng = generator(0, Purpose.PLANNING, 2)
     try:
         return estimated.draw_estimates(rng, range(rounds), num_devices, 1)
@@ -96,7 +97,8 @@ def _draw_estimates(estimated: EstimatedFading, rounds: int, num_devices: int) -
 
 def response(uplink: Uplink, num_devices: int, policy: Scheduler | None = None) -> float:
     r"""Factor :math:`\kappa E[r]` by which the expected received symbol scales a small gradient,
-    averaged over devices; a link without a slope is refused."""
+    averaged over devices; ``InvalidSetting`` for a link without a slope. ``policy`` says who
+    transmits; None: all."""
     arrival = arrival_of(uplink, num_devices, policy)
     return uplink.slope if arrival is None else uplink.slope * float(arrival.mean.mean())
 
@@ -126,8 +128,19 @@ def as_received(uplink: Uplink, event: Event, dim: int = 1) -> Event:
     estimated = uplink.estimated
     if estimated is None:
         return event
+    extra, correlation = arrival_bound(uplink, dim)
+    return UncertainGainEvent(event, extra, correlation, dim * EXCEEDED)
+
+
+def arrival_bound(uplink: Uplink, dim: int) -> tuple[float, float]:
+    r"""Numbers a and :math:`\rho` with which symbols of a round of ``dim`` entries that were sent
+    for a gain A arrive at no more than :math:`(A + a)/\rho`, but for the probability ``EXCEEDED``
+    in an entry; 0 and 1 with exact estimates."""
+    estimated = uplink.estimated
+    if estimated is None:
+        return 0.0, 1.0
     # Where the norm is bounded, one entry may have the power of all.
     together = dim if uplink.shares_power else 1
     loudest = math.sqrt(together * uplink.power_limit) / uplink.peak
     extra = loudest * estimated.error_scale * math.sqrt(-math.log(EXCEEDED))
-    return UncertainGainEvent(event, extra, estimated.correlation, dim * EXCEEDED)
+    return extra, estimated.correlation

@@ -57,7 +57,7 @@ class ExampleBounds:
     @property
     def example_bound(self) -> float:
         """Largest magnitude of an entry of one example's gradient: the bound of its entries, or of
-        its norm; an error if there is none."""
+        its norm; ``InvalidSetting`` if there is neither."""
         bound = self.example_clip if self.example_norm is None else self.example_norm
         if bound is None:
             raise InvalidSetting(
@@ -74,9 +74,9 @@ class ExampleBounds:
         Parameters
         ----------
         model
-            Gives the gradients.
+            Model whose gradients are taken.
         theta
-            Where, (experiment, chain, dim).
+            Points at which they are taken, (experiment, chain, dim).
         experiments
             The data sets that the first axis of ``theta`` is about; all by default.
 
@@ -130,7 +130,8 @@ def shrink_factor(
 
 @lru_cache(maxsize=64)
 def mean_shift_variance(example_clip: float) -> float:
-    r"""Variance of the shift of the mean by clipping examples, over the posterior's variance.
+    r"""Variance, over the posterior's, of the shift of the posterior mean that clipping the
+    gradient entries of single examples causes in each entry of a linear regression.
 
     For linear regression with standard normal features u and residuals e the estimate without
     clipping moves with :math:`x = u e` of every example, the clipped one with
@@ -215,8 +216,9 @@ def typical_shift_variance(
 
 
 def _radii(dim: int) -> tuple[Array, Array]:
-    """Nodes and weights for the root of a chi-squared variable of ``dim + 2`` degrees of freedom;
-    less than 1e-20 of its mass lies further than 10 from the root of that number."""
+    """Nodes and weights, (node) each, that integrate over the root of a chi-squared variable with
+    ``dim + 2`` degrees of freedom; less than 1e-20 of its mass lies further than 10 from the root
+    of ``dim + 2``."""
     middle = np.sqrt(dim + 2.0)
     radius = np.linspace(max(1e-6, middle - 10.0), middle + 10.0, 20_001)
     # In logarithms, and relative to the middle: R^(dim + 1) alone overflows at large dim.

@@ -1,7 +1,7 @@
-r"""Fading: the gain :math:`h` of each device's path to the server, per round, device and entry.
+"""Fading: the gain :math:`h` of each device's path to the server, per round, device and entry.
 
-Only the magnitude matters, because each device knows its channel and inverts it. Values are
-positive."""
+A law draws magnitudes, which are positive: a device that knows its channel cancels the phase when
+it inverts the path gain. Errors of its knowledge are those of ``EstimatedFading``."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
+from flmc.base.findings import Finding
 
 
 class Fading(ABC):
@@ -49,10 +50,30 @@ class Fading(ABC):
         """The same law without files of this machine, for plans that travel to others."""
         return self
 
+    given: bool = False
+    """Whether the path gains of every round are public numbers that no draw changes, as those of a
+    trace: then a policy by channel is known before the run."""
+
+    def exceedance(self, threshold: float) -> float | None:
+        """Probability that a device's path gain, the same for all entries, is at least
+        ``threshold``, in every round and for each device independently; None: not known.
+
+        Parameters
+        ----------
+        threshold
+            Path gain, positive.
+        """
+        return None
+
     @property
     def mean_square(self) -> float | None:
         """:math:`E[h^2]`, over all that is random and all devices; None: not known."""
         return None
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What speaks against these path gains, for the findings of a plan; nothing by default."""
+        return ()
 
     def __init_subclass__(cls) -> None:
         """Refuse a ``draw`` with the signature of earlier versions, which were not told which

@@ -103,8 +103,9 @@ class Link(ABC):
     def accounts_moves(self) -> bool:
         """Whether the privacy of one example is accounted at the size of its move.
 
-        The hull of pairs that bounds it needs a monotone and odd link whose density is log-concave,
-        without a jump, and a class with its own :meth:`flmc.uplink.link.Link.moved`."""
+        The bound, a polygon around all pairs of bit probabilities (:mod:`flmc.privacy.bit_pairs`),
+        needs a monotone and odd link whose density is log-concave, without a jump, and a class with
+        its own :meth:`flmc.uplink.link.Link.moved`."""
         proven = self.monotone and self.odd and self.log_concave
         return proven and not self.jumps and type(self).moved is not Link.moved
 
@@ -210,7 +211,7 @@ class Link(ABC):
         # The quotient of a smooth link hardly changes when its width shrinks tenfold; that of a
         # jump grows tenfold, that of a root threefold.
         wide, narrow = (self._difference(w) / w for w in (width, width / 10))
-        if narrow > 1.1 * wide:  # the difference quotient grows: a jump, or a slope without bound
+        if narrow > 1.1 * wide:  # a jump, or a slope without bound
             raise InvalidSetting(
                 f"the link {self.name} has no slope at 0 (a jump, or infinitely steep): the noise"
                 " that the sampler needs cannot be calibrated; use langevin = 'paper' or 'off', or"
@@ -257,7 +258,7 @@ class Link(ABC):
         return None
 
     def _difference(self, width: float) -> float:
-        """Phi(width) - Phi(-width)."""
+        """Rise of the probability of a +1 bit from -width to width."""
         low, high = self.probability(np.array([-width, width]))
         return float(high - low)
 
@@ -290,6 +291,11 @@ class Link(ABC):
             Gradient entries before, (place).
         shift
             The move, upwards.
+
+        Returns
+        -------
+        MovedBit
+            Probability of +1 before the move, its growth, and the probability of -1 after it.
 
         Raises
         ------

@@ -149,7 +149,8 @@ def standing_for(fading: Fading, rounds: range) -> range:
 
 
 def _is_value(fading: Fading) -> bool:
-    """Whether a law is a hashable one of flmc's own: it never changes, so it can be a key."""
+    """Whether a law is a hashable one of flmc's own: it never changes, so it can be the key of a
+    cache."""
     try:
         hash(fading)
     except TypeError:  # it holds an array
@@ -173,8 +174,8 @@ def _draw_constant(fading: Fading, num_devices: int, dim: int) -> Array:
 
 @lru_cache(maxsize=2)
 def _draw_runs(fading: Fading, num_rounds: int, num_devices: int, dim: int) -> list[Array]:
-    """Path gains of whole runs, until there are enough rounds; kept, because searches ask for the
-    same ones many times."""
+    """Path gains of whole runs, (round, device, dim) each, as many runs as have ``_PLANNED_ROUNDS``
+    rounds together; kept, because searches ask for the same ones many times."""
     rng = generator(0, Purpose.PLANNING)
     return [
         fading.draw_checked(rng, range(num_rounds), num_devices, dim)
@@ -184,8 +185,8 @@ def _draw_runs(fading: Fading, num_rounds: int, num_devices: int, dim: int) -> l
 
 @lru_cache(maxsize=4)
 def _draw_independent(fading: Fading, rounds: range, num_devices: int, dim: int) -> Array:
-    """Path gains of independent rounds, again and again until there are enough; kept, because
-    searches ask for the same ones many times."""
+    """Path gains of independent rounds, (drawn, device, dim); a run that is too short is drawn
+    several times. They are kept, because searches ask for the same ones many times."""
     rng = generator(0, Purpose.PLANNING)
     # One round shows along which axes the law is constant: these cost no memory.
     one = without_copies(fading.draw_checked(rng, rounds[:1], num_devices, dim))

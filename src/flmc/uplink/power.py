@@ -22,7 +22,8 @@ def power_scale(uplink: Uplink, gain: Array, fading: Array, active: Array | None
     Channel inversion makes device k transmit :math:`c A_i s / h_{k,i}`, so :math:`\frac1m\sum_i (c
     A_i\,\text{peak}/h_{k,i})^2 \le P_0` for every active device gives :math:`c =
     \frac{\sqrt{P_0}}{\text{peak}} \min_k \bigl(\frac1m\sum_i (A_i/h_{k,i})^2\bigr)^{-1/2}`. Where
-    the norm of analog symbols is clipped, the largest of the summands takes the place of their sum.
+    the norm of analog symbols is clipped, the largest of the summands takes the place of their sum;
+    with ``csi_error``, the largest summand times m, because every entry obeys the limit by itself.
     There is one factor for each leading index of the path gains, (..., device, dim).
     """
     # Entries that share a gain and a path gain share this quotient, and so do equal devices.
@@ -45,19 +46,19 @@ def power_scale(uplink: Uplink, gain: Array, fading: Array, active: Array | None
 
 
 def power_limited_gain(uplink: Uplink, fading: Array, active: Array | None = None) -> Array:
-    r"""Largest gain, common to all entries, that every active device's power allows.
+    r"""Largest gain, common to all entries, that every active device's power allows, one for each
+    leading index of the path gains (..., device, dim).
 
-    It is :math:`A = \frac{\sqrt{P_0}}{\text{peak}} \min_k \bigl(\frac1m\sum_i
-    h_{k,i}^{-2}\bigr)^{-1/2}`.
-    """
+    Without clipped norms and ``csi_error``, for which :func:`power_scale` has other limits, it is
+    :math:`A = \frac{\sqrt{P_0}}{\text{peak}} \min_k \bigl(\frac1m\sum_i
+    h_{k,i}^{-2}\bigr)^{-1/2}`."""
     return power_scale(uplink, np.broadcast_to(1.0, fading.shape[-1:]), fading, active)
 
 
 def finite_cap(uplink: Uplink, cap: Array) -> Array:
     r"""Cap of the gain with :math:`10^9\sqrt{N_0}` in place of infinity.
 
-    It is what is transmitted, accounted and recorded where nothing but power limits the gain.
-    """
+    This cap is transmitted, accounted and recorded where nothing but power limits the gain."""
     return np.where(np.isinf(cap), _LOUDEST * np.sqrt(uplink.noise_power), cap)
 
 
@@ -93,8 +94,8 @@ class DrawnRounds(NamedTuple):
 
 
 def largest_mean_power(uplink: Uplink, cap: Array, rounds: DrawnRounds) -> float:
-    """Mean power of the device that spends most over a run, the worst of the drawn runs, with gains
-    at the cap, (1 or round of a run, 1 or dim), scaled to the power limit of a round."""
+    """Mean power of the device that spends most over a run, in the worst of the drawn runs. Gains
+    are at the cap, (1 or round of a run, 1 or dim), scaled down to the power limit of a round."""
     part = cap if len(cap) == 1 else cap[rounds.numbers % rounds.length]
     caps = np.broadcast_to(part, (len(rounds.fading), rounds.fading.shape[-1]))
     gains = realised_gain(uplink, caps, rounds.fading, rounds.active)
@@ -108,7 +109,8 @@ def largest_mean_power(uplink: Uplink, cap: Array, rounds: DrawnRounds) -> float
 
 
 def average_limited_gain(uplink: Uplink, rounds: DrawnRounds) -> float:
-    """Largest cap of all gains at which no device's mean power over a run exceeds its limit."""
+    """Largest cap of all gains at which no device's mean power over a run exceeds
+    ``average_snr_db``; infinite if the power limit of single rounds is enough for that."""
     allowed = power_from_snr(uplink.average_snr_db or 0.0, uplink.noise_power)
 
     def spent(cap: float) -> float:

@@ -58,7 +58,8 @@ class Quantised(Uplink):
 
     @abstractmethod
     def level_probabilities(self, gradient: Array) -> Array:
-        """Probability of each level, given clipped gradient entries."""
+        """Probability of each level, in one more axis at the end, given clipped gradient
+        entries."""
 
     @property
     def peak(self) -> float:
@@ -67,13 +68,14 @@ class Quantised(Uplink):
 
     @cached_property
     def bit_variance(self) -> float:
-        """Largest variance of a symbol between the clips, from 2001 gradients."""
+        """Largest variance of a symbol over gradients from -clip to clip, of which 2001 are
+        tried."""
         return float(self.symbol_variance(np.linspace(-self.clip, self.clip, 2001)).max())
 
     @property
     def slope(self) -> float:
         """Slope of the mean symbol at 0, a difference quotient, times the share of a gradient that
-        clipping examples leaves."""
+        clipping examples leaves; ``InvalidSetting`` if the mean symbol does not rise."""
         width = 1e-5 * self.clip
         low, high = self.mean_symbol(np.array([-width, width]))
         if not high > low:
@@ -109,7 +111,8 @@ class Quantised(Uplink):
         self, transmissions: Iterable[tuple[float, int]], neighbouring: str = "device"
     ) -> Event:
         """Privacy event of the two extreme levels: an upper bound for any data that are replaced,
-        and exact for a whole device where the clips make these levels certain."""
+        and exact for a whole device where the clips make these levels certain. ``UnknownPrivacy``
+        for a subclass that clips or draws symbols in its own way."""
         sent = tuple(transmissions)
         # As transmits_like, which takes no class that is abstract.
         if type(self).symbols is not Quantised.symbols or type(self).clipped is not Uplink.clipped:

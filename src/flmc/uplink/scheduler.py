@@ -14,6 +14,7 @@ import numpy as np
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.randomness import Purpose, generator
+from flmc.uplink.fading import Fading
 
 
 class Scheduler(ABC):
@@ -71,6 +72,21 @@ class Scheduler(ABC):
             Number of devices among which the policy chooses.
         """
         return num_rounds
+
+    def chance(self, num_devices: int, fading: Fading) -> float | None:
+        """Probability that a device transmits in a round, where that is so for each device and in
+        every round independently of the other rounds; None: not known, as here.
+
+        A plan's privacy is averaged over schedules where it is known; else ``most_rounds`` counts.
+
+        Parameters
+        ----------
+        num_devices
+            Number of devices among which the policy chooses.
+        fading
+            Law of the path gains.
+        """
+        return None
 
     def check(self, num_rounds: int, num_devices: int) -> None:  # noqa: B027 (most policies fit every plan)
         """Refuse a plan for which this policy makes no sense; the base class accepts every plan.

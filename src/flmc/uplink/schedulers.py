@@ -16,6 +16,7 @@ import numpy as np
 from flmc.base import checks
 from flmc.base.arrays import Array, IntArray
 from flmc.base.errors import InvalidSetting
+from flmc.uplink.fading import Fading
 from flmc.uplink.scheduler import Scheduler, check_active
 
 __all__ = [
@@ -114,8 +115,9 @@ class CountedDevices(Scheduler):
 class RandomDevices(CountedDevices):
     """Policy that draws ``count`` devices in every round, all sets of them being equally likely.
 
-    Before the run a device is charged as if it transmitted in every round, because no bound below
-    that holds for certain. The ledger counts the rounds in which it did.
+    A plan averages delta over the schedules that may be drawn; a device of a deployment, which no
+    average consoles, charges itself for every round. The ledger counts the rounds in which it
+    transmitted.
 
     Attributes
     ----------
@@ -131,6 +133,12 @@ class RandomDevices(CountedDevices):
         # The order of an order is a rank: the first argsort lists devices by their numbers, the
         # second says at which place each device is.
         return np.asarray(np.argsort(place, axis=1) < self.count, dtype=np.float64)
+
+    def chance(self, num_devices: int, fading: Fading) -> float | None:
+        """``count`` of all devices, whatever the channel."""
+        if type(self).draw is not RandomDevices.draw:
+            return None
+        return self.count / num_devices
 
 
 @dataclass(frozen=True)
@@ -161,6 +169,13 @@ class ThresholdDevices(Scheduler):
         """1 for devices whose channel is strong enough, (round, device)."""
         return np.asarray(strength_of(fading) >= self.threshold, dtype=np.float64)
 
+    def chance(self, num_devices: int, fading: Fading) -> float | None:
+        """Probability that a path gain reaches the threshold, if rounds are independent and their
+        law is known."""
+        if not fading.independent or type(self).draw is not ThresholdDevices.draw:
+            return None
+        return fading.exceedance(self.threshold)
+
 
 @dataclass(frozen=True)
 class StrongestDevices(CountedDevices):
@@ -180,6 +195,14 @@ class StrongestDevices(CountedDevices):
         the first."""
         strength = strength_of(fading)
         return _strongest(strength, _descending(strength), np.full(len(strength), self.count))
+
+    def chance(self, num_devices: int, fading: Fading) -> float | None:
+        """``count`` of all devices, if path gains are independent draws from one law."""
+        if not fading.independent or type(self).draw is not StrongestDevices.draw:
+            return None
+        # A law that knows its tail draws each device alike, and equal path gains never.
+        known = fading.alike and fading.exceedance(1.0) is not None
+        return self.count / num_devices if known else None
 
 
 @dataclass(frozen=True)

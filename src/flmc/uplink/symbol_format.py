@@ -74,7 +74,7 @@ class SymbolFormat:
 
     @property
     def constant_energy(self) -> bool:
-        """Whether all symbols have the same magnitude, so that the peak is the energy."""
+        """Whether all symbols have the same magnitude, so that each has the energy of the peak."""
         return self.levels is not None and len({abs(level) for level in self.levels}) == 1
 
     def places(self, symbols: Array) -> IntArray:

@@ -9,6 +9,7 @@ imply."""
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -58,7 +59,8 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
     can be given, and there is no privacy to speak of."""
 
     clip: float = 30.0
-    """Largest magnitude of an entry of a local gradient; larger ones are clipped."""
+    """Bound of a local gradient, which is clipped beyond it: of the magnitude of each entry, or of
+    the norm (``clipping``)."""
     fading: Fading = field(default_factory=ConstantFading)
     """Law of the path gains h."""
     snr_db: float = 25.0
@@ -104,8 +106,9 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
             )
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Reset ``standard_symbols`` for a subclass that clips or transmits in its own way, and
-        refuse one that states ``random_bits``, which meant two things."""
+        """Reset ``standard_symbols`` for a subclass that clips or transmits in its own way;
+        ``TypeError`` for one that states ``random_bits``, a name of earlier versions with two
+        meanings."""
         super().__init_subclass__(**kwargs)
         # Along all bases, because a mixin may bring other symbols than those of the statement.
         stated = next(each for each in cls.__mro__ if "standard_symbols" in vars(each))
@@ -191,6 +194,19 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         """
         return neighbouring == "example" and self.example_norm is not None
 
+    def largest_move(self, dim: int, neighbouring: str) -> float:
+        """Largest norm of the difference of a round's symbols between neighbouring data; every
+        symbol from one peak to the other unless a scheme says otherwise.
+
+        Parameters
+        ----------
+        dim
+            Entries of a round.
+        neighbouring
+            What is replaced in neighbouring data: all data of a ``device``, or one ``example``.
+        """
+        return 2.0 * self.peak * math.sqrt(dim)
+
     @property
     def power_limit(self) -> float:
         """Largest mean power P_0 of a device's symbols over the entries of a round."""
@@ -232,7 +248,6 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         ----------
         gradient
             Local gradients, (..., device, dim).
-
         """
         return clip(clip_norm(gradient, self.clip) if self.clips_norm else gradient, self.clip)
 
@@ -277,11 +292,12 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         Returns
         -------
         Event
-            That of all entries; where a norm is bounded, one in which the entries of a round share
-            what can move.
+            Event of all entries; where a norm is bounded, of rounds whose entries share one move.
 
         Raises
         ------
+        InvalidSetting
+            If a gain is negative or ``dim`` is below 1.
         UnknownPrivacy
             If nothing is proven for this uplink; the message says why.
         """

@@ -1,6 +1,6 @@
-"""What all figures share: creation, axes, labels, colours, fonts and files.
+"""Parts of all figures: creation, axes, labels, colours, fonts and files.
 
-Functions draw into Axes that they are given, so that users can add curves of their own."""
+Functions draw into Axes that the caller gives, so that users can add curves of their own."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _SIGNS = frozenset(map(chr, (*range(0x20, 0x7F), *range(0xA0, 0x100), 0x2212)))
 
 
 def families_for(figure: Figure) -> list[str]:
-    """Names of sans-serif fonts for the PDF of a drawn figure, in the order of preference: a font
-    reduced to Latin characters first, which makes small files fast, if it has all characters of the
+    """Names of sans-serif fonts for the PDF of a drawn figure, in the order of preference; first a
+    font reduced to Latin characters, which is faster to embed, if it has all characters of the
     figure."""
     from matplotlib import rcParams
     from matplotlib.text import Text
@@ -145,8 +145,8 @@ def new_figure(
     **settings: Any,
 ) -> tuple[Figure, list[Axes]]:
     """A new Matplotlib figure without a window, and a list of its Axes row by row, ``width`` by
-    ``height`` inches each. With ``layout`` None the caller sets the margins, which is faster. Needs
-    the extra `plot`.
+    ``height`` inches each; ``settings`` are arguments of Matplotlib's ``subplots``. With ``layout``
+    None the caller sets the margins, which is faster. Raises ``MissingExtra`` without Matplotlib.
 
     Examples
     --------
@@ -175,9 +175,7 @@ def draw_curves(
 ) -> None:
     """Draw named curves of a table with shaded standard errors. Each row has the keys ``curve`` (a
     name) and ``x``, the column that ``value`` names, and its standard error under that name with
-    ``_se``; numbers may be text, as read from CSV. ``styles`` has arguments of Matplotlib's
-    ``plot`` for some curves, by name. The y axis becomes logarithmic if the values span more than a
-    factor of three.
+    ``_se``; numbers may be text, as read from CSV.
 
     ``styles`` has arguments of Matplotlib's ``plot`` for some curves, by name. The y axis becomes
     logarithmic if the values span more than a factor of three.

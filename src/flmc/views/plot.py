@@ -1,10 +1,11 @@
-"""Figures of results, for notebooks: ``flmc.plot.trace(result)`` and others; they need the extra
+"""Figures of results, for notebooks, such as ``flmc.plot.trace(result)``; they need the extra
 ``plot``.
 
-Each of these returns a Matplotlib figure, which a notebook shows and ``savefig`` writes. It shows
-entries of the first data set by their names, about 2000 draws of a chain, and the first seven
-chains where each has a colour: readers can tell no more colours apart.
-``write_figures`` writes all that fit a finished run as files, as ``flmc run --plots`` does."""
+Each function named after a figure returns it as a Matplotlib figure, which a notebook shows and
+``savefig`` writes. Figures of draws show entries of theta by their names, for the first data set:
+about 2000 draws of a chain, and the first seven chains where each has a colour, because readers can
+tell no more colours apart. ``write_figures`` writes all figures that fit a finished run as files,
+as ``flmc run --plots`` does."""
 
 from __future__ import annotations
 
@@ -191,9 +192,10 @@ def reliability(scores: Predictive, axes: Axes | None = None) -> Figure:
     Parameters
     ----------
     scores
-        What :func:`flmc.evaluation.predictive.score_probabilities` gave.
+        Scores of predictive probabilities, as
+        :func:`flmc.evaluation.predictive.score_probabilities` returns them.
     axes
-        Where to draw; None: in a new figure.
+        Matplotlib Axes to draw into; None: those of a new figure.
     """
     if axes is None:
         _, (axes,) = new_figure(columns=1, width=4.2, height=3.6)
@@ -209,7 +211,7 @@ def reliability(scores: Predictive, axes: Axes | None = None) -> Figure:
     axes.set_title(
         f"accuracy {scores.accuracy:.3f}, calibration error {scores.ece:.3f}", fontsize=9
     )
-    return cast("Figure", axes.get_figure())  # of Matplotlib 3.9, too
+    return cast("Figure", axes.get_figure())  # Matplotlib 3.9 has no root=True
 
 
 def _short(name: str) -> str:
@@ -220,8 +222,8 @@ def _short(name: str) -> str:
 
 
 def _chosen(result: Result, entries: Sequence[str] | None) -> tuple[list[str], Array]:
-    """Names of the entries to draw, and their draws of the first data set, (chain, draw, entry);
-    ``entries`` None: the first six."""
+    """Names of the entries to draw, and their draws for the first data set, (chain, draw, entry);
+    ``entries`` None: the first six. Raises ``InvalidSetting`` for an unknown name."""
     draws = result.draws[: result.num_chains]
     names = entry_names(draws.shape[2], result.layout)
     wanted = names[:MOST_ENTRIES] if entries is None else list(entries)
@@ -290,18 +292,9 @@ def write_figures(result: Result, model: Model, directory: str | Path) -> tuple[
 
 
 def shown_entries(result: Result) -> tuple[list[str], str]:
-    """The names of the entries to draw, those whose chains agree least, and words that say which.
-
-    Parameters
-    ----------
-    result
-        A run that kept its draws.
-
-    Returns
-    -------
-    tuple of list and str
-        Names in the order of theta, at most six, and what they are.
-    """
+    """Names, in the order of theta, of the entries to draw (at most six, those with the largest
+    R-hat), and words that say which these are, such as ``all entries``; for a run that kept its
+    draws."""
     draws = result.draws[: result.num_chains]
     names = entry_names(draws.shape[2], result.layout)
     where = "" if len(result.draws) == len(draws) else " of the first data set"

@@ -125,8 +125,8 @@ def _words(seconds: float) -> str:
 
 
 class _PlainLines:
-    """Prints lines about the progress of the latest stage until :meth:`end` is called. A thread of
-    its own prints them, so that work that reports rarely shows a sign of life too."""
+    """Printer of lines about the progress of the latest stage, until :meth:`end` is called; a
+    thread of its own prints, so that work that reports rarely shows a sign of life too."""
 
     def __init__(self) -> None:
         self._stage: Stage | None = None
@@ -134,7 +134,8 @@ class _PlainLines:
         self._thread = Thread(target=self._print_lines, name="progress", daemon=True)
 
     def begin(self, name: str) -> Callable[[float], None]:
-        """Begin a stage, and give a function that takes its finished fraction."""
+        """Begin a stage called ``name``, and return the function to call with its finished
+        fraction, from 0 to 1."""
         stage = self._stage = Stage(name, time.monotonic())
         return lambda fraction: stage.report(fraction, time.monotonic())
 

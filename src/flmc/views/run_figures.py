@@ -35,7 +35,11 @@ def draw_ledger_file(curve: SpentCurve, out: Path) -> Path | None:
     rounds, epsilon = zip(*curve.points, strict=True)
     axes.plot(rounds, epsilon, color=COLOURS[0], marker="o", markersize=3)
     axes.set_xlabel("round")
-    axes.set_ylabel(f"epsilon spent, at delta = {curve.run_delta:g}")
+    axes.set_ylabel(f"epsilon up to the round, at delta = {curve.run_delta:g}")
+    if curve.partial and np.isfinite(curve.epsilon):
+        label = "the whole run, whenever it stops"
+        axes.axhline(curve.epsilon, color="0.4", linewidth=1, label=label)
+        axes.legend(fontsize=7, frameon=False)
     if curve.budget is not None:
         axes.axhline(
             curve.budget, color="0.4", linestyle=":", linewidth=1, label="budget of the run"

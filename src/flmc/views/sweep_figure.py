@@ -91,8 +91,8 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
 
 
 def _caveats(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Lines for the head of the picture that say which measurements would need more chains of a
-    data set."""
+    """Lines for the head of the figure that say how many measurements suffer from too few chains or
+    draws."""
     few = sum(row.get("wasserstein2_floor") is not None for row in rows) - sum(
         row.get("wasserstein2_squared") is not None for row in rows
     )
@@ -116,10 +116,11 @@ AXES_IN_WORDS = {"snr_db": "SNR [dB]", "samples": "examples"}
 
 
 def _label(done: Sweep, name: str, words: str) -> str:
-    """Label of the axis of a column, ``words``; that of an epsilon states its scope and delta too,
-    if all points share them."""
+    """Label of the axis for the column ``name``, which is ``words``; for ``epsilon`` and
+    ``epsilon_run`` scope and delta in place of these, if all points share them."""
 
     def shared(setting: str) -> Any:
+        """The value of a setting that all points of the sweep share; None if it varies."""
         default = getattr(Limits(), setting)
         return None if setting in done.axes else done.base.get(setting, default)
 
@@ -152,7 +153,7 @@ def _styles_of(
 
 
 def _varies(values: Sequence[float | None]) -> bool:
-    """Whether the known ones of some values differ by more than rounding."""
+    """Whether the values other than None differ by more than rounding."""
     known = [value for value in values if value is not None]
     return bool(known) and max(known) - min(known) > 1e-6 * abs(max(known))
 

@@ -1,5 +1,4 @@
-"""Printing on a terminal of listings (labelled rows) and grids (tables), in which all results
-present themselves."""
+"""Terminal output of listings (labelled rows) and grids (tables), the forms of all results."""
 
 from __future__ import annotations
 
@@ -14,13 +13,15 @@ from flmc.base.tables import Grid, Listing, Row, Severity, format_grid
 _STYLES: dict[Severity, str] = {
     "plain": "",
     "good": "green",
+    "unknown": "magenta",
     "warning": "yellow",
     "bad": "bold red",
 }
 
 
 def show(*things: Listing | Grid | str) -> None:
-    """Print listings, grids and lines to standard output, with an empty line between them."""
+    """Print listings, grids and lines to standard output, with an empty line between them, in forms
+    that fit the width of the terminal."""
     console = Console()
     for index, thing in enumerate(things):
         if index:
@@ -100,6 +101,6 @@ def render_grid(grid: Grid) -> RenderableType:
 
 
 def _note(row: Row) -> Text:
-    """A note below a grid or a headline, coloured by how much it matters."""
+    """A headline, or a note below a grid, as text coloured by its severity."""
     text = f"{row.label}: {row.text}" if row.label else row.text
     return Text(text, style=_STYLES[row.severity])

@@ -1,5 +1,5 @@
-"""What travels between the roles of a federation: topics, payloads, status, and the transport.
+"""Messages between the roles of a federation: topics, payloads, status, and the transport.
 
-A federation has a server, devices, and the air between them. Here is what they say to each other,
-in bytes; what they do lives in :mod:`flmc.deploy`. The formats are specified in
-docs/deployment.md."""
+A federation has a server, devices, and between them the air, which stands for the radio channel.
+This package holds their messages as bytes; :mod:`flmc.deploy` holds the roles themselves. The
+formats are specified in docs/deployment.md."""

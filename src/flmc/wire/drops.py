@@ -1,4 +1,4 @@
-"""Reasons for which a role drops a message, and the counts of dropped messages."""
+"""Reasons for which a role drops (ignores) a message, and the counts of dropped messages."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ REASONS = {
     "stale-journal": "of a device or an air whose journal is older than what it has said",
     "not-joined": "before or without the device's consent to the plan",
 }
-"""The reasons for which a role drops a message, with their meaning in words."""
+"""Reasons for which a role drops a message, by name, each with a description of such a message."""
 
 _LOUD = 3
-"""A reason's first messages up to this number are logged one by one; later every hundredth is."""
+"""Number of dropped messages of each reason that are logged one by one; later every hundredth
+is."""
 
 
 class Drops:

@@ -1,9 +1,9 @@
 """Encoding of payloads: a header of eight bytes followed by little-endian numbers, or one JSON
 object.
 
-Header: ``F``, ``L``, version (one byte), kind (one byte), round (four bytes). Readers refuse with
-:class:`Malformed` whatever is too short, too long or out of bounds, and allocate nothing before
-they have checked its size.
+Header: ``F``, ``L``, version (one byte), kind (one byte), round (four bytes). Readers raise
+:class:`Malformed` for a payload that is too short, too long or out of bounds, and check sizes
+before they allocate memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from flmc.wire.topics import WIRE_VERSION
 _MAGIC = b"FL"
 _HEADER = struct.Struct("<2sBBI")
 MOST_BYTES = 64 * 2**20
-"""Bytes of the largest payload that any role reads; a plan usually allows far fewer."""
+"""Size of the largest payload that any role reads, in bytes; a plan usually allows far less."""
 
 
 class Malformed(Exception):  # noqa: N818 (says what a payload is)
@@ -52,8 +52,8 @@ class Writer:
         return self
 
     def bits(self, values: npt.NDArray[Any]) -> Writer:
-        """Append one bit a value, 1 where it is positive; the first goes to the lowest bit of the
-        first byte."""
+        """Append one bit for each value, 1 if the value is positive, from the lowest bit of the
+        first byte on; unused bits of the last byte are 0."""
         self._parts.append(np.packbits(np.asarray(values) > 0, bitorder="little").tobytes())
         return self
 
@@ -96,13 +96,13 @@ class Reader:
 
     def numbers(self, count: int, kind: str) -> npt.NDArray[Any]:
         """The next ``count`` numbers of a NumPy type such as ``<f8``, as a writable array (count)
-        in the machine's byte order."""
+        in the machine's byte order; raises ``Malformed`` if fewer are left."""
         data = self.raw(count * np.dtype(kind).itemsize)
         return np.frombuffer(data, dtype=kind).astype(np.dtype(kind).newbyteorder("="))
 
     def bits(self, count: int) -> npt.NDArray[np.bool_]:
-        """The next ``count`` bits as booleans, (count); raises ``Malformed`` unless the unused bits
-        of the last byte are 0."""
+        """The next ``count`` bits as booleans, (count); raises ``Malformed`` if fewer are left, or
+        if an unused bit of the last byte is not 0."""
         data = np.frombuffer(self.raw(-(-count // 8)), dtype=np.uint8)
         unpacked = np.unpackbits(data, bitorder="little")
         # One meaning has one encoding: free padding bits would let a device hide data in an
@@ -118,7 +118,8 @@ class Reader:
 
 
 def read_object(payload: bytes, most_bytes: int) -> dict[str, object]:
-    """The JSON object in a payload of ``most_bytes`` at most; all else raises ``Malformed``."""
+    """The JSON object in a payload; raises ``Malformed`` if the payload has more than
+    ``most_bytes`` bytes or holds anything else."""
     if len(payload) > most_bytes:
         raise Malformed(f"{len(payload)} bytes where {most_bytes} are allowed")
     try:

@@ -26,9 +26,11 @@ from flmc.base.version import VERSION
 from flmc.planning.plans import Plan
 from flmc.privacy.safe_noise.noise_grid import NoiseGrid
 from flmc.privacy.safe_noise.rounded_normal import MOST_BITS
+from flmc.uplink.csi import arrival_bound
 from flmc.uplink.fadings.fixed import ConstantFading
 from flmc.uplink.fadings.trace import TraceFile
 from flmc.uplink.power import finite_cap
+from flmc.uplink.report import SUFFIX, scale_of
 from flmc.uplink.schedulers import AllDevices
 from flmc.wire.encoding import MOST_BYTES
 from flmc.wire.topics import WIRE_VERSION, check_run
@@ -38,6 +40,9 @@ _MOST_VALUE_STEPS = 1 << 18
 Symbols travel in single precision, which moves one of this size by at most 1/64 of a step. Together
 with the errors of the sums behind them, at most a fifth of a step, both symbols of a pair stay
 within the half step that ``NoiseGrid.accounted_gain`` counts for rounding."""
+_LEAST_VALUE, _MOST_VALUE = 1e-30, 1e30
+"""Bounds of the largest analog symbol, within which single precision has all its digits for every
+symbol of a step or more, and does not overflow."""
 _SOFTEST_BITS = 8
 """Base-2 logarithm of the steps of the noise grid at which the weakest planned symbol should
 arrive: rounding to a grid of 2^8 steps takes less than 1/256 of the symbol."""
@@ -54,7 +59,8 @@ class OtherVersion(InvalidSetting):
 
 @dataclass(frozen=True)
 class Federation:
-    """A run on separate machines, with the settings on which all roles agree.
+    """A run on separate machines, with the settings on which all roles agree; raises
+    ``InvalidSetting`` if a value is out of its bounds, or the plan cannot be deployed.
 
     Attributes
     ----------
@@ -63,21 +69,19 @@ class Federation:
     plan
         Everything that is fixed before round 1.
     quorum
-        Smallest number of answers in a round; with fewer the air repeats the round.
+        Smallest number of devices that must answer (send symbols) in a round of all devices; with
+        fewer the air repeats the round. A round of fewer scheduled devices needs the same share of
+        them, rounded up.
     slot_ms
-        Milliseconds from a device's question to its answer, always the same, so that the time
+        Milliseconds from the question to a device's answer, always the same, so that the time
         of a gradient computation does not leak.
     deadline_ms
-        Milliseconds for which the air waits for answers in a round.
+        Milliseconds for which the air waits for answers, before it closes or repeats the round.
     grid_bits
         The channel noise has a standard deviation of 2^grid_bits steps of its grid.
     model
-        Name of the model whose gradients the devices compute.
-
-    Raises
-    ------
-    InvalidSetting
-        If a value is out of its bounds, or the plan cannot be deployed.
+        Name of the model whose gradients the devices compute; devices of a ``NAME+report`` report
+        what clipping and the link take away, as the last entry of theta.
     """
 
     run: str
@@ -105,15 +109,25 @@ class Federation:
                 f"the {uplink.scheme} scheme is an idea that no device can carry out; plan with"
                 " another"
             )
+        if self.reports:
+            scale_of(uplink)
         caps = finite_cap(uplink, self.plan.gain)
         # The weakest round is checked for its error: a symbol below the first step would vanish.
         self.grid.peak_steps(float(caps.min()), uplink.peak)
-        steps = self.grid.peak_steps(float(caps.max()), uplink.peak)
-        if uplink.symbol_format.levels is None and steps > _MOST_VALUE_STEPS:
+        values = uplink.symbol_format.levels is None
+        loudest = _loudest(self.plan) if values else float(caps.max())
+        steps = self.grid.peak_steps(loudest, uplink.peak)
+        if values and steps > _MOST_VALUE_STEPS:
             raise InvalidSetting(
                 f"the largest analog symbol must arrive at {_MOST_VALUE_STEPS} steps or below, got"
                 f" {steps}, because symbols travel in single precision; use fewer grid_bits,"
                 " or plan with a limit of the gain"
+            )
+        if values and not _LEAST_VALUE <= uplink.peak <= _MOST_VALUE:
+            raise InvalidSetting(
+                f"clip must lie between {_LEAST_VALUE:g} and {_MOST_VALUE:g} in an analog"
+                f" federation, because symbols travel in single precision, got {uplink.peak:g};"
+                " use other units for the parameters"
             )
 
     @classmethod
@@ -130,9 +144,14 @@ class Federation:
             chosen["grid_bits"] = _finest_grid(plan)
         return cls(run, plan, **chosen)
 
+    @property
+    def reports(self) -> bool:
+        """Whether the last entry of theta is the devices' report, and no parameter."""
+        return self.model.endswith(SUFFIX)
+
     def may_transmit(self, round_number: int, device: int) -> bool:
-        """Whether the plan's own schedule lets a device (from 0) transmit in a round (from 1); the
-        air's announcement plays no part in it."""
+        """Whether the plan's own schedule lets a device (from 0) transmit in a round (from 1),
+        whatever the air announces."""
         active = self.plan.active
         return active is None or bool(active[round_number - 1, device] > 0)
 
@@ -196,8 +215,9 @@ class Federation:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Federation:
-        """The federation in the plain values of :meth:`to_document`; raises ``InvalidSetting`` if
-        they are of another wire version, damaged, or do not fit their digest."""
+        """The federation in the plain values of :meth:`to_document`; raises ``OtherVersion`` if
+        they are of another wire version, and ``InvalidSetting`` if they are damaged, too large, or
+        do not fit their digest."""
         wire = document.get("wire")
         if not isinstance(wire, int):
             raise InvalidSetting("this is not a federation: it names no wire version")
@@ -232,8 +252,8 @@ class Federation:
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> Federation:
-        """The federation in a JSON payload of ``to_bytes``; raises ``InvalidSetting`` if the
-        payload holds none."""
+        """The federation in a JSON payload of ``to_bytes``; raises ``OtherVersion`` for another
+        wire version, and ``InvalidSetting`` if the payload holds no federation."""
         try:
             document = json.loads(payload)
         except (ValueError, RecursionError) as error:
@@ -248,14 +268,24 @@ def _finest_grid(plan: Plan) -> int:
     plan's largest symbol still fits the noise grid; at most 20, unless the symbols of the weakest
     round need a finer grid."""
     uplink = plan.uplink
-    caps = finite_cap(uplink, plan.gain) * (uplink.peak / math.sqrt(uplink.noise_power))
+    deviation = math.sqrt(uplink.noise_power)
+    values = uplink.symbol_format.levels is None
+    caps = finite_cap(uplink, plan.gain)
+    loudest = _loudest(plan) if values else float(caps.max())
     # A noise grid ends at 2^40 steps. Bits and levels are whole multiples of a step; analog values
     # must also survive single precision, which leaves 2^18.
-    most = 40 if uplink.symbol_format.levels is not None else math.log2(_MOST_VALUE_STEPS)
-    # Caps are now in standard deviations of the noise, that is in units of 2^grid_bits steps.
-    needed = _SOFTEST_BITS - math.floor(math.log2(float(caps.min())))
-    fitting = math.floor(most - math.log2(float(caps.max())))
+    most = math.log2(_MOST_VALUE_STEPS) if values else 40
+    # Symbols are compared with the noise, whose standard deviation is 2^grid_bits steps.
+    needed = _SOFTEST_BITS - math.floor(math.log2(float(caps.min()) * uplink.peak / deviation))
+    fitting = math.floor(most - math.log2(loudest * uplink.peak / deviation))
     return max(0, min(max(20, needed), fitting, MOST_BITS))
+
+
+def _loudest(plan: Plan) -> float:
+    """Largest gain with which symbols of the plan arrive; with inexact channel estimates that
+    beyond which none does but for the probability that the privacy statement counts."""
+    extra, correlation = arrival_bound(plan.uplink, plan.dim)
+    return (float(finite_cap(plan.uplink, plan.gain).max()) + extra) / correlation
 
 
 def stated_digest(payload: bytes) -> str | None:
@@ -278,8 +308,8 @@ check the digest, and a short message must not take gigabytes of a device's memo
 
 
 def refuse_large_document(document: object) -> None:
-    """Raise ``InvalidSetting`` if a plan's document names more devices, entries or rounds than a
-    federation may have, before anything is computed from it."""
+    """Raise ``InvalidSetting`` if the JSON document of a plan states more devices, entries or
+    rounds than a federation may have, before anything is computed from the document."""
     if not isinstance(document, dict):
         raise InvalidSetting("this is not a federation: it has no plan")
     for name, most in _MOST.items():

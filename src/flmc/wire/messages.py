@@ -1,5 +1,5 @@
-"""Messages of a round, as values that know their bytes: theta, announcement, answer, received
-signal.
+"""Messages of a round and their bytes: theta from the server, the air's announcement, the devices'
+answers (their symbols), and the air's received signal.
 
 Sizes come from the plan, so that a reader never allocates more than the plan allows, whatever a
 sender claims. docs/deployment.md specifies the bytes.
@@ -78,7 +78,7 @@ class Announcement:
     gain
         Amplitude A at which symbols should arrive, (1 or dim).
     scheduled
-        Devices that should transmit, (device).
+        Mask of the devices that should transmit, (device).
     answered
         Last round in which the air received an answer from each device, (device); 0: never. A
         device whose journal ends earlier has lost a part of it.
@@ -126,7 +126,7 @@ class Announcement:
 
 @dataclass(frozen=True, eq=False)
 class DeviceAnswer:
-    """Symbols that a device transmits in a round; the payload travels sealed to the air.
+    """Symbols that a device transmits in a round; the payload travels encrypted to the air's key.
 
     Attributes
     ----------
@@ -137,7 +137,7 @@ class DeviceAnswer:
     epoch
         Number of the journal's entries, this answer included.
     binding
-        Digest of the federation, round and theta that it answers.
+        SHA-256 of the federation's digest, the round and the theta for which the symbols are.
     symbols
         Bits in {-1, +1}, levels of the scheme, or clipped gradients, (dim).
     amplitude
@@ -184,14 +184,14 @@ class DeviceAnswer:
 
 @dataclass(frozen=True, eq=False)
 class Received:
-    """Signal that the air received in a round, and the devices in it.
+    """Signal that the air received in a round (the sum of symbols plus noise), and its devices.
 
     Attributes
     ----------
     round, binding
-        Number of the round, from 1; digest of federation, round and theta.
+        Number of the round, from 1; SHA-256 of the federation's digest, the round and theta.
     active
-        Devices whose symbols are in the signal, (device).
+        Mask of the devices whose symbols are in the signal, (device).
     gain
         Announced amplitude A, (1 or dim).
     steps
@@ -261,10 +261,10 @@ def _spread(places: IntArray, width: int) -> IntArray:
 
 
 def largest_answer(dim: int) -> int:
-    """Size in bytes of the largest answer that a device can give about a theta of ``dim`` entries,
-    before it is sealed."""
-    # Header, device, journal, epoch, binding, format, two counts; then a double and a single an
-    # entry, the widest amplitudes and symbols.
+    """Size in bytes of the largest answer (symbols of one device) for a theta of ``dim`` entries,
+    before encryption."""
+    # Header, device, journal, epoch, binding, format, two counts; then for each entry a double and
+    # a single, the widest amplitude and the widest symbol.
     return 8 + 4 + JOURNAL_BYTES + 4 + DIGEST_BYTES + 1 + 8 + 12 * dim
 
 

@@ -28,7 +28,7 @@ _MOST_WAITING_BYTES = 4 * MOST_BYTES
 """Largest total size of the messages waiting to be read, in bytes; the last one may go beyond
 it."""
 _TIMEOUT = 10.0
-"""Seconds to wait for an answer of the broker."""
+"""Seconds to wait for a reply of the broker."""
 _LISTEN = 2.0
 """Seconds to wait for a broker's refusal of a certificate."""
 
@@ -53,7 +53,8 @@ class Credentials:
 
 @dataclass(frozen=True)
 class Mqtt:
-    """Address of a broker, and the credentials for it.
+    """Transport over the MQTT broker of an address, with a role's credentials; raises
+    ``InvalidSetting`` if the address is no broker's, or credentials are missing or unreadable.
 
     Attributes
     ----------
@@ -62,11 +63,6 @@ class Mqtt:
         the same machine; a role with certificates must use ``mqtts`` to any other machine.
     credentials
         Files for TLS, needed for ``mqtts``.
-
-    Raises
-    ------
-    InvalidSetting
-        If the address is no broker's, or credentials are missing or unreadable.
     """
 
     url: str
@@ -110,7 +106,8 @@ class Mqtt:
 
     @cached_property
     def _context(self) -> ssl.SSLContext | None:
-        """TLS settings with the authority and the role's certificate; None without TLS."""
+        """TLS settings with the authority's and the role's certificate, None without TLS; raises
+        ``InvalidSetting`` if a file cannot be used."""
         files = self.credentials
         if files is None or not self.url.startswith("mqtts"):
             return None
@@ -132,8 +129,8 @@ class Mqtt:
         self, identity: str, subscriptions: Sequence[str], will: Message | None
     ) -> AsyncIterator[Connection]:
         """A connection to the broker that is open while the context lasts, with its subscriptions
-        in place; raises ``Disconnected`` with the broker's address and, after a timeout, the likely
-        cause."""
+        in place; raises ``Disconnected``, with the likely cause, if it cannot be made or
+        breaks."""
         library = _library()
         host, port = self._address
         last = None
@@ -206,11 +203,12 @@ class _BoundedQueue(asyncio.Queue[Any]):
         return super().full() or self._bytes > _MOST_WAITING_BYTES
 
     def _put(self, item: Any) -> None:
-        # asyncio.Queue calls _put and _get for every item, and asks full() before it accepts one.
+        """Add a message; ``asyncio.Queue`` calls this once ``full`` has allowed it."""
         self._bytes += len(item.payload)
         super()._put(item)
 
     def _get(self) -> Any:
+        """Remove and return the oldest message; ``asyncio.Queue`` calls this for every message."""
         item = super()._get()
         self._bytes -= len(item.payload)
         return item
@@ -270,7 +268,7 @@ class _MqttConnection:
 
     async def publish(self, messages: Sequence[Message]) -> None:
         """Hand messages over in this order, and return when the broker has acknowledged all of
-        them."""
+        them; raises ``Disconnected`` if the connection breaks."""
 
         async def one(message: Message) -> None:
             await self._client.publish(message.topic, message.payload, qos=1, retain=message.retain)

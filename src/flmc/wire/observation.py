@@ -1,8 +1,8 @@
-"""Observation of federations: status and presences of every run, heard once, for some time, or for
-ever.
+"""Observation of federations: the status of every run and the presence of its roles, followed until
+the connection breaks, for some seconds, or for ever.
 
-An observer only listens. It does not trust the broker with its memory: invalid names, oversized
-payloads, and runs and identities beyond a limit are left out and counted.
+An observer only listens, and its memory is bounded whatever the broker delivers: invalid names,
+oversized payloads, and runs and identities beyond a limit are left out and counted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from flmc.wire.transport import Disconnected, Message, Transport
 MOST_RUNS, MOST_IDENTITIES = 1000, 20_000
 """Largest number of runs, and of identities over all runs, that an observer keeps."""
 _MOST_BYTES = 16_384
-"""Largest status that an observer keeps, in bytes; a server's has about one thousand."""
+"""Size of the largest status that an observer keeps, in bytes; that of a server has about one
+thousand."""
 _ROLES = (SERVER, AIR)
 TROUBLE = ("refused", "gone")
 """States of a role that need attention: it declined the plan, or it left or died."""
@@ -90,7 +91,7 @@ class ObservedRun:
         return Grid(("who", "state", "flmc"), rows, "", tuple(notes))
 
     def to_document(self) -> dict[str, Any]:
-        """What the observer knows of the run, in plain values for JSON: status of the server,
+        """The observer's knowledge of the run, in plain values for JSON: status of the server,
         status of the air, and the presence of each role by identity."""
         return {
             "status": None if self.status is None else self.status.to_document(),
@@ -100,7 +101,7 @@ class ObservedRun:
 
 
 class Observed:
-    """An observer's knowledge of all runs; it accepts any message, also a hostile one.
+    """An observer's knowledge of all runs, updated by messages, of which any may be hostile.
 
     Attributes
     ----------
@@ -116,9 +117,9 @@ class Observed:
         self._identities = 0
 
     def take(self, message: Message) -> Topic | None:
-        """Store what a message says about its run, and return the message's topic, or None if it
-        was left out; an empty payload removes what the topic's earlier message said, as it does at
-        a broker."""
+        """Store the status or presence in a message, and return the message's topic, or None if the
+        message was left out; an empty payload removes the topic's earlier message, as it does at a
+        broker."""
         topic = _known_topic(message.topic)
         try:
             if topic is None:
@@ -167,8 +168,8 @@ class Observed:
         return self.runs.setdefault(name, run or ObservedRun())
 
     def _forget(self, topic: Topic) -> None:
-        """Remove what a topic's last message said, and the whole run if nothing is known of it any
-        more."""
+        """Remove the status or presence that a topic's last message gave, and the whole run if
+        nothing else is known of it."""
         run = self.runs.get(topic.run)
         if run is None:
             return

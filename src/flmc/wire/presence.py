@@ -1,5 +1,5 @@
-"""Presence of a role: the retained message with its state, and the last will that the broker
-publishes when the role dies."""
+"""Presence of a role: its state in a message that the broker retains, and replaces by the role's
+last will when the role dies."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from flmc.wire.encoding import Malformed, read_object
 from flmc.wire.topics import WIRE_VERSION
 
 STATES = ("here", "joined", "refused", "gone")
-"""``here``: connected; ``joined``: takes part in the run; ``refused``: declined the plan;
-``gone``: left or died."""
+"""States of a role. ``here``: connected; ``joined``: takes part in the run; ``refused``: declined
+the run; ``gone``: left or died."""
 _MOST_BYTES = 4096
 _MOST_CHARACTERS = 300
 """Longest reason that is sent, in characters: JSON may need twelve bytes for one of them, and
@@ -21,17 +21,17 @@ readers refuse more than ``_MOST_BYTES``."""
 
 @dataclass(frozen=True)
 class Presence:
-    """State of a role, as it says itself or as its last will says for it.
+    """State of a role, as the role publishes it or, after its death, its last will.
 
     Attributes
     ----------
     state
         One of ``STATES``.
     why
-        Reason of a refusal, in words.
+        Reason of a refusal, in words; ``finished`` or ``stopped`` for a role that left by itself;
+        else empty.
     digest
-        Digest of the federation that the role joined or refused, in hexadecimal; empty before it
-        has seen one.
+        Digest of the federation that the role joined, in hexadecimal; may be empty in other states.
     version
         Version of flmc that the role runs.
     wire
@@ -45,7 +45,7 @@ class Presence:
     wire: int = WIRE_VERSION
 
     def to_bytes(self) -> bytes:
-        """The presence as a JSON payload, with the reason of a refusal cut to a length that readers
+        """The presence as a JSON payload, with the reason ``why`` cut to a length that readers
         accept."""
         why = self.why[:_MOST_CHARACTERS]
         document = {"state": self.state, "why": why, "digest": self.digest}
@@ -53,7 +53,8 @@ class Presence:
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> Presence:
-        """The presence in a payload; raises ``Malformed`` if the payload holds none."""
+        """The presence in a payload of ``to_bytes``, with long texts cut; raises ``Malformed`` if
+        the payload holds none."""
         document = read_object(payload, _MOST_BYTES)
         state, wire = document.get("state"), document.get("wire")
         why, digest, version = (document.get(name, "") for name in ("why", "digest", "flmc"))

@@ -1,4 +1,4 @@
-"""Status of a federation: what server and air publish about the progress of a run."""
+"""Status of a federation: the messages of server and air on the progress of a run."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from flmc.base.tables import Listing, Row, Severity, format_up
 from flmc.wire.encoding import Malformed, read_object
 
 PHASES = ("waiting", "running", "finished", "failed")
-"""``waiting`` for devices to join; ``running`` rounds; ``finished``; ``failed``: cannot go on."""
+"""Phases of a run. ``waiting``: for devices to join; ``running``: rounds; ``finished``: all rounds
+are done; ``failed``: it ended before."""
 PARTS = ("answer_seconds", "receive_seconds", "commit_seconds")
-"""Names of the measured parts of a round's time: until the last answer, in the air, in the
+"""Names of the measured parts of a round's time: until the air has the answers, in the air, in the
 server."""
 _MOST_BYTES = 1 << 20
 _COUNT_BOUND = 1 << 53
@@ -31,19 +32,25 @@ class Status:
     round, num_rounds
         Finished rounds, and rounds of the plan.
     num_devices, active
-        Devices of the plan, and devices in the last round.
+        Devices of the plan, and devices that transmitted in the last round.
     present
         Number of devices by state: here, joined, refused, gone.
-    epsilon, delta, epsilon_round
-        Epsilon spent by the device that spent most, at this delta, up to this round; None: not yet
-        known, or unbounded.
+    epsilon, delta
+        Epsilon of the whole planned run for the device that spends most, at this delta; it holds
+        whenever the run stops. It is 0 before the first round; None: unbounded. With a delta of
+        None there is no privacy statement, and epsilon says nothing.
+    epsilon_so_far, epsilon_round
+        Epsilon of the rounds up to this one alone, valid if the round to stop at was fixed
+        beforehand; None: not yet known, or unbounded.
     temperature
-        Temperature of the last round; None: unknown.
+        Factor by which the sampled variance exceeds the posterior's at the noise of the last round;
+        None: unknown.
     round_seconds
         Median time of the last rounds; None before the first.
     answer_seconds, receive_seconds, commit_seconds
-        Parts of it: from theta at the air to the last answer, slot included; the air's time to add
-        and record; the server's time to step and record. None before the first.
+        Median parts of that time: from theta's arrival at the air until the last answer or the
+        deadline; the air's time to add and record; the server's time to step and record. None
+        before the first.
     dropped, dropped_air
         Messages dropped by the server and by the air, by reason.
     repeats
@@ -52,6 +59,9 @@ class Status:
         What the server waits for, or why the run failed.
     unix_time
         Time of the status, in seconds since 1970, on the server's clock.
+    verdict
+        Gravest findings on the draws of a finished run, as the server judges them without data;
+        empty before, and if nothing speaks against them.
     """
 
     run: str
@@ -74,19 +84,21 @@ class Status:
     repeats: int = 0
     why: str = ""
     unix_time: float = 0.0
+    epsilon_so_far: float | None = None
+    verdict: str = ""
 
     def to_document(self) -> dict[str, Any]:
         """The status in plain values, for JSON."""
         return asdict(self)
 
     def to_bytes(self) -> bytes:
-        """The status as a JSON payload."""
+        """The status as the JSON payload that the server publishes."""
         return json.dumps(self.to_document(), allow_nan=False).encode()
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> Status:
-        """The status in a payload; raises ``Malformed`` unless every value has its type and
-        bounds."""
+        """The status in a payload of ``to_bytes``; raises ``Malformed`` unless every value has its
+        type and is within its bounds."""
         document = read_object(payload, _MOST_BYTES)
         kinds: dict[str, Any] = {
             **dict.fromkeys(("run", "phase", "why"), str),
@@ -95,7 +107,8 @@ class Status:
             ),
             **dict.fromkeys(("present", "dropped", "dropped_air"), dict),
         }
-        numbers = ("epsilon", "delta", "temperature", "round_seconds", *PARTS, "unix_time")
+        costs = ("epsilon", "epsilon_so_far", "delta")
+        numbers = (*costs, "temperature", "round_seconds", *PARTS, "unix_time")
         values: dict[str, Any] = {}
         for name, kind in kinds.items():
             value = document.get(name)
@@ -109,6 +122,9 @@ class Status:
             if not (value is None or _is_count(value) or _is_finite(value)):
                 raise Malformed(f"{name} must be a number")
             values[name] = value
+        values["verdict"] = document.get("verdict", "")  # servers of older versions say none
+        if not isinstance(values["verdict"], str):
+            raise Malformed("a status names its verdict")
         if values["phase"] not in PHASES:
             raise Malformed(f"there is no phase {values['phase']!r}")
         values["unix_time"] = values["unix_time"] or 0.0
@@ -124,21 +140,34 @@ class Status:
             Row("devices", _counts(self.present) or "none has come yet"),
         ]
         if self.delta is not None:
-            spent = "unbounded" if self.epsilon is None else format_up(self.epsilon)
-            cost = f"{spent} at delta {self.delta:g}, up to round {self.epsilon_round}"
-            rows.append(Row("epsilon spent", cost))
+            rows.append(Row("epsilon of the run", self.cost_in_words))
         if self.temperature is not None:
             rows.append(Row("temperature", f"{self.temperature:.4g} in the last round"))
         if self.round_seconds is not None:
             rows.append(Row("time of a round", f"{self.round_seconds * 1000:.0f} ms{self._parts}"))
+        if self.verdict:
+            rows.append(Row("draws", self.verdict, severity="warning"))
         rows.append(Row("repeated rounds", str(self.repeats)))
         rows.append(Row("dropped by the server", _counts(self.dropped) or "nothing"))
         rows.append(Row("dropped by the air", _counts(self.dropped_air) or "nothing"))
         return Listing(f"run {self.run}", tuple(rows))
 
     @property
+    def cost_in_words(self) -> str:
+        """Epsilon of the whole planned run and, beside it, that of the rounds so far with the
+        condition under which it holds."""
+        if self.epsilon_round == 0 and self.epsilon == 0:
+            return "0: no round is done yet"
+        whole = "unbounded" if self.epsilon is None else format_up(self.epsilon)
+        text = f"{whole} at delta {self.delta:g}, all planned rounds together"
+        if self.epsilon_so_far is None or self.epsilon_round >= self.num_rounds:
+            return text
+        so_far = f"{format_up(self.epsilon_so_far)} up to round {self.epsilon_round}"
+        return f"{text} ({so_far}, valid if the round to stop at was fixed beforehand)"
+
+    @property
     def _parts(self) -> str:
-        """The parts of a round's median time in milliseconds, in words; empty if one is unknown."""
+        """Text with the parts of a round's median time in milliseconds; empty if one is unknown."""
         answer, receive, commit = (getattr(self, name) for name in PARTS)
         if self.round_seconds is None or None in (answer, receive, commit):
             return ""
@@ -158,7 +187,7 @@ class Status:
 
 @dataclass(frozen=True)
 class AirStatus:
-    """The air's counts and times, which the server takes over into its own status.
+    """Counts and times in the air's status, which the server repeats in its own status.
 
     Attributes
     ----------
@@ -167,7 +196,8 @@ class AirStatus:
     repeats
         Rounds announced again for want of answers.
     answer_seconds, receive_seconds
-        Median times to the last answer, and to add and record; None: unknown.
+        Median times from theta until the last answer or the deadline, and to add and record a
+        signal; None: unknown.
     """
 
     dropped: dict[str, int] = field(default_factory=dict)
@@ -177,8 +207,8 @@ class AirStatus:
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> AirStatus:
-        """The counts and times in a payload of the air; raises ``Malformed`` if counts are
-        missing, and takes times that are no finite numbers as unknown."""
+        """The counts and times in the JSON payload of the air's status; raises ``Malformed`` if
+        counts are missing or wrong, and takes times that are no finite floats as unknown."""
         document = read_object(payload, 65536)
         dropped, repeats = document.get("dropped"), document.get("repeats")
         if not isinstance(dropped, dict) or not isinstance(repeats, int):
@@ -210,5 +240,5 @@ def _is_finite(value: object) -> bool:
 
 
 def _counts(counts: dict[str, int]) -> str:
-    """Counts in words, sorted by name, such as ``3 late, 1 malformed``; empty if there are none."""
+    """Text of counts sorted by name, such as ``3 late, 1 malformed``; empty if there are none."""
     return ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))

@@ -1,8 +1,8 @@
 """Topics of a federation, ``flmc/1/<run>/<what>``, where 1 is the version of the wire format, and
 the rights to them.
 
-Who may write and read a topic is the trust boundary; a broker enforces it by the identity in a
-certificate (:data:`RIGHTS`).
+The rights to write and read topics (:data:`RIGHTS`) are the trust boundary of a federation; the
+broker enforces them by the identity in each client's certificate.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from flmc.base.errors import InvalidSetting
 WIRE_VERSION = 1
 """Version of the wire format, that is of topics and payloads; it is a part of every topic."""
 SERVER, AIR, OBSERVER, MONITOR = "server", "air", "observer", "monitor"
-"""Identities of the roles that exist once; devices are ``device-0``, ``device-1`` and so on."""
+"""Identities (names in certificates) of the roles that exist once; devices are ``device-0``,
+``device-1`` and so on."""
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _DEVICE = re.compile(r"device-(0|[1-9][0-9]{0,5})")
 
 PLAN, THETA, ROUND, RECEIVED = "plan", "theta", "round", "y"
-"""Topics of the server (the federation, once; theta, each round) and of the air (the announcement
-before a round, the received signal after it)."""
+"""Topics of the server (``plan``: the federation; ``theta``: the chain's position before a round)
+and of the air (``round``: the announcement of a round; ``y``: the received signal after it)."""
 UPLINK, ALIVE = "uplink", "alive"
 """Topics of devices' answers and of presences; the speaker's identity follows as the last part."""
 STATUS, AIR_STATUS, END = "status", "air", "end"
@@ -42,8 +43,8 @@ def device_number(identity: str) -> int | None:
 
 
 def check_run(run: str) -> str:
-    """The name of a run, refused unless it has 1 to 64 letters, digits, ``_``, ``.`` or ``-`` and
-    so fits into a topic."""
+    """The name of a run itself; raises ``InvalidSetting`` unless it has 1 to 64 letters, digits,
+    ``_``, ``.`` or ``-``, the first a letter or digit, and so fits into a topic."""
     if not _RUN.fullmatch(str(run)):
         raise InvalidSetting(
             "run must be 1 to 64 letters, digits, '_', '.' or '-', beginning with a letter or"

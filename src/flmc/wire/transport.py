@@ -40,18 +40,9 @@ class Connection(Protocol):
     messages to topics and yields those that arrive."""
 
     async def publish(self, messages: Sequence[Message]) -> None:
-        """Hand messages over in this order, and return when the transport has taken them.
-
-        Parameters
-        ----------
-        messages
-            The messages.
-
-        Raises
-        ------
-        Disconnected
-            If the connection broke; the messages may or may not have been delivered.
-        """
+        """Hand messages over in this order, and return when the transport has accepted them; raises
+        :class:`Disconnected` if the connection broke, after which each message may or may not have
+        been delivered."""
 
     def messages(self) -> AsyncIterator[Message]:
         """The arriving messages, until the connection breaks with :class:`Disconnected`."""
@@ -64,17 +55,10 @@ class Transport(Protocol):
     def connect(
         self, identity: str, subscriptions: Sequence[str], will: Message | None
     ) -> AbstractAsyncContextManager[Connection]:
-        """A connection that is open while the context lasts.
-
-        Parameters
-        ----------
-        identity
-            Name of the role; a second connection with the same name replaces the first.
-        subscriptions
-            Patterns of topics, in which ``+`` stands for any one part.
-        will
-            Message that is published for the role if the connection breaks; None: no message.
-        """
+        """A connection that is open while the context lasts, for the role named ``identity``, of
+        which a second connection replaces the first. It receives the topics that fit
+        ``subscriptions``, where ``+`` stands for any one part; ``will`` is published for the role
+        if the connection breaks (None: nothing is)."""
 
 
 def matches(pattern: str, topic: str) -> bool:
@@ -98,8 +82,9 @@ class MemoryHub:
     async def connect(
         self, identity: str, subscriptions: Sequence[str], will: Message | None
     ) -> AsyncIterator[Connection]:
-        """A connection to the hub that is open while the context lasts; the last will ``will`` is
-        published if the context ends with an exception."""
+        """A connection to the hub that is open while the context lasts, in place of an earlier one
+        of the same identity; the last will ``will`` is published if the context ends with an
+        exception."""
         connection = _MemoryConnection(self, tuple(subscriptions))
         before = self._open.get(identity)
         if before is not None:

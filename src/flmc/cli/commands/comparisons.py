@@ -14,7 +14,7 @@ from flmc.settings.assembly import Problem, assemble, assemble_with_held_out
 from flmc.settings.schema import Settings, merge
 
 _CHAINS = 4
-"""Chains of every method unless settings say more: each is a release of its own."""
+"""Chains of every method unless the setting ``chains`` is given; each is a release of its own."""
 _OWN = "flmc"
 """Name of the method that the settings describe."""
 _OF_THE_PROBLEM = (
@@ -41,7 +41,8 @@ _OF_THE_PROBLEM = (
 
 def _changes(text: str) -> dict[str, str]:
     """The settings in the text of one option ``--beside``, such as ``scheme=analog clip=20``:
-    values as text, by name."""
+    values as text, by name. Raises ``InvalidSetting`` for other texts, and for settings of the
+    problem."""
     pairs = [word.partition("=") for word in text.split()]
     for name, equals, value in pairs:
         if not (name and equals and value):

@@ -1,5 +1,5 @@
 """`flmc device`, `flmc air` and `flmc serve`, which run the three roles of a federation, each in a
-process of its own; and `flmc status`, which shows how runs stand."""
+process of its own; and `flmc status`, which shows the state of runs."""
 
 from __future__ import annotations
 
@@ -70,7 +70,13 @@ def device_command(
         Path | None, typer.Option("--journal", metavar="DIR", help="where its journal is")
     ] = None,
     epsilon: Annotated[
-        float | None, typer.Option("--epsilon", help="lifetime budget of its data; inf: no limit")
+        float | None,
+        typer.Option(
+            "--epsilon",
+            metavar="NUMBER",
+            parser=checks.number_in,
+            help="lifetime budget of its data; inf: no limit",
+        ),
     ] = None,
     metrics_port: MetricsPort = None,
     log: LogFormat = "auto",
@@ -188,14 +194,14 @@ def _run(role: Role, transport: Any, metrics_port: int | None) -> None:
 
 
 _REFRESH = 0.5
-"""Seconds between two pictures of a live view."""
+"""Seconds between two updates of the live view."""
 _LISTING = 16
-"""Lines of a run beside those of its devices: its rows, and the frame of the grid."""
+"""Lines that a run takes beside a line for each role: its rows, and the frame of the grid."""
 
 
 def transport_to(broker: str, tls: Path | None) -> Mqtt:
-    """The MQTT transport to the broker at the address ``broker``; ``tls`` is a directory with
-    certificates, None: without TLS."""
+    """The MQTT transport to the broker at the URL ``broker``; ``tls`` is a directory with
+    certificates, None: without TLS. Raises ``MissingExtra`` without the extra ``mqtt``."""
     if importlib.util.find_spec("aiomqtt") is None:
         raise MissingExtra("a broker needs the extra mqtt: pip install 'flmc[mqtt]'")
     files = None
@@ -218,7 +224,7 @@ def status_command(
         float, typer.Option("--wait", metavar="SECONDS", help="how long to listen")
     ] = 1.0,
 ) -> None:
-    """How the runs at a broker stand: rounds, active devices, epsilon spent, who is there."""
+    """How the runs at a broker stand: rounds, active devices, epsilon of the run, who is there."""
     checks.positive("--wait", wait, extreme=3600.0)
     subscriptions(run)  # raises if no run can have this name
     transport = transport_to(broker, tls)
@@ -248,7 +254,7 @@ def status_command(
 
 
 def to_document(observed: Observed, broker: str) -> dict[str, Any]:
-    """What an observer heard of all runs at a broker, in plain values for JSON."""
+    """The observed state of all runs at a broker, in plain values for JSON."""
     return {
         "schema_version": ANSWER_VERSION,
         "broker": broker,
@@ -258,8 +264,8 @@ def to_document(observed: Observed, broker: str) -> dict[str, Any]:
 
 
 def tables_of(observed: Observed, most: int | None = None) -> list[Listing | Grid]:
-    """Tables that show all observed runs: for each run a listing of its state and a grid of its
-    roles (server, air, devices), which has at most ``most`` rows."""
+    """Tables of all observed runs: for each run a listing of its state and a grid of its roles
+    (server, air, devices) with at most ``most`` rows (None: all)."""
     tables: list[Listing | Grid] = []
     for name, run in sorted(observed.runs.items()):
         if run.status is None:
@@ -273,8 +279,8 @@ def tables_of(observed: Observed, most: int | None = None) -> list[Listing | Gri
 
 
 def _watch(transport: Transport, broker: str, run: str | None) -> None:
-    """Show on the terminal, until Ctrl-C, how the runs at a broker stand; ``run`` names the only
-    one to show, None: all."""
+    """Show the state of the runs at a broker on the terminal until Ctrl-C, live; ``run`` names the
+    only one to show, None: all."""
     from rich.live import Live
 
     observed = Observed()
@@ -305,8 +311,8 @@ def _watch(transport: Transport, broker: str, run: str | None) -> None:
 
 
 def _picture(observed: Observed, broker: str, trouble: str | None, height: int) -> RenderableType:
-    """What the live view shows at one moment, in at most ``height`` lines: the observed runs, and
-    ``trouble``, what is wrong with the connection."""
+    """The live view at one moment, for a terminal of ``height`` lines: the observed runs, and the
+    ``trouble`` with the connection (None: connected)."""
     from rich.console import Group
 
     from flmc.views.terminal import render

@@ -4,20 +4,17 @@ given requirements, and checks of requirements."""
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from flmc.base.documents import ANSWER_VERSION
-from flmc.base.errors import InvalidSetting, RunFailed
-from flmc.base.findings import Finding
-from flmc.cli.options import refuse_beside_pilot, with_settings
-from flmc.cli.output import Json, cost_fields, data_note, fail, print_json
-from flmc.models.model import Model
-from flmc.models.wide_linear import WideLinear
+from flmc.base.errors import InvalidSetting
+from flmc.cli.options import Require, check_requirements, refuse_beside_pilot, with_settings
+from flmc.cli.output import Json, cost_fields, data_note, print_json
 from flmc.planning.plans import Plan
 from flmc.planning.requirements import Requirement, read_requirement
 from flmc.settings.assembly import Problem, assemble
@@ -48,14 +45,7 @@ def plan_command(
             help=f"the smallest or best value that meets the requirements, of {', '.join(AXES)}",
         ),
     ] = None,
-    require: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--require",
-            metavar="TEXT",
-            help="what must hold, else exit 1: temperature<=1.05, run.epsilon<=3, burn-in, good",
-        ),
-    ] = None,
+    require: Require = None,
     write: Annotated[
         Path | None,
         typer.Option(
@@ -88,7 +78,9 @@ def plan_command(
         refuse_beside_pilot(solve=solve_, require=require, write=write, out=out)
         _plan_two_stages(problem, json_)
         return
-    planned = _with_check(problem.plan(), problem.model)
+    began = time.perf_counter()
+    planned = problem.plan()
+    took = time.perf_counter() - began
     document = planned.to_document(with_run=not no_run) if json_ or out is not None else {}
     if write is not None or out is not None:
         _write_files(write, problem.settings, out, document)
@@ -99,16 +91,23 @@ def plan_command(
             solved = solution.to_document()
             document = {"schema_version": ANSWER_VERSION, "solved": solved, "plan": document}
         print_json(document)
+        for line in _pilot_line(planned, took):
+            typer.echo(line, err=True)
     else:
         from flmc.views.terminal import show
 
         below = [] if above else [problem.what_if(planned).grid(with_run=not no_run)]
-        show(*above, planned.listing(with_run=not no_run), *below, *data_note(settings))
-    broken = [text for each in requirements if (text := each.broken(planned)) is not None]
-    for text in broken[:-1]:
-        fail(text, 1)
-    if broken:
-        raise RunFailed(broken[-1])
+        shown = planned.listing(with_run=not no_run)
+        show(*above, shown, *below, *data_note(settings), *_pilot_line(planned, took))
+    check_requirements(planned, require)
+
+
+def _pilot_line(planned: Plan, seconds: float) -> list[str]:
+    """List with a line that says how long planning took with a pilot; empty where none ran."""
+    pilot = next((each for each in planned.findings if each.code == "pilot"), None)
+    if pilot is None:
+        return []
+    return [f"pilot: {pilot.numbers['batches']:.0f} batches of gradients, {seconds:.2g} s"]
 
 
 def _plan_two_stages(problem: Problem, json_: bool) -> None:
@@ -148,14 +147,18 @@ def _write_files(
 def _chosen(
     settings: Settings, suggest: bool, name: str | None, requirements: Sequence[Requirement]
 ) -> tuple[Settings, list[Any], Solution | None]:
-    """Settings to plan with, texts to show above the plan, and the answer of ``--solve`` for the
-    setting ``name``."""
+    """Settings to plan with, texts and tables to show above the plan, and the solution of
+    ``--solve`` for the setting ``name``; None without that option."""
     if name is not None:
-        from flmc.settings.questions import solve
+        from flmc.settings.questions import Unsolved, solve
         from flmc.views.progress_bars import show_progress
 
-        with show_progress(f"solving for {name}") as progress:
-            solution = solve(settings, name, requirements, suggest=suggest, progress=progress)
+        try:
+            with show_progress(f"solving for {name}") as progress:
+                solution = solve(settings, name, requirements, suggest=suggest, progress=progress)
+        except Unsolved as error:
+            typer.echo(str(error.grid()), err=True)
+            raise
         listing = [] if solution.suggested is None else [solution.suggested]
         return solution.settings, [solution.words, solution.grid(), *listing], solution
     if not suggest:
@@ -165,25 +168,3 @@ def _chosen(
     suggested = suggest_settings(settings)
     given = settings.model_dump(exclude_unset=True)
     return merge({}, {**given, **suggested.settings}), [suggested.listing()], None
-
-
-def _with_check(planned: Plan, model: Model) -> Plan:
-    """The plan, with findings added from a short pilot run of the model, if that is a user's own
-    and its posterior is unknown."""
-    if model.posterior is not None:
-        return planned
-    if isinstance(model, WideLinear) and model.undrawn:
-        text = (
-            "the examples are too many to be drawn for a plan: its step is made for a bound of the"
-            " largest curvature, which follows from their number, and clip and link are not checked"
-            " before a run"
-        )
-        unchecked = Finding("model-not-checked", "note", text)
-        return replace(planned, findings=(*planned.findings, unchecked))
-    from flmc.evaluation.model_check import check_model
-
-    findings = check_model(model, planned)
-    if not findings:
-        text = "check of the model by a short pilot: nothing that does not fit"
-        findings = (Finding("model-checked", "note", text),)
-    return replace(planned, findings=(*planned.findings, *findings))

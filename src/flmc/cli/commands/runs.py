@@ -11,13 +11,13 @@ import typer
 from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.base.tables import Listing, Row
-from flmc.cli.options import refuse_beside_pilot, with_settings
-from flmc.cli.output import Json, cost_fields, data_note, model_check, print_json
+from flmc.cli.options import Require, check_requirements, refuse_beside_pilot, with_settings
+from flmc.cli.output import Json, cost_fields, data_note, print_json
 from flmc.cli.signals import stopping_at_signals
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.runs.execution import resume, run
-from flmc.runs.ledger_cost import spent
+from flmc.runs.ledger_cost import check_ledger, spent
 from flmc.runs.records import Record, check_new, clean_up, describe, is_finished, load
 from flmc.runs.results import Result
 from flmc.runs.two_stage_run import TwoStageResult, run_two_stages
@@ -64,6 +64,7 @@ def run_command(
             " reliability into this directory, as PNG files",
         ),
     ] = None,
+    require: Require = None,
 ) -> None:
     """Simulate, and print metrics against the exact posterior with their standard errors."""
     from flmc.views.progress_bars import show_progress
@@ -76,7 +77,7 @@ def run_command(
     given = None if plan_file is None else read_plan(plan_file)
     problem = assemble(settings) if given is None else assemble_for(given, settings)
     if problem.settings.precondition == "pilot":
-        refuse_beside_pilot(plan=plan_file)
+        refuse_beside_pilot(plan=plan_file, require=require)
         result = _run_two_stages(problem, out, json_).main
         if plots is not None:
             _write_plots(result, problem.model, plots, json_)
@@ -85,7 +86,8 @@ def run_command(
     # Raises now if the engine cannot run the plan, before anything is printed.
     choose_engine(settings.engine, planned, problem.model)
     if not json_:
-        show(planned.listing(), *model_check(problem.model, planned), *data_note(settings), "")
+        show(planned.listing(), *data_note(settings), "")
+    check_requirements(planned, require)
     with show_progress("simulating") as progress, stopping_at_signals(out) as stop:
         result = run(
             planned,
@@ -163,8 +165,8 @@ def _write_plots(result: Result, model: Model, directory: Path, json_: bool) -> 
 
 
 def _check_plots(directory: Path, out: Path | None) -> None:
-    """Raise an error, before anything is simulated, if figures could not be drawn or could not be
-    written into ``directory``."""
+    """Raise ``InvalidSetting`` or ``MissingExtra``, before anything is simulated, if figures could
+    not be drawn or written into ``directory``; ``out`` is the directory of the record."""
     from flmc.views.figures import new_figure
 
     new_figure(columns=1)
@@ -178,7 +180,7 @@ def _check_plots(directory: Path, out: Path | None) -> None:
 
 
 def _answer(result: Result, out: Path | None, json_: bool) -> None:
-    """Print the result of a run, as JSON or in rows, and where its record is."""
+    """Print the result of a run, as JSON or in rows with the place of its record."""
     if json_:
         print_json(result.to_document())
         return
@@ -229,8 +231,8 @@ _GIVEN_PLAN = "plan"
 
 
 def _settings_of(asked: Mapping[str, Any]) -> tuple[Settings, Plan | None]:
-    """The settings that a recorded run was asked for with, and its plan if the user gave that as a
-    file, else None; ``asked`` is that part of the record."""
+    """The settings of a recorded run, and its plan if the user gave one in a file, else None;
+    ``asked`` is the content of the record's ``run.json``."""
     kept = dict(asked.get("settings") or {})
     given = kept.pop(_GIVEN_PLAN, False)
     return merge({}, kept), Plan.from_document(asked["plan"]) if given else None
@@ -250,8 +252,9 @@ def _check_trust(
 
 
 def _plan_of(record: Record, *, trust_code: bool, code_from: Path | None) -> Plan:
-    """The plan of a recorded run, restored from the record and checked against its digest; Python
-    code that the record names is imported only with ``trust_code`` or ``code_from``."""
+    """The plan of a recorded run, restored from the record; Python code that the record names is
+    imported only with ``trust_code`` or ``code_from``. Raises ``RunFailed`` if the plan does not
+    fit its digest."""
     asked = record.asked
     settings = dict(asked.get("settings") or {})
     named = {name: text for name, text in named_code(settings).items() if name != "model"}
@@ -272,13 +275,15 @@ def _plan_of(record: Record, *, trust_code: bool, code_from: Path | None) -> Pla
 
 
 def _problem_of(asked: Mapping[str, Any]) -> Problem:
-    """The model, uplink and limits that the settings ``asked`` of a record describe."""
+    """The problem of a recorded run (model with data, uplink and limits); ``asked`` is the content
+    of the record's ``run.json``."""
     settings, given = _settings_of(asked)
     return assemble(settings) if given is None else assemble_for(given, settings)
 
 
 def _show_finished(directory: Path, json_: bool) -> None:
-    """Print the result of a finished run, and remove files that an interrupted clean-up left."""
+    """Print the result of a finished run, and remove files that an interrupted clean-up left; an
+    error follows if its ledger is damaged."""
     record = load(directory)
     finished = record.result or {}
     if json_:
@@ -297,6 +302,9 @@ def _show_finished(directory: Path, json_: bool) -> None:
         )
         typer.echo(str(Listing(f"the run in {str(directory)!r} is finished", rows)))
     clean_up(directory)
+    # What a result kept from memory (Result.save) has no ledger, and no identity of a run.
+    if "identity" in record.asked or "federation" in record.asked:
+        check_ledger(record)
 
 
 def _with_error(value: Mapping[str, float | None]) -> str:
@@ -309,14 +317,14 @@ def ledger_command(
     directory: Directory,
     at: Annotated[
         int | None,
-        typer.Option("--at", metavar="ROUND", help="what was spent up to and including this round"),
+        typer.Option("--at", metavar="ROUND", help="also what the rounds up to this one cost"),
     ] = None,
     trust_code: TrustCode = False,
     code_from: CodeFrom = None,
     json_: Json = False,
 ) -> None:
-    """What one chain of a recorded run has spent: epsilon against round, for the device that spent
-    most, and a picture."""
+    """What one chain of a recorded run costs: epsilon of the whole planned run and of its rounds so
+    far, for the device that spends most, and a picture."""
     from flmc.views.run_figures import draw_ledger_file
 
     record = load(directory)

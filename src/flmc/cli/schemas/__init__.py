@@ -1,5 +1,5 @@
 """The answers of commands (``--json``) as pydantic models, and their JSON Schemas: ``ANSWERS`` has
-them by name. Only `flmc schema`, `flmc plan --schema` and the documentation import this package."""
+them by name. Only `flmc schema` and the documentation import this package."""
 
 from flmc.cli.schemas.catalogue import ANSWERS, PARTS, AnswerSchema
 

@@ -121,17 +121,17 @@ class Field(NamedTuple):
 
 
 def part_of(kind: Kind) -> str | None:
-    """Name of the part that several answers share, if the schema ``kind`` refers to one; else
-    None."""
+    """Name in ``PARTS`` of the object that the schema ``kind`` refers to; None if it refers to none
+    of them."""
     return _PART_OF.get(_referred(kind))
 
 
 def fields_of(kind: Kind, definitions: Mapping[str, Kind], path: str = "") -> Iterator[Field]:
-    """Fields of an object, each followed by those within it; shared parts are not entered.
+    """All described fields of a JSON object with the schema ``kind``, each followed by the fields
+    within it, except within the objects of ``PARTS``.
 
     ``definitions`` are the ``$defs`` of the whole schema, and ``path`` is the place of the object,
-    empty for a whole document.
-    """
+    empty for a whole document."""
     for name, inner in children(kind, definitions).items():
         here = path + (name if name == "[]" or not path else f".{name}")
         if "description" in inner:

@@ -23,10 +23,15 @@ class StatusDocument(Document):
     active: Count = words("devices in the last round")
     present: dict[str, Count] = words("devices by state: here, joined, refused, gone")
     epsilon: float | None = words(
-        "spent so far by the device that spent most; null: not known yet, or not bounded"
+        "of the whole planned run, for the device that spends most; 0 before the first round;"
+        " null: not known yet, or not bounded"
     )
     delta: float | None = words("delta that epsilon is stated at; null: not known yet")
-    epsilon_round: Count = words("round up to which epsilon is stated")
+    epsilon_round: Count = words("round up to which epsilon_so_far is stated")
+    epsilon_so_far: float | None = words(
+        "of the rounds up to that one alone, valid if the round to stop at was fixed beforehand;"
+        " null: not known yet, or not bounded"
+    )
     temperature: float | None = words("temperature of the last round; null: unknown")
     round_seconds: float | None = words("median time of the last rounds; null: none yet")
     answer_seconds: float | None = words("of it, from theta at the air to the last answer")
@@ -36,6 +41,10 @@ class StatusDocument(Document):
     dropped_air: dict[str, Count] = words("messages that the air dropped, by reason")
     repeats: Count = words("rounds that were announced again because answers were too few")
     why: str = words("what the run waits for, or why it failed; empty: nothing")
+    verdict: str = words(
+        "gravest findings on the draws of a finished run, as the server judges without data; empty:"
+        " none, or not finished"
+    )
     unix_time: float = words("when the server said this, in seconds since 1970, on its clock")
 
 
@@ -95,10 +104,15 @@ class JoinedRunDocument(Document):
 
     run: str = words("name of the run")
     digest: str = words("digest of the federation that was agreed to")
-    epsilon: float = words(
-        "what the whole run may cost, which counts as spent from its first answer on"
+    neighbouring: Literal["device", "example"] | None = words(
+        "what the device's budget protected when it joined; null: an older flmc did not write it"
     )
-    delta: float = words("delta that epsilon is stated at")
+    epsilon_device: float | None = words(
+        "what the whole run may cost all data of the device, which counts as spent from its first"
+        " answer on; null: not known"
+    )
+    epsilon_example: float | None = words("the same for one example")
+    delta: float = words("delta that both are stated at")
     answers: Count = words("rounds that were answered")
     last_round: Count = words("the last of them; 0: none")
 
@@ -107,5 +121,8 @@ class DeviceLedgerDocument(AnswerDocument):
     """What a device's data may cost in privacy, over all runs that it joined and by run."""
 
     runs: list[JoinedRunDocument] = words("runs in the order in which they were joined")
-    epsilon: float = words("sum over the runs that were answered")
+    epsilon_device: float | None = words(
+        "sum over the runs that were answered, for all data of the device; null: not known"
+    )
+    epsilon_example: float | None = words("the same for one example")
     delta: float = words("sum over the runs that were answered")

@@ -202,21 +202,27 @@ class LedgerDocument(AnswerDocument):
 
     at: Count = words("the last round that counts")
     epsilon: float | None = words(
-        "upper bound of what the device that spent most has spent up to and including that round;"
-        " null: not bounded"
+        "upper bound for the whole planned run and the device that spends most: it holds whenever"
+        " the run stops; null: not bounded"
+    )
+    epsilon_so_far: float | None = words(
+        "upper bound for the rounds up to and including that one, valid if the round to stop at was"
+        " fixed beforehand; null: not bounded"
     )
     run_delta: float = words("delta that every epsilon is stated at")
     curve: list[tuple[Count, float | None]] = words(
-        "rounds, each with the epsilon spent up to it; one with --at"
+        "rounds, each with the epsilon up to it, valid if that round was fixed beforehand as the"
+        " one to stop at; one with --at"
     )
-    transmitted: list[Count] = words("rounds in which each device transmitted")
-    devices: list[float | None] = words("epsilon that each device has spent")
+    transmitted: list[Count] = words("counted rounds in which each device transmitted")
+    devices: list[float | None] = words("epsilon that the whole planned run costs each device")
     budget: float | None = words("epsilon that the run may spend; null without such a budget")
+    planned: Count = words("rounds that the epsilon of the whole run covers")
     unfinished: Count | None = words("rounds that were planned; null if the run is finished")
     num_chains: Count = words("chains of the run; each spends what is stated here")
     chains_covered: Count = words("chains that every epsilon but the next covers: always 1")
     epsilon_all_chains: float | None = words(
-        "upper bound of what all chains together have spent, if every one of them is released;"
+        "upper bound for the whole run of all chains together, if every one of them is released;"
         " null: not bounded"
     )
     data_dependent: bool | None = words(

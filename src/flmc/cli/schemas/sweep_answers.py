@@ -16,6 +16,7 @@ from flmc.cli.schemas.run_answers import (
     RunDocument,
 )
 from flmc.planning.plans.plan_schema import Count, Document, PlanDocument, words
+from flmc.planning.plans.verdict import State
 from flmc.settings.schema import Settings
 
 _MARGIN = "how far that limit is above the gain, in decibels; null: it does not limit the gain"
@@ -77,7 +78,15 @@ class _Columns(Document):
         "predicted distance of the means, in posterior standard deviations"
     )
     plan_digest: str = words("digest of the plan")
-    headline: str | None = words("code of the gravest finding; null: none speaks against it")
+    verdict: State | None = words("worst state of the plan's lights; null: it was not judged")
+    verdict_sampling: State | None = words(
+        "whether the samples are predicted to be the posterior's"
+    )
+    verdict_privacy: State | None = words("whether the budget of the whole run is kept")
+    verdict_use: State | None = words("whether one chain is worth enough independent draws")
+    headline: str | None = words(
+        "code of the gravest finding, those about sampling first; null: none speaks against it"
+    )
     findings: str | None = words("codes of all findings, with semicolons; null: there are none")
     warnings: str | None = words("sentences that speak against the plan; null: there are none")
     error: str | None = words("why the point failed; null: it is done")
@@ -110,6 +119,7 @@ def _shared_columns() -> Iterator[tuple[str, Any, str]]:
 
 
 def _some(model: type[Document], names: tuple[str, ...]) -> Iterator[tuple[str, FieldInfo]]:
+    """Fields of a pydantic model with the given names, each with its name."""
     return ((name, model.model_fields[name]) for name in names)
 
 

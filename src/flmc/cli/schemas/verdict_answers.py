@@ -32,6 +32,9 @@ class SolutionDocument(Document):
         "the setting that was solved for"
     )
     value: float = words("the smallest or best value that meets the requirements")
+    at_end: bool = words(
+        "whether the value is at an end of those that were tried: one beyond may do too"
+    )
     estimated: bool = words(
         "whether the curve is of estimates of the privacy limit; the plan never is"
     )

@@ -55,16 +55,16 @@ class RoundOnAir(NamedTuple):
 
 
 class Signal(NamedTuple):
-    """A received signal, (dim): in steps of the noise grid, or in values measured by a
-    receiver."""
+    """A received signal, (dim): in steps of the noise grid, or in values measured by a receiver;
+    the other field is None."""
 
     steps: IntArray | None
     values: Array | None
 
 
 class Channel(ABC):
-    """The channel that adds up the symbols of all devices and noise: a software channel, or a radio
-    receiver as another subclass."""
+    """Base class of channels, which add up the symbols of all devices and noise: in software, or in
+    a radio receiver."""
 
     hears_all = False
     """Whether the signal holds every scheduled device, also one whose answer did not reach the
@@ -72,36 +72,20 @@ class Channel(ABC):
 
     @abstractmethod
     def check(self, federation: Federation) -> None:
-        """Refuse a federation whose privacy statement does not hold over this channel.
-
-        Parameters
-        ----------
-        federation
-            The federation.
-
-        Raises
-        ------
-        InvalidSetting
-            With the reason.
-        """
+        """Raise ``InvalidSetting`` if the privacy statement of the federation's plan does not hold
+        over this channel."""
 
     @abstractmethod
     def receive(self, this: RoundOnAir, sent: Mapping[int, Transmission]) -> Signal:
-        """The received signal of a round. It is called once a round: a second noise on the same
-        symbols would be a second look at them.
-
-        Parameters
-        ----------
-        this
-            The round.
-        sent
-            Symbols and amplitudes, (dim) each, by number of the device.
-        """
+        """The received signal of the round ``this``, from the symbols and amplitudes ``sent``,
+        (dim) each, by number of the device. The air calls it once for each round: the same symbols
+        with a second noise would reveal more than is accounted."""
 
 
 class SoftwareChannel(Channel):
-    """A channel in software: sums in whole steps of the noise grid, with exact noise from
-    ``entropy`` (None: the operating system's)."""
+    """A channel in software: it adds symbols and noise in whole steps of the noise grid, where
+    floating-point rounding cannot leak, with random bits from ``entropy`` (None: the operating
+    system's)."""
 
     def __init__(self, federation: Federation, entropy: Entropy | None = None) -> None:
         self._federation, self._entropy = federation, entropy or SystemEntropy()
@@ -143,7 +127,7 @@ class SoftwareChannel(Channel):
 
 def least_noise_power(samples: Array, alpha: float = ALPHA) -> float:
     r"""Lower confidence bound of a receiver's noise power, from at least 100 samples of noise
-    alone (any shape); the true power is below it with probability ``alpha``.
+    alone (any shape); the true power is below the bound with probability ``alpha`` at most.
 
     Over :math:`N_0`, the sum S of squared deviations from the mean of n samples is a
     chi-squared variable with n - 1 degrees of freedom, so that with probability
@@ -196,8 +180,8 @@ class RecordedReceiver(Channel):
 
     def check(self, federation: Federation) -> None:
         """Raise ``InvalidSetting`` if the plan counts on more noise power than the receiver's lower
-        bound, on a smaller delta than ``alpha`` allows, or on other sizes or more rounds than were
-        measured."""
+        bound, if ``alpha`` is more than 1 % of the delta stated for the run, or if the measurements
+        have another dimension or fewer rounds than the plan."""
         plan = federation.plan
         if plan.uplink.noise_power > self.noise_power:
             raise InvalidSetting(

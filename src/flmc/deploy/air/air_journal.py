@@ -1,7 +1,7 @@
 """The journal of the air: the received signal of every round, written before it is published.
 
-It never holds a symbol: only the received sum with its noise, the active devices, and the names
-of the devices' journals.
+It never holds a symbol: only the received sum with its noise, the active devices, the names and
+epochs of the devices' journals, and the seed of path gains and scheduling.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FILE = "air.txt"
 
 
 class JournalState(NamedTuple):
-    """State of a device's journal, as an answer shows it to the air.
+    """State of a device's journal, as the device states it with its symbols.
 
     Attributes
     ----------
@@ -47,14 +47,15 @@ class AirJournal:
         self._file = JournalFile(directory, FILE)
         plan = federation.plan
         self.name = b""
-        """Eight bytes drawn when the journal was made; devices know them."""
+        """Eight random bytes drawn when the journal was made; announcements tell them to devices,
+        which notice by them that the air has lost its journal."""
         self.seed = -1
         """Seed of path gains and scheduling, drawn by the operating system. Both are public, and
         must be the same after a restart."""
         self.round = 0
-        """Last received round."""
+        """Number of the last received round, from 1; 0: none."""
         self.last: Received | None = None
-        """Signal of the last received round."""
+        """Signal of the last received round; None before the first."""
         self.answered: IntArray = np.zeros(plan.num_devices, dtype=np.int64)
         """Last round with an answer of each device, (device); 0: none."""
         self._journals: dict[int, JournalState] = {}
@@ -98,7 +99,7 @@ class AirJournal:
 
     def follows(self, device: int, name: bytes, epoch: int) -> bool:
         """Whether an answer with this journal name and epoch continues the device's journal as
-        the air last saw it, and does not come from an older copy."""
+        the air last saw it, and does not come from another journal or an older copy."""
         before = self._journals.get(device)
         return before is None or (name == before.name and epoch > before.epoch)
 

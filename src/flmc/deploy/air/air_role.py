@@ -1,8 +1,8 @@
-"""The air's role: it announces rounds, collects answers, and publishes the received signal,
-once.
+"""The role of the air, the process that stands for the radio channel: it announces rounds, collects
+the devices' answers (their sealed symbols), and publishes the received signal of a round once.
 
-Below the role: how it opens and checks answers, which devices it waits for
-(:class:`Attendance`), and the rounds of the plan (:class:`AirSchedule`).
+Parts of it: the checks of an answer (:func:`open_answer`, :func:`check_loudness`), the devices for
+which a round waits (:class:`Attendance`), and the rounds of the plan (:class:`AirSchedule`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from flmc.wire.presence import Presence
 from flmc.wire.topics import ALIVE, END, RECEIVED, ROUND, THETA, UPLINK, Topic, device_number
 
 _PATIENCE = 3
-"""Number of missed deadlines in a row after which the air stops waiting for a silent device."""
+"""Number of rounds closed in a row without a present device's answer, after which the air stops
+waiting for that device."""
 _STATUS_SECONDS = 1.0
 """Shortest time between two statuses of the air, in seconds."""
 _GATHER_SECONDS = 0.02
@@ -80,7 +81,8 @@ class AirRole(Role):
         self._current = self._schedule.round(min(round_number, self.federation.plan.num_rounds))
         self._attempt = 0
         self._theta: bytes | None = None
-        """Digest of federation, round and theta; None until theta has come."""
+        """Binding (SHA-256 of federation, round and theta) of this round; None until theta has
+        come."""
         self._deadline: float | None = None
         self._announce_at, self._gather = float("inf"), _GATHER_SECONDS
         self._asked = 0.0
@@ -96,16 +98,16 @@ class AirRole(Role):
 
     @property
     def next_wake(self) -> float | None:
-        """Time of the round's deadline or of its next announcement, whichever is earlier, on the
-        monotonic clock; None until the round's theta has come."""
+        """Time of the round's deadline or of its next repeated announcement, whichever is earlier,
+        on the monotonic clock; None until the round's theta has come."""
         if self._deadline is None:
             return None
         return min(self._deadline, self._announce_at)
 
     @property
     def numbers(self) -> Mapping[str, float]:
-        """Numbers for Prometheus by name: the current round, the answers in it so far, and how
-        often a round was repeated for want of answers."""
+        """Numbers for Prometheus by name: the current round, the answers in it so far, and the
+        number of repetitions of rounds with too few answers."""
         return {"round": self._round, "answers": len(self._taken), "repeats_total": self._repeats}
 
     def connected(self, now: float) -> list[Outgoing]:
@@ -161,7 +163,8 @@ class AirRole(Role):
         return self.say(topics.AIR_STATUS, json.dumps(document).encode())
 
     def take(self, topic: Topic, payload: bytes, now: float) -> list[Outgoing]:
-        """Messages to publish in reply to a presence, an answer, theta, or the end of the run."""
+        """Messages to publish in reply to a presence, an answer, theta, or the end of the run;
+        raises ``Dropped`` or ``Malformed`` to ignore the message."""
         if topic.what == ALIVE and topic.who is not None:
             return self._take_presence(topic.who, payload, now)
         if topic.what == UPLINK and topic.who is not None:
@@ -173,8 +176,8 @@ class AirRole(Role):
         return self._take_theta(payload, now)
 
     def _take_presence(self, who: str, payload: bytes, now: float) -> list[Outgoing]:
-        """Note the published state of a device, announce the round again soon if the device came
-        back, and return the messages that close the round if it now waits for nobody."""
+        """Note the published state of a device, plan to announce the round again if the device came
+        back, and return the messages that close the round if no device is left to wait for."""
         number = topics.device_number(who)
         state = Presence.from_bytes(payload).state
         if number is None or number >= self.federation.plan.num_devices:
@@ -186,8 +189,9 @@ class AirRole(Role):
         return self._close_if_complete(now)
 
     def _take_theta(self, payload: bytes, now: float) -> list[Outgoing]:
-        """Take theta of the current round and start waiting for answers; for theta of the round
-        before, return the last received signal again, because the server missed it."""
+        """Take theta of the current round, start waiting for answers, and return the announcement
+        of the next round; for theta of the round before, which means that the server missed its
+        received signal, return that signal again. Raises ``Dropped`` for any other theta."""
         federation = self.federation
         theta = Theta.from_bytes(payload, federation.plan.dim)
         if theta.digest != federation.digest:
@@ -248,7 +252,8 @@ class AirRole(Role):
         answered; returns the messages to publish, empty if the round goes on."""
         if self._theta is None or len(self._taken) < self._needed:
             return []
-        # Called once an answer: a loop over all devices here would take the square of their number.
+        # Called for every answer: a loop over all devices here would cost the square of their
+        # number in each round.
         return [] if self._attendance.waits_for(self._missing) else self._close(now)
 
     def wake(self, now: float) -> list[Outgoing]:
@@ -298,8 +303,8 @@ class AirRole(Role):
 
 
 def open_answer(who: str, payload: bytes, plan: Plan, opener: Opener) -> DeviceAnswer:
-    """The answer in a sealed payload from the topic of ``who``, an identity that the broker
-    vouches for; raises ``Dropped`` or ``Malformed`` for anything else."""
+    """The answer of a device in a sealed payload on the topic of ``who``, an identity for which the
+    broker vouches; raises ``Dropped`` or ``Malformed`` for any other payload."""
     number = device_number(who)
     if number is None or number >= plan.num_devices:
         raise Dropped("wrong-identity")
@@ -325,8 +330,8 @@ def check_loudness(answer: DeviceAnswer, on_air: RoundOnAir) -> None:
 
 
 class Attendance:
-    """The absent devices, for which a round does not wait: those that left, refused, or missed
-    several deadlines in a row.
+    """The absent devices, for which a round does not wait: those that left, refused, or were silent
+    until the deadlines of three rounds in a row.
 
     A device with a revoked certificate can neither answer nor say that it leaves, and a hanging
     one says nothing: each would make every round last until its deadline.
@@ -372,7 +377,7 @@ class ScheduledRound(NamedTuple):
     on_air
         Gain and path gains.
     devices
-        Devices that should transmit, (device).
+        Mask of the devices that should transmit, (device).
     """
 
     on_air: RoundOnAir
@@ -380,9 +385,9 @@ class ScheduledRound(NamedTuple):
 
 
 class AirSchedule:
-    """The rounds of a plan, drawn in blocks as a simulation draws them; plan and seed decide
-    every round. Nobody is scheduled in a round with a gain below ``least_gain``, a fade too
-    deep for the grid."""
+    """Gain, path gains and scheduled devices of every round, determined by plan and seed, and drawn
+    in blocks of rounds as in a simulation. Nobody is scheduled in a round with a gain below
+    ``least_gain``, where symbols would vanish on the noise grid."""
 
     def __init__(self, plan: Plan, seed: int, least_gain: float = 0.0) -> None:
         self._plan, self._seed, self._least_gain = plan, seed, least_gain

@@ -23,7 +23,7 @@ from flmc.wire.topics import AIR, MONITOR, SERVER, STATUS, Topic, device_name, d
 from flmc.wire.transport import Disconnected
 
 StatusListener = Callable[[Status], None]
-"""Function that is called with every status that the server of the demonstration publishes."""
+"""Function that is called with every status published by the demonstration's server."""
 _PATIENCE = 120.0
 """Seconds without progress after which the demonstration gives up."""
 
@@ -37,9 +37,9 @@ class Demonstrated:
     result
         Result like that of a simulation with the same plan and data.
     seconds
-        Time from the start of the first process to the end of the last round.
+        Time from the start of the first process to the end of the last process.
     status
-        Last status of the server.
+        Last status of the server; None if none was heard.
     """
 
     result: Result
@@ -48,8 +48,8 @@ class Demonstrated:
 
 
 def public_curvature(num_samples: int, dim: int) -> tuple[float, float]:
-    r"""Largest and smallest curvature of linear regression with standard normal features, from
-    their law alone: a public bound.
+    r"""Largest and smallest curvature to expect in linear regression with standard normal features,
+    from the law of the features alone and so without the data.
 
     With N examples of m features the eigenvalues of the sum of their outer products lie between
     about :math:`N(1 \mp \sqrt{m/N})^2`; the prior adds 1.

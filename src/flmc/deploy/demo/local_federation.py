@@ -67,9 +67,10 @@ class LocalFederation:
         budget: dict[str, Any] | None = None,
         **agreed: Any,
     ) -> LocalFederation:
-        """Write everything that the processes need into a new directory: a file of examples and
-        a lifetime ``budget`` (None: no limit) for each device, plan, certificates; ``agreed``
-        may set quorum, slot_ms and deadline_ms."""
+        """Write everything that the processes need into a new directory: certificates, the plan,
+        and for each device a file of its examples and its lifetime privacy ``budget`` (None: no
+        limit). ``agreed`` may set quorum, slot_ms and deadline_ms. Raises ``MissingExtra`` if
+        mosquitto is asked for but not installed."""
         port = free_port()
         federation = cls(directory, broker, port, plan.num_devices)
         if broker not in BROKERS:
@@ -87,8 +88,8 @@ class LocalFederation:
         return federation
 
     def write_plan(self, plan: Plan, run: str, **agreed: Any) -> None:
-        """Write plan and federation into the folders of air and server; ``agreed`` may set
-        quorum, slot_ms and deadline_ms."""
+        """Write ``plan.json`` and ``federation.toml`` into the folders of air and server; ``run``
+        is the name of the run, and ``agreed`` may set quorum, slot_ms and deadline_ms."""
         text = json.dumps(plan.to_document(with_run=False), allow_nan=False)
         settings = {"run": run, "plan": "plan.json"}
         settings |= {name: value for name, value in agreed.items() if value is not None}
@@ -119,8 +120,8 @@ class LocalFederation:
         return self.directory / SERVER / "journal" / "record"
 
     def start(self, processes: Processes, role: str, more: Sequence[str] = ()) -> None:
-        """Start a role (``air``, ``server`` or a device's identity) with further options, or
-        the ``broker`` and wait until it accepts connections."""
+        """Start the process of a role (``air``, ``server`` or such as ``device-3``) with the
+        further options ``more``; or start the ``broker``, and wait until it accepts connections."""
         folder = self.directory / role
         if role == "broker":
             processes.start(role, self._broker_command(), folder)
@@ -138,8 +139,8 @@ class LocalFederation:
         return [sys.executable, "-m", module, "--port", str(self.port)]
 
     def _wait_for_broker(self, processes: Processes) -> None:
-        """Return when the broker accepts connections; raises ``RunFailed`` if it ends, or does not
-        within 30 seconds."""
+        """Return when the broker accepts connections; raises ``RunFailed`` if its process ends, or
+        after 30 seconds."""
         until = time.monotonic() + _START_SECONDS
         while time.monotonic() < until and processes.code("broker") is None:
             with contextlib.suppress(OSError):
@@ -150,8 +151,8 @@ class LocalFederation:
 
 
 class Processes:
-    """Processes that are all ended when the context ends; each prints to a file in ``logs``,
-    and ``environment`` is added to this process's variables."""
+    """Child processes by name, all ended when the context ends; each prints to a file in the
+    directory ``logs``, and gets this process's environment variables and ``environment``."""
 
     def __init__(self, logs: Path, environment: Mapping[str, str] | None = None) -> None:
         self._logs, self._running = logs, dict[str, subprocess.Popen[bytes]]()

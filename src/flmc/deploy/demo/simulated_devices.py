@@ -30,6 +30,7 @@ NAME = "devices"
 _FILES = 3
 """Number of files that a device holds open: its connection, its journal, and the journal's lock."""
 _OTHER_FILES = 200
+"""Number of files that the process may need beside those of its devices."""
 
 
 def start_devices(federation: LocalFederation, processes: Processes) -> None:
@@ -41,7 +42,8 @@ def start_devices(federation: LocalFederation, processes: Processes) -> None:
 
 
 def allow_files(num_devices: int) -> None:
-    """Raise the limit of open files to what so many devices need, as far as the system allows."""
+    """Raise the process's limit of open files to the number that ``num_devices`` devices need, as
+    far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES * num_devices + _OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -50,7 +52,8 @@ def allow_files(num_devices: int) -> None:
 
 
 async def run_devices(devices: Sequence[tuple[DeviceRole, Mqtt]]) -> None:
-    """Run devices until all are finished, or SIGINT or SIGTERM asks them to stop."""
+    """Run devices, each with the transport to its broker, until all are finished, or SIGINT or
+    SIGTERM asks them to stop."""
     stop = stop_event()
     await asyncio.gather(*(run_role(role, transport, stop=stop) for role, transport in devices))
 

@@ -4,7 +4,9 @@ A device computes the price of the plan itself and adds it to the prices of earl
 :math:`\sum_i\varepsilon_i \le \varepsilon` and :math:`\sum_i\delta_i \le \delta` over all its
 runs. This is basic composition, which also holds where later plans depend on what earlier runs
 published. A run counts in whole from its first answer: it may have ended early because of what
-it published, so the rest of its price cannot be handed back.
+it published, so the rest of its price cannot be handed back. Where the owner switches the
+neighbouring relation, earlier runs count with their price under the new one, which the journal
+has as well.
 """
 
 from __future__ import annotations
@@ -18,18 +20,19 @@ from flmc.base import checks
 from flmc.base.errors import FlmcError
 from flmc.base.tables import format_up
 from flmc.deploy.accounting import cost_of_run
-from flmc.deploy.device.device_journal import DeviceJournal
+from flmc.deploy.device.device_journal import UNKNOWN, DeviceJournal, Price
 from flmc.wire.federation import Federation
 
 _log = logging.getLogger("flmc.deploy.device")
 _SLOT_SHARE = 0.5
-"""Largest share of the slot that computing an answer may take when the device joins."""
+"""Largest share of the slot (the fixed time from question to answer) that the work of an answer may
+take when it is measured at joining."""
 OTHER_AIR = (
     "the air has lost the journal that it had when this device joined: it could add fresh noise to"
     " symbols that it published before; use a new run"
 )
-"""Reason for which a device does not answer an air whose journal has another name than at
-joining."""
+"""Reason of a device for not answering an air whose journal has another name than when the device
+joined."""
 
 
 class Refused(Exception):  # noqa: N818 (says what the device does)
@@ -105,8 +108,9 @@ class Rules:
 
 
 def check_federation(federation: Federation, rules: Rules) -> None:
-    """Raise ``Refused`` if a federation has no place for the device, asks for another model than
-    the device's, or has a plan computed from data that the owner does not accept."""
+    """Raise ``Refused`` if a federation has no such device number, has another model than the
+    device, never lets the device transmit, or has a plan computed from devices' data that the
+    owner does not accept."""
     plan = federation.plan
     if rules.device >= plan.num_devices:
         raise Refused(
@@ -134,11 +138,13 @@ def _refuse_silence(federation: Federation, device: int) -> None:
         raise Refused(f"the plan has device {device} silent in every round")
 
 
-def check_budget(
-    federation: Federation, rules: Rules, journal: DeviceJournal
-) -> tuple[float, float] | None:
-    """Price (epsilon, delta) of a run that the device has not answered before; None if it is
-    already charged. Raises ``Refused`` if the budget does not suffice.
+def check_budget(federation: Federation, rules: Rules, journal: DeviceJournal) -> Price | None:
+    """Price of a run in which the device has sent nothing yet; None if the journal has already
+    charged the run. Raises ``Refused`` if the lifetime budget does not suffice, or if the plan of a
+    charged run has changed.
+
+    All runs count with their price under the budget's neighbouring relation, also those that were
+    joined under the other one: adding prices of both would protect nothing that can be named.
 
     A run that was joined and never answered has cost nothing, and is joined anew. Nothing here
     depends on data, so the outcome reveals nothing about them.
@@ -150,12 +156,15 @@ def check_budget(
                 f"the run {federation.run!r} was joined with the digest {before.digest[:12]}, and"
                 f" now has {digest[:12]}: a plan that changes needs a new run"
             )
+        if before.price.neighbouring != rules.budget.neighbouring:
+            _refuse_switch(rules.budget, journal, 0.0)
         return None
     budget = rules.budget
-    epsilon, delta = _price(federation, budget)
+    price = _price(federation, budget)
+    epsilon, delta = price.epsilon(budget.neighbouring), price.delta
     if budget.epsilon != math.inf:
         # A device without a limit skips these checks: it only records prices.
-        spent, deltas = journal.spent
+        spent, deltas = journal.spent(budget.neighbouring)
         if len(journal.answered) >= budget.runs:
             raise Refused(f"the budget is for {budget.runs} runs, and as many were answered")
         if deltas + delta > budget.delta * (1 + 1e-9):
@@ -163,6 +172,7 @@ def check_budget(
                 f"the run counts with delta {delta:g}, earlier runs with {deltas:g}, and the"
                 f" lifetime budget of this device is delta {budget.delta:g}"
             )
+        _refuse_switch(budget, journal, epsilon)
         if spent + epsilon > budget.epsilon:
             less = federation.plan.limits.neighbouring != budget.neighbouring == "device"
             hint = "; the plan protects one example only (neighbouring)" if less else ""
@@ -171,7 +181,34 @@ def check_budget(
                 f" {format_up(spent) if spent else '0'}, and the lifetime budget of this device is"
                 f" {budget.epsilon:g} for the data of one {budget.neighbouring}{hint}"
             )
-    return epsilon, delta
+    return price
+
+
+def _refuse_switch(budget: Budget, journal: DeviceJournal, epsilon: float) -> None:
+    """Raise ``Refused`` if runs that were joined under another neighbouring relation than the
+    budget's, together with all others and a run that costs ``epsilon``, exceed the budget."""
+    unlike = [
+        (name, run.price)
+        for name, run in journal.runs.items()
+        if run.answers and run.price.neighbouring != budget.neighbouring
+    ]
+    spent = journal.spent(budget.neighbouring)[0]
+    if budget.epsilon == math.inf or not unlike or spent + epsilon <= budget.epsilon:
+        return
+    name, price = max(unlike, key=lambda each: each[1].epsilon(budget.neighbouring))
+    cost, unit = price.epsilon(budget.neighbouring), f"the data of one {budget.neighbouring}"
+    if cost >= UNKNOWN:
+        raise Refused(
+            f"what the run {name!r} cost is not known for {unit}: this journal has it for another"
+            ' relation, or from an flmc that did not write which; set neighbouring = "example" in'
+            " [budget], or give new data a new journal"
+        )
+    raise Refused(
+        f"the run {name!r} was joined for the data of one {price.neighbouring} and cost epsilon"
+        f" {format_up(cost)} for {unit}; all runs together {format_up(spent + epsilon)}, and the"
+        f" lifetime budget is {budget.epsilon:g}: set neighbouring back in [budget], or raise its"
+        " epsilon"
+    )
 
 
 def check_pace(
@@ -195,14 +232,16 @@ def check_pace(
         )
 
 
-def _price(federation: Federation, budget: Budget) -> tuple[float, float]:
-    """Epsilon and delta that a whole run costs a device at its budget's share of delta, both
-    finite."""
-    delta = budget.share
-    try:
-        epsilon = cost_of_run(federation, delta, budget.neighbouring)
-    except FlmcError as error:
-        if budget.epsilon != math.inf:
-            raise Refused(str(error)) from error
-        return 1e300, delta  # without a budget an unknown price is recorded as a very large one
-    return min(epsilon, 1e300), delta  # JSON has no infinity
+def _price(federation: Federation, budget: Budget) -> Price:
+    """Price of a whole run for a device at its budget's share of delta, under both relations;
+    raises ``Refused`` if nothing is known for the budget's, unless the budget has no limit."""
+    epsilons: dict[str, float | None] = {}
+    for neighbouring in ("device", "example"):
+        try:
+            cost = cost_of_run(federation, budget.share, neighbouring)
+            epsilons[neighbouring] = min(cost, UNKNOWN)
+        except FlmcError as error:
+            if budget.epsilon != math.inf and neighbouring == budget.neighbouring:
+                raise Refused(str(error)) from error
+            epsilons[neighbouring] = None
+    return Price(budget.neighbouring, epsilons["device"], epsilons["example"], budget.share)

@@ -1,8 +1,8 @@
-"""The journal of a device, over all runs: the joined runs and the answers, and the ledger that
-its owner reads from it.
+"""The journal of a device over all runs, with the runs that it joined and its answers (the symbols
+that it sent); and the ledger of privacy prices that its owner reads from it.
 
-It is written before anything is sent. An answer is stored sealed, so that the journal on a
-stolen disk reveals no more than the air knows.
+An answer is written before it is sent. It is stored encrypted to the air's key, so that a stolen
+disk reveals no symbol.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import base64
 import json
 import os
 import tempfile
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +27,59 @@ FILE = "journal.txt"
 """Name of the file of a device's journal in its directory."""
 
 
+UNKNOWN = 1e300
+"""Epsilon that stands for a price that is not known or infinite, which JSON does not have."""
+
+
+@dataclass(frozen=True)
+class Price:
+    """Privacy price of a whole run for a device's data, under both neighbouring relations: what
+    was agreed to for one of them must not be added to sums for the other."""
+
+    neighbouring: str | None
+    """Relation that the device's budget had when the run was joined, ``device`` or ``example``;
+    None in a line of an flmc that did not write it."""
+    device: float | None
+    """Epsilon for all data of the device; None: not known."""
+    example: float | None
+    """Epsilon for one example; None: not known."""
+    delta: float
+    """Delta that both are stated at."""
+
+    def epsilon(self, neighbouring: str) -> float:
+        """Upper bound of epsilon under a relation; ``UNKNOWN`` where there is none. Who replaces
+        one example replaces a device's data, so that a device's price also holds for an example."""
+        known = [self.device] if neighbouring == "device" else [self.example, self.device]
+        return min((each for each in known if each is not None), default=UNKNOWN)
+
+    def to_entry(self) -> dict[str, object]:
+        """The price as a part of a journal's line."""
+        epsilons = {"device": self.device, "example": self.example}
+        return {"neighbouring": self.neighbouring, "epsilons": epsilons, "delta": self.delta}
+
+    @classmethod
+    def from_entry(cls, entry: Mapping[str, Any]) -> Price:
+        """The price in a journal's line. A line without a relation has one epsilon, of a device or
+        of an example: in any case it bounds that of an example."""
+        delta = float(entry["delta"])
+        if "neighbouring" not in entry:
+            return cls(None, None, float(entry["epsilon"]), delta)
+        known = {
+            name: None if entry["epsilons"][name] is None else float(entry["epsilons"][name])
+            for name in ("device", "example")
+        }
+        return cls(str(entry["neighbouring"]), known["device"], known["example"], delta)
+
+
 @dataclass
 class JoinedRun:
-    """A device's part in a run.
+    """A run that a device joined, and its answers (symbols sent) in it.
 
     Attributes
     ----------
     digest
         Digest of the federation that it agreed to, in hexadecimal.
-    epsilon, delta
+    price
         Price of the whole run, which counts against the lifetime budget from the first answer.
     air
         Name of the air's journal when the device joined.
@@ -46,8 +91,7 @@ class JoinedRun:
     """
 
     digest: str
-    epsilon: float
-    delta: float
+    price: Price
     air: bytes = b""
     answers: int = 0
     round: int = 0
@@ -56,8 +100,9 @@ class JoinedRun:
 
 
 class DeviceJournal:
-    """The journal of a device over all its runs, open and locked, made if there is none: which runs
-    it joined at which privacy price, and its last answer in each."""
+    """The journal of a device over all its runs, open and locked, made if there is none: the joined
+    runs with their privacy prices, and the last answer in each. Raises ``RunFailed`` if it is
+    damaged."""
 
     def __init__(self, directory: Path) -> None:
         self._file = JournalFile(directory, FILE)
@@ -82,13 +127,12 @@ class DeviceJournal:
         self.name = bytes.fromhex(name)
         """Eight bytes drawn when the journal was made."""
 
-    def _read(self, entry: dict[str, object]) -> None:
+    def _read(self, entry: dict[str, Any]) -> None:
         """Update the joined runs and their last answers by one entry of the file."""
         if "joined" in entry:
             self.runs[str(entry["joined"])] = JoinedRun(
                 str(entry["digest"]),
-                float(str(entry["epsilon"])),
-                float(str(entry["delta"])),
+                Price.from_entry(entry),
                 bytes.fromhex(str(entry["air"])),
             )
         elif "round" in entry:
@@ -99,22 +143,23 @@ class DeviceJournal:
             run.sealed = base64.b64decode(str(entry["sealed"]))
 
     def _append(self, entry: dict[str, object]) -> None:
+        """Write an entry to the disk, and count it in ``epoch``."""
         self._file.append(entry)
         self.epoch += 1
 
-    def join(self, run: str, digest: str, epsilon: float, delta: float, air: bytes) -> JoinedRun:
-        """Record that the device takes part in a run with this price; ``air`` is the name of
-        the air's journal."""
-        entry = {"joined": run, "digest": digest, "epsilon": epsilon, "delta": delta}
+    def join(self, run: str, digest: str, price: Price, air: bytes) -> JoinedRun:
+        """Record on the disk that the device joins a run at a price, and return the entry; ``air``
+        is the name of the air's journal, eight bytes."""
+        entry = {"joined": run, "digest": digest, **price.to_entry()}
         self._append({**entry, "air": air.hex()})
-        self.runs[run] = JoinedRun(digest, epsilon, delta, air)
+        self.runs[run] = JoinedRun(digest, price, air)
         return self.runs[run]
 
     def answer(
         self, run: str, round_number: int, binding: bytes, gain: list[float], sealed: bytes
     ) -> None:
-        """Record an answer, which may be sent when this has returned; ``gain`` has one number
-        an entry, or one for all of them, and determines its cost."""
+        """Record a sealed answer, which may be sent when this has returned; ``gain``, one number
+        for each entry or one for all, is the gain at which privacy accounting counts it."""
         joined = self.runs[run]
         text = base64.b64encode(sealed).decode()
         entry = {"run": run, "round": round_number, "binding": binding.hex()}
@@ -123,19 +168,18 @@ class DeviceJournal:
         joined.round, joined.binding, joined.sealed = round_number, binding, sealed
 
     def rehearse(self, sealed: bytes) -> None:
-        """Write bytes to the disk as an answer would be, into a temporary file, to measure the
-        time."""
+        """Write the bytes of an answer to the disk, into a temporary file, so that the caller can
+        measure the time."""
         with tempfile.NamedTemporaryFile(dir=self._file.path.parent, prefix=".rehearsal") as file:
             file.write(base64.b64encode(sealed))
             file.flush()
             os.fsync(file.fileno())
 
-    @property
-    def spent(self) -> tuple[float, float]:
-        """Sums of epsilon and delta over the runs with at least one answer, which count in
-        whole."""
-        runs = self.answered
-        return sum(run.epsilon for run in runs), sum(run.delta for run in runs)
+    def spent(self, neighbouring: str) -> tuple[float, float]:
+        """Sums of epsilon, under a relation, and of delta over the runs with at least one answer,
+        which count in whole, whatever relation they were joined under."""
+        prices = [run.price for run in self.answered]
+        return sum(price.epsilon(neighbouring) for price in prices), sum(p.delta for p in prices)
 
     @property
     def answered(self) -> list[JoinedRun]:
@@ -155,7 +199,7 @@ class LedgerRow:
     ----------
     run, digest
         Name, and digest of the federation that the device agreed to.
-    epsilon, delta
+    price
         Price of the whole run, spent since its first answer.
     answers, last_round
         Number of answered rounds, and the last of them.
@@ -163,8 +207,7 @@ class LedgerRow:
 
     run: str
     digest: str
-    epsilon: float
-    delta: float
+    price: Price
     answers: int
     last_round: int
 
@@ -176,37 +219,74 @@ class DeviceLedger:
 
     rows: tuple[LedgerRow, ...]
 
-    @property
-    def spent(self) -> tuple[float, float]:
-        """Sums of epsilon and delta over the answered runs; the others cost nothing."""
-        rows = [row for row in self.rows if row.answers]
-        return sum(row.epsilon for row in rows), sum(row.delta for row in rows)
+    def spent(self, neighbouring: str) -> tuple[float, float]:
+        """Sums of epsilon, under a relation, and of delta over the answered runs; the others cost
+        nothing."""
+        prices = [row.price for row in self.rows if row.answers]
+        return sum(price.epsilon(neighbouring) for price in prices), sum(p.delta for p in prices)
 
     def to_document(self) -> dict[str, Any]:
-        """The ledger in plain values, for JSON."""
-        epsilon, delta = self.spent
+        """The ledger in plain values, for JSON; an epsilon that is not known is None."""
         return {
             "schema_version": ANSWER_VERSION,
-            "runs": [asdict(row) for row in self.rows],
-            "epsilon": epsilon,
-            "delta": delta,
+            "runs": [_row_document(row) for row in self.rows],
+            "epsilon_device": _known(self.spent("device")[0]),
+            "epsilon_example": _known(self.spent("example")[0]),
+            "delta": self.spent("device")[1],
         }
 
     def grid(self) -> Grid:
-        """Table of the runs with their prices, and the sums of epsilon and delta as a note."""
+        """Table of the runs with their prices for all data of the device and for one example, and
+        the sums as a note."""
         rows = tuple(
-            (row.run, format_up(row.epsilon), f"{row.delta:g}", str(row.answers))
+            (
+                row.run,
+                _shown(row.price.epsilon("device")),
+                _shown(row.price.epsilon("example")),
+                f"{row.price.delta:g}",
+                row.price.neighbouring or "not known",
+                str(row.answers),
+            )
             for row in self.rows
         )
-        epsilon, delta = self.spent
-        total = f"all answered runs together: epsilon {format_up(epsilon)} at delta {delta:g}"
+        (device, delta), (example, _) = self.spent("device"), self.spent("example")
+        total = (
+            f"all answered runs together: epsilon {_shown(device)} for all data of the device,"
+            f" {_shown(example)} for one example, at delta {delta:g}"
+        )
         note = Row("", total if self.rows else "no run was joined yet")
         title = "what this device's data may cost, by run, counted in whole since its first answer"
-        return Grid(("run", "epsilon", "delta", "rounds answered"), rows, title, (note,))
+        heads = ("run", "epsilon, device", "epsilon, example", "delta", "joined for", "answers")
+        return Grid(heads, rows, title, (note,))
+
+
+def _known(epsilon: float) -> float | None:
+    """The epsilon, or None where it is not known."""
+    return None if epsilon >= UNKNOWN else epsilon
+
+
+def _shown(epsilon: float) -> str:
+    """The epsilon in words, rounded up."""
+    return "not known" if epsilon >= UNKNOWN else format_up(epsilon) if epsilon else "0"
+
+
+def _row_document(row: LedgerRow) -> dict[str, Any]:
+    """A run of the ledger in plain values, for JSON."""
+    return {
+        "run": row.run,
+        "digest": row.digest,
+        "neighbouring": row.price.neighbouring,
+        "epsilon_device": _known(row.price.epsilon("device")),
+        "epsilon_example": _known(row.price.epsilon("example")),
+        "delta": row.price.delta,
+        "answers": row.answers,
+        "last_round": row.last_round,
+    }
 
 
 def read_ledger(directory: Path) -> DeviceLedger:
-    """The ledger in a journal's directory, also while the device is running."""
+    """The ledger of a device from its journal's directory, even while the device is running; raises
+    ``InvalidSetting`` if there is no journal, and ``RunFailed`` if it is damaged."""
     path = directory / FILE
     if not path.is_file():
         raise InvalidSetting(f"there is no journal of a device in {str(directory)!r}")
@@ -216,7 +296,7 @@ def read_ledger(directory: Path) -> DeviceLedger:
         for text in read_entries(path)[0]:
             entry = json.loads(text)
             if "joined" in entry:
-                known = {name: entry[name] for name in ("digest", "epsilon", "delta")}
+                known = {"digest": entry["digest"], "price": Price.from_entry(entry)}
                 joined[entry["joined"]] = {**known, "answers": 0, "last_round": 0}
             elif "round" in entry:
                 joined[entry["run"]]["answers"] += 1

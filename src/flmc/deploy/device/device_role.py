@@ -1,4 +1,5 @@
-"""The device's role: it consents to a plan, and answers every round once, after a fixed time."""
+"""The device's role: it joins or refuses a run, and answers every round once (sends symbols made
+from its gradient), a fixed time after it was asked."""
 
 from __future__ import annotations
 
@@ -31,9 +32,9 @@ _FARTHEST = 1e100
 """Largest ratio of the announced gain to a path gain, and of a path gain to the gain, at which a
 device computes its transmit amplitude."""
 MOST_PLAN_BYTES = 32 * 2**20
-"""Bytes of the largest plan that a device reads."""
+"""Size of the largest plan that a device reads, in bytes."""
 MakeGradient = Callable[[Federation], LocalGradient]
-"""Function that makes the gradient of the local cost for an accepted federation."""
+"""Function from an accepted federation to the function that computes the device's gradient."""
 
 
 class DeviceRole(Role):
@@ -80,11 +81,12 @@ class DeviceRole(Role):
         than their slot, and epsilon charged over all runs."""
         joined = self.journal.runs.get(self.run)
         counts = {"answers_total": joined.answers if joined else 0, "overran_total": self._overran}
-        return {**counts, "epsilon_reserved": self.journal.spent[0]}
+        spent, _ = self.journal.spent(self.rules.budget.neighbouring)
+        return {**counts, "epsilon_reserved": spent}
 
     def connected(self, now: float) -> list[Outgoing]:
-        """The message with the device's presence; the device forgets theta and announcements,
-        which the broker delivers again on a new connection."""
+        """The message with the device's presence; theta and announcements are forgotten, because
+        the broker delivers them again on a new connection."""
         self._theta = self._sent = None
         self._announcements.clear()
         self._waiting.clear()
@@ -99,7 +101,7 @@ class DeviceRole(Role):
 
     def take(self, topic: Topic, payload: bytes, now: float) -> list[Outgoing]:
         """Messages to publish in reply to the plan, an announcement, theta, or the end of the
-        run."""
+        run; raises ``Dropped`` or ``Malformed`` to ignore the message."""
         if topic.who is not None or topic.what not in (PLAN, ROUND, THETA, END):
             raise Dropped("unknown-topic")
         if topic.what == END:
@@ -122,8 +124,8 @@ class DeviceRole(Role):
         return self._take_theta(payload, now)
 
     def _take_plan(self, payload: bytes) -> list[Outgoing]:
-        """Accept the plan of the run, or refuse it; returns the message with the reason of a
-        refusal, and none otherwise."""
+        """Accept the plan of the run, or refuse it; returns the message that publishes a refusal,
+        and none otherwise. Raises ``Dropped`` if the payload holds no plan of this run."""
         if len(payload) > MOST_PLAN_BYTES:
             raise Dropped("oversized")
         if self.federation is not None and stated_digest(payload) == self.federation.digest.hex():
@@ -155,15 +157,16 @@ class DeviceRole(Role):
 
     @property
     def farewell(self) -> Presence:
-        """The presence that the device publishes last: its refusal of the plan, which stays
+        """The presence that the device publishes last: its refusal of the run, which stays
         readable at the broker, or else ``gone``."""
         if self.refusal is None:
             return super().farewell
         return Presence("refused", self.refusal)
 
     def _take_announcement(self, payload: bytes, now: float) -> list[Outgoing]:
-        """Take the announcement of a round, join the run if it is the first one, and return the
-        messages to publish: presence after joining, and the answer if theta is known."""
+        """Take the announcement of a round, join or refuse the run if that is still open, and
+        return the messages to publish: the presence after that decision, and the answer if theta is
+        known. Raises ``Dropped`` if the announcement goes beyond the plan."""
         federation = self.federation
         assert federation is not None
         plan = federation.plan
@@ -203,14 +206,14 @@ class DeviceRole(Role):
             return self._refuse(str(error))
         # The price is journaled before the first answer, so that a crash cannot lose the charge.
         if price is not None:
-            self.journal.join(federation.run, federation.digest.hex(), *price, announced.journal)
+            self.journal.join(federation.run, federation.digest.hex(), price, announced.journal)
         self._gradient = gradient
         self.log.info("joined", extra={"event": "joined", "run": self.run})
         return [self._own_presence()]
 
     def _take_theta(self, payload: bytes, now: float) -> list[Outgoing]:
         """Take theta of a round, and return the answer to publish if the air has announced the
-        round already; raises ``Dropped`` if theta is too large."""
+        round already; raises ``Dropped`` if theta is too large or of another run or round."""
         federation = self.federation
         assert federation is not None
         theta = Theta.from_bytes(payload, federation.plan.dim)
@@ -225,8 +228,10 @@ class DeviceRole(Role):
         return self._answer(now)
 
     def _answer(self, now: float) -> list[Outgoing]:
-        """The message with the sealed answer to the round, newly computed or repeated from the
-        journal, due at the end of the slot; empty while theta or the announcement is missing."""
+        """The message with the sealed answer to the round of theta, newly computed or repeated from
+        the journal, due at the end of the slot; empty if theta or the announcement is missing, the
+        device is not scheduled, or the answer is already on its way. A device whose journal is an
+        old copy refuses the run instead, and ``Dropped`` is raised where it must not answer."""
         federation, theta, number = self.federation, self._theta, self.rules.device
         if federation is None or theta is None or self._gradient is None:
             return []
@@ -241,8 +246,7 @@ class DeviceRole(Role):
         if asked.journal != joined.air:
             if joined.answers:
                 raise Dropped("stale-journal", consent.OTHER_AIR)
-            price = joined.epsilon, joined.delta
-            joined = self.journal.join(self.run, joined.digest, *price, asked.journal)
+            joined = self.journal.join(self.run, joined.digest, joined.price, asked.journal)
         # The air knows an answer that this journal does not: it is an old copy, and answering
         # again would be a second, uncounted look at the data.
         if asked.answered[number] > joined.round:
@@ -268,7 +272,8 @@ class DeviceRole(Role):
         self, federation: Federation, asked: Announcement, theta: Theta, binding: bytes
     ) -> None:
         """Compute the answer to a new round from the local gradient at theta, seal it to the air's
-        key, and write it to the journal."""
+        key, and write it to the journal; raises ``Dropped`` if the device has answered as many
+        rounds as the plan allows."""
         plan, joined = federation.plan, self.journal.runs[self.run]
         if joined.answers >= plan.scheduler.most_rounds(plan.num_rounds, plan.num_devices):
             raise Dropped("over-cap", "as many rounds as the plan allows were answered")
@@ -289,8 +294,8 @@ class DeviceRole(Role):
         self.journal.answer(self.run, theta.round, binding, gain, sealed)
 
     def _slot_end(self, federation: Federation, now: float) -> float:
-        """Time on the monotonic clock at which the answer to a question of time ``now`` is sent; an
-        answer that took longer than its slot is counted and logged."""
+        """Time on the monotonic clock at which the answer to a question that arrived at ``now`` is
+        sent; an answer that took longer than its slot is counted and logged."""
         at, overran = slot_end(federation.slot_ms / 1000, now, self._clock())
         if overran:
             self._overran += 1

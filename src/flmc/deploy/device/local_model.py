@@ -19,6 +19,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.data.reading import read
 from flmc.models.model import Model
 from flmc.settings.registered import MODELS
+from flmc.uplink.report import SUFFIX, scale_of, with_report
 from flmc.uplink.uplink import Uplink
 
 LocalGradient = Callable[[Array], Array]
@@ -37,13 +38,15 @@ def read_model(
     categories: Mapping[str, Sequence[str]] | None = None,
     standardise: Mapping[str, tuple[float, float]] | None = None,
 ) -> Model:
-    """A registered model on the data of one device, or the user's own model
-    (``package.module:object``) with one device, whose gradient must include the share of the
+    """The registered model ``name`` on the data of one device in the file ``source``, or the user's
+    own model (``package.module:object``), which has one device and includes only its share of the
     prior.
 
-    The options are those of :func:`flmc.data.reading.read`. Public facts must be given: a
-    device does not know the classes and categories of the others.
+    The options are those of :func:`flmc.data.reading.read`. Classes and categories should be given
+    where there are any, because a device does not know those of the others. Raises
+    ``InvalidSetting`` for a model or data of several devices.
     """
+    name = name.removesuffix(SUFFIX)
     if name not in MODELS.names:
         own: Model = MODELS.build(name)
         if own.num_devices != 1:
@@ -71,10 +74,16 @@ def local_gradient(
     *,
     shares_prior: bool = True,
     dim: int | None = None,
+    reports: bool = False,
 ) -> LocalGradient:
-    """The gradient of a device's local cost, with examples bounded as the uplink asks;
-    ``shares_prior`` says that the model has the whole prior. Raises ``InvalidSetting`` unless
-    the model has ``dim`` entries (None: any)."""
+    """The function that computes the gradient of a device's local cost, with examples bounded as
+    the uplink asks, and NaN where the model fails; ``shares_prior`` says that the model has the
+    whole prior, of which 1/``num_devices`` is kept. Raises ``InvalidSetting`` unless the model has
+    ``dim`` entries (None: any). With ``reports`` the last of them is the device's report of what
+    clipping and the link take away."""
+    if reports:
+        scale_of(uplink)
+        dim = None if dim is None else dim - 1
     if dim is not None and model.dim != dim:
         raise InvalidSetting(
             f"the plan is for {dim} entries, and the model of this device has {model.dim}: its"
@@ -85,18 +94,21 @@ def local_gradient(
     def gradient(theta: Array) -> Array:
         # It never fails: an error that depends on the data would reveal something about them. NaN
         # takes the place of a failed gradient, and clipping maps NaN to 0.
-        at = np.asarray(theta, dtype=np.float64)[None, None, :]
+        whole = np.asarray(theta, dtype=np.float64)
+        at = whole[None, None, : -1 if reports else None]
         try:
             with np.errstate(all="ignore"):
                 local = uplink.local_gradients(model, at)[0, 0, 0]
                 if rest:
                     local = local - rest * model.prior_share(at)[0, 0]
+                if reports:
+                    local = with_report(local[None], at[0, 0], uplink)[0]
         except Exception as error:  # a user's own model may raise anything
             _log.error(
                 "the gradient failed, zeros take its place",
                 extra={"event": "gradient-failed", "detail": type(error).__name__},
             )
-            return np.full(at.shape[-1], np.nan)
+            return np.full(whole.shape, np.nan)
         return np.asarray(local, dtype=np.float64)
 
     return gradient

@@ -1,4 +1,5 @@
-"""The result of a run on separate machines, with the server's knowledge or with all data."""
+"""Results of runs on separate machines: without data, as the server has them, or with the data of
+all devices, as in a demonstration."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ import numpy as np
 from flmc.base.arrays import Array
 from flmc.base.clipping import count_clipped
 from flmc.base.findings import Finding
-from flmc.deploy.server.server_record import ENGINE
+from flmc.deploy.server.server_record import ENGINE, REPORT
+from flmc.evaluation.server_evidence import judge_without_data
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.runs.job import Job
@@ -27,10 +29,21 @@ _HOTTER = 0.05
 
 
 def result_without_data(
-    plan: Plan, kept: Array, seconds: float, ledger: Sequence[str] = ()
+    plan: Plan,
+    kept: Array,
+    seconds: float,
+    ledger: Sequence[str] = (),
+    *,
+    reports: bool = False,
 ) -> Result:
-    """The result as the server knows it: without data, so without a posterior to compare with.
-    ``kept`` is (draw, dim), ``seconds`` is CPU time."""
+    """The result as the server knows it: without data, so without a posterior to compare with, and
+    judged by :func:`flmc.evaluation.server_evidence.judge_without_data`.
+
+    ``kept`` holds the kept draws (draw, dim), ``seconds`` is CPU time, and ``ledger`` has one line
+    of JSON for each round, with gains and absent devices. With ``reports`` the last entry of
+    ``kept`` adds up the devices' reports, and the result's draws leave it out."""
+    judgement = judge_without_data(plan, kept, *_seen(plan, ledger), reports=reports)
+    kept = kept[:, :-1] if reports else kept
     chains = chains_of(plan, kept, kept.mean(axis=0)[None])
     return Result(
         plan=plan,
@@ -43,15 +56,26 @@ def result_without_data(
         num_undefined=0,
         moments=chains.moments,
         chains=chains.draws,
-        model_findings=absences(plan, ledger),
+        model_findings=(*absences(plan, ledger), *judgement),
     )
+
+
+def _seen(plan: Plan, ledger: Sequence[str]) -> tuple[Array | None, Array | None]:
+    """Numbers of active devices (round) and gains with which symbols arrived (round, 1 or dim) in
+    the kept rounds of a ledger; None and None without a ledger."""
+    rounds = [json.loads(line) for line in ledger[plan.num_burn_in : plan.num_rounds]]
+    if not rounds:
+        return None, None
+    active = np.array([float(plan.num_devices - len(each["silent"])) for each in rounds])
+    return active, np.array([each.get("arrived", each["gain"]) for each in rounds])
 
 
 def result_with_model(
     plan: Plan, model: Model, kept: Array, seconds: float, ledger: Sequence[str] = ()
 ) -> Result:
-    """The result with the model of all data, as of a simulation: metrics against the exact
-    posterior where it is known. ``kept`` is (draw, dim), ``seconds`` is CPU time."""
+    """The result with the model of all devices' data, like that of a simulation: with metrics
+    against the exact posterior where it is known. ``kept`` holds the kept draws (draw, dim),
+    ``seconds`` is CPU time, and ``ledger`` has one line of JSON for each round."""
     chains = chains_of(plan, kept, centre_of(model))
     # Devices do not report clipping; with all data it is counted at the kept draws.
     local = plan.uplink.local_gradients(model, kept[None])
@@ -75,8 +99,8 @@ def chains_of(plan: Plan, kept: Array, centre: Array) -> Chains:
 
 def absences(plan: Plan, ledger: Sequence[str]) -> tuple[Finding, ...]:
     """A finding that fewer devices than planned were active in the rounds after burn-in, with the
-    temperature that followed; empty if none was missing. ``ledger`` has one line of JSON for each
-    round."""
+    temperature that followed; empty if none was missing, or if the temperature is unknown.
+    ``ledger`` has one line of JSON for each round."""
     rounds = [json.loads(line) for line in ledger[plan.num_burn_in :]]
     active = np.array([plan.num_devices - len(each["silent"]) for each in rounds])
     planned = plan.num_active[plan.num_burn_in :][: len(active)]
@@ -99,10 +123,12 @@ def absences(plan: Plan, ledger: Sequence[str]) -> tuple[Finding, ...]:
 
 
 def draws_of_record(directory: Path) -> tuple[Plan, Array, float, list[str]]:
-    """Plan, kept draws (draw, dim), the server's CPU seconds and the ledger of a finished
-    record."""
+    """Plan, kept draws (draw, dim), the server's CPU seconds and the ledger of a finished record;
+    the draws include the entry that adds up the devices' reports, if there were any."""
     record = load(directory)
     kept = record.arrays["draws"][0, 0]
+    if REPORT in record.arrays:
+        kept = np.column_stack([kept, record.arrays[REPORT]])
     seconds = float((record.result or {}).get("seconds", 0.0))
     return Plan.from_document(record.asked["plan"]), kept, seconds, record.ledger
 
@@ -110,4 +136,5 @@ def draws_of_record(directory: Path) -> tuple[Plan, Array, float, list[str]]:
 def result_of_record(directory: Path) -> Result:
     """The result of a finished run from its record on disk, as the server knows it: without data,
     so without a posterior to compare with."""
-    return result_without_data(*draws_of_record(directory))
+    reports = REPORT in load(directory).arrays
+    return result_without_data(*draws_of_record(directory), reports=reports)

@@ -1,8 +1,8 @@
-"""The record of a federation's run: as in a simulation, with every theta until the run is
-finished.
+"""The server's record of a run on disk: that of a simulation, and a file of every theta until the
+run is finished.
 
 A round is committed when its line in the ledger and the theta after it are on the disk; only
-then theta is published. After a crash the server continues with the same theta.
+then that theta is published. After a crash the server continues with the same theta.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, RunFailed
+from flmc.deploy.accounting import accounted
 from flmc.deploy.journal_file import JournalFile
 from flmc.runs import records
 from flmc.runs.files.append_log import Log
@@ -27,14 +29,20 @@ from flmc.wire.federation import Federation
 
 ENGINE = "federation"
 """Name of the engine in records and results of a run on separate machines."""
+REPORT = "report"
+"""Name of the array in ``draws.npz`` with the entry of theta that adds up the devices' reports,
+(draw); runs without reports have none."""
 _ROUNDS = "rounds.txt"
 """File of the committed thetas, removed when the result is written."""
 
+_SAME_GAIN = 1e-3
+"""Relative difference below which the gain with which symbols arrived is the accounted one."""
+
 
 class ServerRecord:
-    """The record of a run, open and locked: a new one in an empty directory, starting at
-    ``draw_start()``, or an unfinished one of the same federation. Raises ``InvalidSetting`` for
-    any other directory, and ``RunFailed`` if the record is damaged."""
+    """The record of a run, open and locked: a new one in an empty directory, with the theta that
+    ``draw_start()`` returns (dim), or an unfinished one of the same federation. Raises
+    ``InvalidSetting`` for any other directory, and ``RunFailed`` if the record is damaged."""
 
     def __init__(
         self, directory: Path, federation: Federation, draw_start: Callable[[], Array]
@@ -59,12 +67,18 @@ class ServerRecord:
 
     def _open(self, federation: Federation) -> None:
         """Create the record in its directory, or reopen an unfinished one; raises
-        ``InvalidSetting`` if it is of another federation."""
+        ``InvalidSetting`` if that is finished or of another federation."""
         if not (self.directory / "run.json").exists():
             asked = describe(federation.plan, 0, 1, ENGINE, True)
             about = federation.to_document()
             del about["plan"]
-            kept = {"settings": None, "checkpoint_rounds": None, "identity": about["digest"]}
+            kept = {
+                "settings": None,
+                "checkpoint_rounds": None,
+                "identity": about["digest"],
+                # What rounds that have not begun may cost, for the ledger of a run that stops.
+                "accounted_caps": accounted(federation, federation.caps).tolist(),
+            }
             self._held.enter_context(
                 records.create(self.directory, {**asked, **kept, "federation": about})
             )
@@ -111,22 +125,32 @@ class ServerRecord:
 
     @property
     def ledger(self) -> list[str]:
-        """Lines of the ledger, one of JSON for each committed round (gain, silent devices,
-        temperature), and perhaps one more after a crash."""
+        """Lines of the ledger, one of JSON for each committed round (round, gain, silent devices,
+        temperature), and after a crash perhaps one for the round to be committed next."""
         return self._log.entries
 
     def commit(
-        self, theta: Array, gain: Array, active: npt.NDArray[np.bool_], temperature: float | None
+        self,
+        theta: Array,
+        gain: Array,
+        active: npt.NDArray[np.bool_],
+        temperature: float | None,
+        arrived: Array | None = None,
     ) -> None:
-        """Record theta (dim) after a round, the accounted gain (1 or dim), the active devices
-        (device) and the temperature (None: unknown), and return when all is on the disk."""
+        """Record theta (dim) after a round, the gain for the privacy accounting (1 or dim), the
+        mask of active devices (device), the temperature (None: unknown) and the gain with which
+        symbols arrived (1 or dim; None: the accounted one), and return when all is on the disk."""
         number = self.round + 1
-        entry = {
+        entry: dict[str, Any] = {
             "round": number,
             "gain": [float(value) for value in gain],
             "silent": [int(k) for k in np.flatnonzero(~active)],
             "temperature": None if temperature is None else round(temperature, 6),
         }
+        # Rounding to the grid makes the accounted gain larger, and the noise of an estimate follows
+        # from the gain with which symbols arrived. Most rounds need not say it.
+        if arrived is not None and not np.allclose(arrived, gain, rtol=_SAME_GAIN, atol=0):
+            entry["arrived"] = [float(value) for value in arrived]
         # The ledger first: after a crash between the two writes it names a round that the air
         # publishes again with the same bytes, so that nothing was spent without a line.
         if len(self._log.entries) < number:
@@ -141,7 +165,11 @@ class ServerRecord:
     def finish(self, result: Result) -> None:
         """Write the result of the run, and remove the file of committed rounds; the record is then
         like that of a simulation."""
-        finish_record(self.directory, result.to_document(), result.arrays)
+        arrays = result.arrays
+        if self.federation.reports:
+            kept = self.thetas[self.federation.plan.num_burn_in + 1 :]
+            arrays = {**arrays, REPORT: np.array([theta[-1] for theta in kept])}
+        finish_record(self.directory, result.to_document(), arrays)
         (self.directory / _ROUNDS).unlink(missing_ok=True)
 
     def close(self) -> None:

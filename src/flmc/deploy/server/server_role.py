@@ -7,15 +7,17 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from flmc.base.findings import Finding, gravest
 from flmc.deploy.accounting import accounted
 from flmc.deploy.role import Dropped, Outgoing, Role, Timing
 from flmc.deploy.server.federation_result import result_without_data
 from flmc.deploy.server.server_record import ServerRecord
 from flmc.planning.temperature import temperature
+from flmc.runs.ledger import planned_entries
 from flmc.runs.ledger_cost import spent_curve
 from flmc.sampling.roles import server
 from flmc.wire import topics
@@ -26,18 +28,19 @@ from flmc.wire.status import AirStatus, Status
 from flmc.wire.topics import AIR_STATUS, ALIVE, END, PLAN, RECEIVED, STATUS, THETA, Topic
 
 _SHARE = 0.02
-"""Largest share of the server's time for privacy accounting."""
+"""Largest share of the server's time that privacy accounting may take during a run."""
 _STATUS_SECONDS = 0.5
 """Shortest time between two statuses of the server, in seconds."""
 _SECOND_THOUGHTS = 15.0
-"""Seconds in which refusing devices may change their mind after all others have joined."""
+"""Longest wait for round 1, in seconds from the server's first connection, once every device has
+joined or refused: an owner may restart a refusing device with another budget."""
 
 
 class ServerRole(Role):
     """The server of a federation: it publishes theta, takes the received signal of each round, and
-    makes the Langevin step. Round 1 begins when all devices have joined, or after ``patience``
-    seconds with a quorum; ``wall_clock`` (seconds since 1970) stamps the status, ``clock`` is the
-    monotonic clock."""
+    makes the Langevin step. Round 1 begins when all devices have joined, or with a quorum after
+    ``patience`` seconds (at most 15 if all others have refused); ``wall_clock`` (seconds since
+    1970) stamps the status, ``clock`` is the monotonic clock."""
 
     def __init__(
         self,
@@ -59,6 +62,7 @@ class ServerRole(Role):
         self._temperature: float | None = None
         self._spending = Spending()
         self._air = AirStatus()
+        self._verdict = ""
         # Times of the last status and of the last publication of theta.
         self._status_at = float("-inf")
         self._asked = float("-inf")
@@ -67,8 +71,8 @@ class ServerRole(Role):
 
     @property
     def last_round(self) -> int:
-        """Number of the last round, from 1, that the plan's privacy budget affords; the run ends
-        after it."""
+        """Number of the last round, from 1, that the plan's privacy budget affords, after which the
+        run ends; 0 if it affords none."""
         return self.federation.plan.affordable_rounds
 
     @property
@@ -89,7 +93,7 @@ class ServerRole(Role):
     @property
     def numbers(self) -> Mapping[str, float]:
         """Numbers for Prometheus by name: committed rounds, active devices in the last one, epsilon
-        spent, and median time of a round in seconds; unknown ones are left out."""
+        of the whole run, and median time of a round in seconds; unknown ones are left out."""
         numbers: dict[str, float] = {"round": self.record.round, "active": self._active}
         if self._spending.epsilon is not None:
             numbers["epsilon"] = self._spending.epsilon
@@ -98,8 +102,8 @@ class ServerRole(Role):
 
     def connected(self, now: float) -> list[Outgoing]:
         """Messages that the server publishes on a new connection, because the broker may have
-        forgotten them: presence, plan, theta and status, or the end of a run without rounds
-        left."""
+        forgotten them: presence, plan, theta (once rounds have begun) and status, or the end of a
+        run without rounds left."""
         self._began = now if self._began is None else self._began
         if self._phase == "running" and self._round_began is None:
             self._round_began = now
@@ -122,7 +126,8 @@ class ServerRole(Role):
         return [self.say(THETA, theta.to_bytes())]
 
     def take(self, topic: Topic, payload: bytes, now: float) -> list[Outgoing]:
-        """Messages to publish in reply to a presence, the air's status, or a received signal."""
+        """Messages to publish in reply to a presence, the air's status, or a received signal;
+        raises ``Dropped`` or ``Malformed`` to ignore the message."""
         if topic.what == ALIVE and topic.who is not None:
             number = topics.device_number(topic.who)
             presence = Presence.from_bytes(payload)
@@ -155,8 +160,8 @@ class ServerRole(Role):
         return [*self._ask(now), self._status(now)]
 
     def _count(self, state: str) -> int:
-        """Number of devices in a state; those that joined another federation do not count as
-        joined."""
+        """Number of devices in a state of :data:`flmc.wire.presence.STATES`; a device that joined
+        with another digest, and so another plan, does not count as joined."""
         digest = self.federation.digest.hex()
         return sum(
             each.state == state and (state != "joined" or each.digest == digest)
@@ -164,9 +169,9 @@ class ServerRole(Role):
         )
 
     def _take_received(self, payload: bytes, now: float) -> list[Outgoing]:
-        """Make the Langevin step from the received signal of a round, write the new theta to the
-        disk, and return the messages to publish: theta for the next round, or the end of the run.
-        """
+        """Make the Langevin step from the received signal of the current round, write the new theta
+        to the disk, and return the messages to publish: theta for the next round, or the end of the
+        run. Raises ``Dropped`` or ``Malformed`` if the signal does not belong to the round."""
         federation, plan, record = self.federation, self.federation.plan, self.record
         received = Received.from_bytes(payload, plan.num_devices, plan.dim)
         number = record.round + 1
@@ -202,7 +207,8 @@ class ServerRole(Role):
             )
         # The commit comes before the next theta leaves: after a crash the server must publish the
         # same one, because the air and the devices answer a round at one theta only.
-        record.commit(moved.theta, accounted(federation, received.gain), received.active, heat)
+        stated = accounted(federation, received.gain)
+        record.commit(moved.theta, stated, received.active, heat, arrived=gain)
         self._commits.add(self._clock() - now)
         self._active, self._temperature = count, heat
         if self._round_began is not None:
@@ -225,7 +231,7 @@ class ServerRole(Role):
 
     def _finish(self, now: float) -> list[Outgoing]:
         """Write the result, and return the last status and the message that ends the run; a run
-        that its privacy budget cut short counts as failed, without a result."""
+        cut short by its privacy budget counts as failed, and gets no result."""
         plan, record = self.federation.plan, self.record
         if record.round < plan.num_rounds:
             return self._fail(
@@ -236,7 +242,10 @@ class ServerRole(Role):
             )
         kept = np.stack(record.thetas[plan.num_burn_in + 1 :])
         seconds = time.process_time()
-        record.finish(result_without_data(plan, kept, seconds, record.ledger))
+        reports = self.federation.reports
+        result = result_without_data(plan, kept, seconds, record.ledger, reports=reports)
+        record.finish(result)
+        self._verdict = verdict_on(result.findings)
         self._phase = "finished"
         self.finished = True
         return [self._status(now, last=True), self.say(END, b'{"why":"finished"}')]
@@ -250,7 +259,8 @@ class ServerRole(Role):
         return [self._status(now, last=True), self.say(END, document)]
 
     def _waits_for(self, now: float) -> str:
-        """What the run waits for, in words; empty if nothing is unusual."""
+        """Text for the status on the devices or answers that the run lacks; empty if it proceeds
+        as usual."""
         if self._phase == "waiting":
             counts = self._count("joined"), self._count("refused")
             return before_round_1(self.federation, *counts)
@@ -259,8 +269,8 @@ class ServerRole(Role):
         return for_answers(self.federation, self.record.round + 1, now - self._round_began)
 
     def _status(self, now: float, *, last: bool = False) -> Outgoing:
-        """The message with the status of the run; for the ``last`` one epsilon is computed up to
-        the last round, for others perhaps up to an earlier one."""
+        """The message with the status of the run; its epsilon may cover fewer rounds than were
+        finished, except in the ``last`` status."""
         self._status_at = now
         plan, record = self.federation.plan, self.record
         self._spending.update(record, now=last)
@@ -276,6 +286,7 @@ class ServerRole(Role):
             epsilon=self._spending.epsilon,
             delta=plan.limits.run_delta if plan.unknown_privacy is None else None,
             epsilon_round=self._spending.round,
+            epsilon_so_far=self._spending.so_far,
             temperature=self._temperature,
             round_seconds=self._rounds.median,
             answer_seconds=self._air.answer_seconds,
@@ -285,58 +296,75 @@ class ServerRole(Role):
             dropped_air=self._air.dropped,
             repeats=self._air.repeats,
             why=why,
+            verdict=self._verdict,
             unix_time=self._wall_clock(),
         )
         return self.say(STATUS, status.to_bytes())
 
 
 class Spending:
-    """Epsilon spent in a run by the device that spent most, up to some round; the server computes
-    it only now and then, because it takes time."""
+    """Epsilon of a whole run, and of its rounds so far, for the device that spends most; the server
+    computes them only now and then, because it takes time."""
 
     def __init__(self) -> None:
         self.epsilon: float | None = 0.0
-        """Last computed epsilon; None: unbounded."""
+        """Last computed epsilon of all planned rounds, 0 before the first; None: unbounded."""
+        self.so_far: float | None = 0.0
+        """Last computed epsilon of the rounds that are done; None: unbounded."""
         self.round = 0
-        """Last round that it covers."""
+        """Last round that ``so_far`` covers."""
         self._not_before = float("-inf")
 
     def update(self, record: ServerRecord, *, now: bool = False) -> None:
-        """Compute epsilon from the record's ledger, unless that took too much time lately;
-        ``now`` forces it."""
+        """Compute epsilon from the record's ledger, unless there is no new round or no privacy
+        statement, or the last computation is too recent; ``now`` overrides the latter."""
         plan, rounds = record.federation.plan, record.round
         began = time.monotonic()
         if rounds == self.round or plan.unknown_privacy is not None:
             return
         if began < self._not_before and not now:
             return
+        caps = accounted(record.federation, record.federation.caps)
         curve = spent_curve(
             record.ledger[:rounds],
             plan.uplink,
             plan.limits,
             plan.num_devices,
             plan.dim,
+            ahead=planned_entries(plan, caps, range(rounds, plan.affordable_rounds)),
             last_only=True,
         )
-        self.epsilon = curve.epsilon if math.isfinite(curve.epsilon) else None
+        self.epsilon, self.so_far = (
+            value if math.isfinite(value) else None
+            for value in (curve.epsilon, curve.epsilon_so_far)
+        )
         self.round = rounds
         took = time.monotonic() - began
-        # After t seconds of accounting the next starts 50 t later: the share of time stays below 2
-        # %.
+        # An accounting that took t seconds is followed by the next 50 t after its begin: the share
+        # of time stays below 2 %.
         self._not_before = began + took / _SHARE
 
 
+def verdict_on(findings: Sequence[Finding]) -> str:
+    """The gravest findings on a finished run in words, for its status; what is not known is graver
+    than a note. Empty if there are notes only."""
+    worst = gravest(findings)
+    if not worst:
+        return ""
+    return f"{worst[0].severity}: {'; '.join(each.short or each.message for each in worst)}"
+
+
 def before_round_1(federation: Federation, joined: int, refused: int) -> str:
-    """What the run waits for before round 1, in words: how many devices have joined, the quorum,
-    and how many refused."""
+    """Text for the status before round 1: the numbers of devices that have joined and refused, and
+    the quorum."""
     devices, quorum = federation.plan.num_devices, federation.quorum
     words = f"{joined} of {devices} devices have joined, a quorum is {quorum}"
     return words + (f"; {refused} refused" if refused else "")
 
 
 def for_answers(federation: Federation, round_number: int, seconds: float) -> str:
-    """What a round waits for after ``seconds``, in words; empty within the time of two
-    deadlines."""
+    """Text for the status on a round that has lacked answers for ``seconds``; empty up to the time
+    of two deadlines."""
     if seconds <= 2 * federation.deadline_ms / 1000:
         return ""
     return (

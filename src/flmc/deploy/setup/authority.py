@@ -39,7 +39,7 @@ class Issued:
     serial
         Serial number in hexadecimal.
     identity, purpose, names
-        Holder, purpose, and the hosts that it names.
+        Name of the role that holds it, its purpose, and the broker's hosts (empty for clients).
     begins, ends
         Validity, in ISO 8601, UTC.
     revoked
@@ -69,8 +69,8 @@ class Authority:
 
     @classmethod
     def create(cls, folder: Path, *, days: int = AUTHORITY_DAYS) -> Authority:
-        """A new authority in an empty folder, with key and certificate written; :meth:`save`
-        writes the rest."""
+        """Make a new authority, valid for ``days``, and write its key and certificate into an
+        existing folder; :meth:`save` writes the index and the revocation list."""
         now = datetime.now(UTC)
         # A random number in the name tells two authorities apart in a log.
         name = f"flmc authority {secrets.token_hex(4)}"
@@ -144,13 +144,13 @@ class Authority:
         return certificates
 
     def admitted(self, identity: str) -> bool:
-        """Whether an identity has a certificate that is not revoked."""
+        """Whether an identity has a certificate that is not revoked; raises ``InvalidSetting`` if
+        it never had one."""
         return any(each.revoked is None for each in self.of(identity))
 
     @property
     def excluded(self) -> frozenset[str]:
-        """Identities whose certificates are all revoked, so that the broker lets them in no
-        more."""
+        """Identities whose certificates are all revoked, so that the broker refuses them."""
         left = {each.identity for each in self._issued if each.revoked is None}
         return frozenset(self.identities) - left
 
@@ -158,7 +158,8 @@ class Authority:
         self, identity: str, purpose: Purpose, names: Sequence[str] = (), *, days: int = DAYS
     ) -> Pair:
         """A new key and certificate for an identity, valid for ``days`` and never longer than
-        the authority; ``names`` are the broker's hosts. Earlier certificates stay valid."""
+        the authority; ``names`` are the broker's hosts. Earlier certificates stay valid. Raises
+        ``InvalidSetting`` if the authority has expired."""
         now = datetime.now(UTC)
         check_days("days", days)
         if now >= self._signer.ends:
@@ -180,8 +181,8 @@ class Authority:
         return pair
 
     def revoke(self, identity: str, *, keep_newest: bool = False) -> int:
-        """Revoke the certificates of an identity (not the newest, if ``keep_newest``), and
-        return how many had not been revoked before."""
+        """Revoke the certificates of an identity (all but the newest, if ``keep_newest``), and
+        return the number of newly revoked ones."""
         certificates = self.of(identity)
         chosen = {each.serial for each in (certificates[:-1] if keep_newest else certificates)}
         now = datetime.now(UTC).replace(microsecond=0).isoformat()
@@ -194,13 +195,13 @@ class Authority:
 
 
 def check_days(name: str, days: int) -> int:
-    """The same lifetime in days; raises ``InvalidSetting`` unless it is from 1 to 36500, with
-    ``name`` as the setting's name in the error."""
+    """The lifetime ``days`` itself; raises ``InvalidSetting``, which calls the setting ``name``,
+    unless it is a whole number from 1 to 36500."""
     return checks.at_least(name, days, 1, highest=36500)
 
 
 def _from_document(entry: Any) -> Issued:
-    """The certificate in an entry of the index, in plain values; raises ``RunFailed`` if the entry
+    """The certificate that an entry of the index file describes; raises ``RunFailed`` if the entry
     is damaged."""
     try:
         issued = Issued(**{**entry, "names": tuple(entry["names"])})

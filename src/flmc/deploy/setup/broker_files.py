@@ -1,4 +1,4 @@
-"""Files of the broker: mosquitto's configuration, and the access list of topics.
+"""Files of the MQTT broker mosquitto: its configuration, and the access list of topics.
 
 The access list comes from :data:`flmc.wire.topics.RIGHTS` and has a block for each identity, no
 patterns: a pattern applies to every client of mosquitto, so one for devices would give rights
@@ -21,7 +21,7 @@ which topics."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Names by which a machine reaches itself; the broker's certificate has all of them."""
 _HEADER = 2**16
-"""Largest part of a packet beside its payload, in bytes: the topic and a few more."""
+"""Bytes allowed in a packet beside its payload, for the topic and the MQTT header."""
 _MOST_MEMORY = 2**30
 """Largest memory that mosquitto may use, in bytes."""
 _LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)")
@@ -82,7 +82,8 @@ _ACCESS = """\
 
 
 def host_name(host: str) -> str:
-    """The same host's name or IP address; raises ``InvalidSetting`` if it is neither."""
+    """A host name as it is, or an IP address in its standard form; raises ``InvalidSetting`` for
+    any other text."""
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:
@@ -105,9 +106,9 @@ def broker_url(host: str, port: int) -> str:
 
 
 def configuration(host: str, port: int, num_devices: int, *, by_root: bool) -> str:
-    """Text of ``mosquitto.conf``; on a loopback host the broker listens there only, on any
-    other at all addresses. ``by_root`` says that root owns the files and must stay root to read
-    them."""
+    """Text of ``mosquitto.conf``. The broker listens on loopback only if ``host`` is a loopback
+    name, and on all addresses otherwise; ``by_root`` says that root owns its files, so that a
+    broker started by root must stay root to read them."""
     if host in LOOPBACK:
         listener = f"listener {port} {'::1' if host == '::1' else '127.0.0.1'}"
     else:
@@ -123,8 +124,8 @@ def configuration(host: str, port: int, num_devices: int, *, by_root: bool) -> s
 
 
 def rights_of(identity: str) -> Rights:
-    """Topics that an identity (such as ``server`` or ``device-3``) may write and read, given by
-    their parts after the run's name, with its own name filled in."""
+    """Topics that an identity (such as ``server`` or ``device-3``) may write and read, without
+    their beginning ``flmc/1/<run>/``; raises ``InvalidSetting`` for an unknown identity."""
     role = "device" if device_number(identity) is not None else identity
     if role not in RIGHTS or identity == "device":
         raise InvalidSetting(f"{identity!r} has no rights: it is no identity of a federation")
@@ -139,7 +140,7 @@ def access_list(identities: Iterable[str]) -> str:
 
 
 def _block(identity: str) -> Iterator[str]:
-    """Lines of the access list for one identity, the first of which is empty."""
+    """Lines of the access list for one identity, after an empty line."""
     yield ""
     yield f"user {identity}"
     for word, ends in zip(("write", "read"), rights_of(identity), strict=True):

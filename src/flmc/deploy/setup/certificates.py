@@ -48,7 +48,7 @@ class Pair(NamedTuple):
     serial
         Serial number of the certificate.
     begins, ends
-        Validity.
+        Validity, in UTC.
     """
 
     certificate: bytes
@@ -60,7 +60,7 @@ class Pair(NamedTuple):
 
 class Signer:
     """An authority's key in memory, which signs certificates and revocation lists; made from the
-    authority's certificate and key as PEM."""
+    authority's certificate and key as PEM, with a ``ValueError`` if they do not fit each other."""
 
     def __init__(self, certificate: bytes, key: bytes) -> None:
         self._certificate = x509.load_pem_x509_certificate(certificate)
@@ -124,8 +124,7 @@ class Signer:
 
 
 def new_authority(name: str, now: datetime, days: int) -> Pair:
-    """A new authority: a certificate that signs itself and others, valid for ``days`` from
-    ``now``."""
+    """Key and self-signed certificate of a new authority, valid for ``days`` from ``now``."""
     key = ec.generate_private_key(ec.SECP256R1())
     begins, ends = _span(now, now + timedelta(days=days))
     builder = (
@@ -141,8 +140,8 @@ def new_authority(name: str, now: datetime, days: int) -> Pair:
 def _builder(
     name: str, key: ec.EllipticCurvePrivateKey, begins: datetime, ends: datetime
 ) -> x509.CertificateBuilder:
-    """Builder of a certificate with the fields that all certificates share: name, public key,
-    serial number and validity."""
+    """Unsigned certificate with the fields that authority and roles have in common: name, public
+    key, serial number and validity."""
     return (
         x509.CertificateBuilder()
         .subject_name(_name(name))
@@ -155,7 +154,8 @@ def _builder(
 
 
 def _span(now: datetime, ends: datetime) -> tuple[datetime, datetime]:
-    """Begin and end of a certificate in whole seconds, the resolution of certificates."""
+    """Begin and end of a certificate's validity, in whole seconds, which is the resolution of
+    X.509; the begin is dated back from ``now`` by :data:`SKEW`."""
     return (now - SKEW).replace(microsecond=0), ends.replace(microsecond=0)
 
 
@@ -165,7 +165,8 @@ def _name(common: str) -> x509.Name:
 
 
 def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    """Key usage: an authority's key signs certificates and lists, any other only handshakes."""
+    """X.509 key usage: an authority's key signs certificates and revocation lists, any other key
+    signs TLS handshakes only."""
     return x509.KeyUsage(
         digital_signature=not signs_certificates,
         content_commitment=False,

@@ -1,9 +1,9 @@
 """The directory of a federation: made once by :func:`init`; :func:`renew` and :func:`revoke`
 change its certificates.
 
-It has a folder for each role, complete for the role's machine, and the folder ``authority``,
-which stays with the operator who set the federation up. What the steps say of SIGHUP is what
-mosquitto 2.0 does; tests check that.
+It has a folder for each role, with all files that the role's machine needs, and the folder
+``authority``, which stays with the operator who set the federation up. The operator's next steps
+(``SetupOutcome.steps``) describe SIGHUP as mosquitto 2.0 handles it; tests check that.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ MOST_DEVICES = 10_000
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8883
 """Default address of the broker, reachable from this machine only."""
 DEFAULT_INSTALLED = "/srv/flmc"
-"""Directory into which systemd units expect folders to be copied."""
+"""Default directory into which systemd units expect the roles' folders to be copied."""
 
 
 @dataclass(frozen=True)
 class SetupOutcome:
-    """Outcome of an action in a directory, and the steps left to the operator.
+    """Outcome of an action on a federation's directory, with the steps left to the operator.
 
     Attributes
     ----------
     action
         ``init``, ``renew`` or ``revoke``.
     directory
-        The directory.
+        The federation's directory.
     identities
-        Identities with issued or revoked certificates.
+        Names of the roles whose certificates the action issued or revoked.
     changed
-        New files or folders, relative to the directory.
+        New or rewritten files and folders, relative to the directory.
     steps
         Next steps of the operator, one sentence each.
     """
@@ -89,10 +89,11 @@ def init(
     """Set up a federation in a new or empty directory: authority, certificates, broker files,
     scripts and units.
 
-    Roles reach the broker by ``hosts``, of which scripts use the first; the broker listens on
-    loopback only if that is this machine. ``days`` and ``authority_days`` are lifetimes of
-    certificates; ``installed`` is the directory that systemd units expect. Everything is built
-    in a directory beside, which then gets the name: it is there whole, or not at all.
+    The broker's certificate names all ``hosts``; start scripts use the first, and if that is a
+    loopback name the broker listens on loopback only. ``days`` and ``authority_days`` are lifetimes
+    of certificates; ``installed`` is the directory into which systemd units expect the folders to
+    be copied. The directory appears complete or, after an error, not at all. Raises
+    ``InvalidSetting`` if it is not empty or a setting is out of its bounds.
     """
     checks.at_least("num_devices", num_devices, 1, highest=MOST_DEVICES)
     checks.at_least("port", port, 1, highest=65535)
@@ -138,8 +139,8 @@ def renew(
     """Issue a new key and certificate to an identity. Earlier ones stay valid until they expire
     or are revoked, so that the role keeps running until it gets the new one.
 
-    ``readmit`` lets a revoked identity back in; the air then gets new sealing keys, because a
-    thief of its certificate may have had the old ones.
+    ``readmit`` allows a revoked identity, which otherwise raises ``InvalidSetting``. A readmitted
+    air also gets new sealing keys, because a thief of its certificate may have had the old ones.
     """
     check_days("days", days)
     with _opened(directory) as authority:
@@ -167,8 +168,9 @@ def renew(
 
 
 def revoke(directory: Path, identity: str, *, superseded: bool = False) -> SetupOutcome:
-    """Revoke the certificates of an identity and its rights; doing it twice changes nothing.
-    ``superseded`` keeps the newest certificate and the rights, which completes a renewal."""
+    """Revoke all certificates of an identity and its rights at the broker; ``superseded`` keeps the
+    newest certificate and the rights, which completes a renewal. Repeating it does no harm. Raises
+    ``InvalidSetting`` for the broker, and if ``superseded`` finds a single certificate."""
     with _opened(directory) as authority:
         certificates = authority.of(identity)
         if identity == BROKER_FOLDER:
@@ -189,7 +191,8 @@ def revoke(directory: Path, identity: str, *, superseded: bool = False) -> Setup
 
 
 def _write_broker(directory: Path, authority: Authority) -> list[str]:
-    """Write the broker's access list and revocation list anew, and return their names."""
+    """Write the broker's access list and revocation list anew, and return their paths relative to
+    the directory."""
     folders.make(directory / BROKER_FOLDER, there=True)
     folders.copy_revocations(directory)
     shut_out = {BROKER_FOLDER, *authority.excluded}
@@ -201,7 +204,7 @@ def _write_broker(directory: Path, authority: Authority) -> list[str]:
 @contextmanager
 def _opened(directory: Path) -> Iterator[Authority]:
     """The certificate authority of a federation's directory, locked against other processes while
-    the context lasts."""
+    the context lasts; raises ``InvalidSetting`` if there is none."""
     folder = directory / AUTHORITY
     if not folder.is_dir():
         raise InvalidSetting(
@@ -214,8 +217,8 @@ def _opened(directory: Path) -> Iterator[Authority]:
 
 @contextmanager
 def _built(directory: Path) -> Iterator[Path]:
-    """An empty directory beside ``directory``, whose name it gets when the context ends without
-    an exception."""
+    """A temporary directory that becomes ``directory`` when the context ends, or is removed after
+    an exception; raises ``InvalidSetting`` unless ``directory`` is new or empty."""
     target = directory.resolve()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InvalidSetting(f"DIR must be a new or empty directory, got {str(directory)!r}")
@@ -223,6 +226,7 @@ def _built(directory: Path) -> Iterator[Path]:
         raise InvalidSetting("DIR must not be the directory that you are in: name one below it")
     if not target.parent.is_dir():
         raise InvalidSetting(f"there is no directory {str(target.parent)!r}; make it first")
+    # Beside the target, because a rename works within one file system only.
     place = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
         yield place

@@ -1,4 +1,5 @@
-"""Contents of the folders of a federation: which file goes where, with which permissions."""
+"""Contents of the folders in a federation's directory: the place and the permissions of every
+file."""
 
 from __future__ import annotations
 
@@ -15,17 +16,19 @@ from flmc.runs.files.durable_files import write_atomically
 from flmc.wire.topics import AIR, MONITOR, OBSERVER, SERVER, device_name
 
 AUTHORITY, BROKER_FOLDER = "authority", "broker"
-"""Folders that belong to no role; the others are named by identities."""
+"""Names of the folders of the certificate authority and of the broker; every other folder has the
+name of its role, such as ``air`` or ``device-3``."""
 JOURNAL = "journal"
-"""Name of the folder within a role's folder that the role writes to."""
+"""Name of the subfolder of a role's folder to which the role may write."""
 SEALING_KEY, SEALING_PUBLIC = "air.key", "air.pub"
-"""Files of the air's secret and public sealing keys, 64 hexadecimal digits each."""
+"""Names of the files with the air's secret and public sealing keys, 64 hexadecimal digits each;
+devices encrypt their symbols to the public one."""
 _PUBLIC, _EXECUTABLE, _FOLDER = 0o644, 0o755, 0o700
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Facts that the files of all roles depend on.
+    """Settings of a federation on which the files of its roles depend.
 
     Attributes
     ----------
@@ -52,14 +55,15 @@ class Layout:
 
 
 def make(folder: Path, *, there: bool = False) -> Path:
-    """Make a folder that only its owner can read; ``there`` allows it to exist."""
+    """Make a folder that only its owner can read, and return it; ``there`` accepts an existing
+    folder as it is."""
     folder.mkdir(mode=_FOLDER, exist_ok=there)
     return folder
 
 
 def write_roles(place: Path, layout: Layout) -> None:
-    """Make the folders of broker and roles in ``place``, and write a README and their
-    configurations, start scripts and systemd units; other functions write keys and certificates."""
+    """Write a README into ``place``, and make the folders of broker and roles with configurations,
+    start scripts and systemd units; other functions write keys and certificates."""
     num_devices = layout.num_devices
     _write(
         place / "README.txt",
@@ -90,8 +94,8 @@ def write_roles(place: Path, layout: Layout) -> None:
 
 
 def write_pair(folder: Path, pair: Pair, *, durable: bool = False) -> None:
-    """Write key and certificate of a role; ``durable`` replaces earlier files, each whole or
-    not at all."""
+    """Write a role's key and certificate into its folder; ``durable`` replaces earlier files
+    atomically, without it the files must be new."""
     # The key first: a certificate without its key is worth nothing. If a crash leaves one old and
     # one new file, the role says so when it starts, and renewing again replaces both.
     _write(folder / "key.pem", pair.key, SECRET, durable=durable)
@@ -99,8 +103,9 @@ def write_pair(folder: Path, pair: Pair, *, durable: bool = False) -> None:
 
 
 def write_sealing_keys(place: Path, devices: Sequence[str]) -> list[str]:
-    """Make and write new sealing keys of the air, the public one into the existing folders of
-    ``devices`` too, and return the names of the written files."""
+    """Make new sealing keys of the air, to which devices encrypt their symbols; write both keys
+    into the air's folder and the public one into those folders of ``devices`` that exist; and
+    return the written files, relative to ``place``."""
     try:
         from nacl.public import PrivateKey
     except ImportError as error:
@@ -122,7 +127,7 @@ def write_sealing_keys(place: Path, devices: Sequence[str]) -> list[str]:
 
 
 def copy_certificate(place: Path, identities: Sequence[str]) -> None:
-    """Copy the authority's certificate into the folders of these identities that lack it."""
+    """Copy the authority's certificate into those folders of ``identities`` that lack it."""
     certificate = (place / AUTHORITY / authority.CERTIFICATE).read_bytes()
     for identity in identities:
         if not (place / identity / authority.CERTIFICATE).exists():
@@ -136,14 +141,16 @@ def copy_revocations(place: Path) -> None:
 
 
 def write_access(place: Path, identities: Sequence[str], *, durable: bool = False) -> None:
-    """Write the broker's access list for these identities; ``durable`` replaces an earlier one."""
+    """Write the broker's access list, which admits ``identities``; ``durable`` replaces an earlier
+    list."""
     text = broker_files.access_list(identities)
     # mosquitto warns about an access list that others can read.
     _write(place / BROKER_FOLDER / broker_files.ACCESS, text, SECRET, durable=durable)
 
 
 def _write_role(folder: Path, text: str, layout: Layout) -> None:
-    """Write a role's configuration, script and unit, and make its journal folder."""
+    """Make a role's folder with a journal folder in it, and write its configuration ``text``, start
+    script and systemd unit."""
     make(folder)
     make(folder / JOURNAL)
     _write(folder / "config.toml", text)
@@ -160,8 +167,8 @@ def _write_start(folder: Path, script: str, layout: Layout) -> None:
 
 
 def _write(path: Path, text: str | bytes, mode: int = _PUBLIC, *, durable: bool = False) -> None:
-    """Write a file, durably in place of an earlier one, or as a new one in a directory that is
-    synced and renamed later."""
+    """Write a file with the permissions ``mode``: if ``durable``, atomically and synced, in place
+    of an earlier file; otherwise not synced, with ``FileExistsError`` if there is one."""
     data = text.encode() if isinstance(text, str) else text
     if durable:
         write_atomically(path, lambda stream: stream.write(data), mode=mode)

@@ -198,8 +198,8 @@ def unit_name(folder: str) -> str:
 
 
 def title_of(folder: str) -> str:
-    """Name of a folder's role in words, such as ``device 3 of a federation``, for comments in its
-    files."""
+    """Description of a folder's role, such as ``device 3 of a federation``, for comments in the
+    folder's files."""
     return folder.replace("device-", "device ") + (" of a federation" if folder != "broker" else "")
 
 
@@ -211,9 +211,9 @@ def broker_script(num_devices: int) -> str:
 
 
 def open_files(num_devices: int) -> int:
-    """Number of files, connections included, that the broker must be able to open for so many
-    devices."""
-    # Two connections a device, because one that is being given up overlaps with its successor, and
+    """Number of files, connections included, that the broker of ``num_devices`` devices must be
+    able to hold open."""
+    # Two connections for each device, because a broken one may linger beside its successor, and
     # some files of the broker's own.
     return 256 + 2 * num_devices
 

@@ -149,6 +149,8 @@ def log_ratio(scene: Scene, own: Array, first: Array, second: Array | None = Non
 
 
 _TRIALS_AT_ONCE = 20_000
+"""Trials that are simulated together with 100 symbols each (rounds times devices times entries);
+fewer where there are more symbols, so that memory stays bounded."""
 
 
 def audit(
@@ -167,9 +169,10 @@ def audit(
     one device or example, and return a lower bound of epsilon at ``delta``, from how well the
     worlds can be told apart, beside the accountant's upper bound.
 
-    Tests put a broken function in place of ``transmit``; ``tell`` gets the resolution before the
-    attack starts; ``at_once`` is the number of trials between reports of progress (None: as many as
-    suit the memory)."""
+    Tests put a broken function in place of ``transmit``; ``tell`` is called before the attack
+    starts, with the smallest understatement of epsilon that it will detect; ``at_once`` is the
+    number of trials between reports of progress (None: as many as suit the memory).
+    ``InvalidSetting`` for fewer than 1000 trials."""
     checks.between("delta", delta, 0.0, 1.0)
     if checks.at_least("trials", trials, 1) < 1000:
         raise InvalidSetting(
@@ -207,8 +210,8 @@ def draw_statistics(
     at_once: int | None = None,
 ) -> tuple[Array, Array]:
     """Log likelihood ratios between the two worlds of an attack, one for each simulated
-    transmission: two arrays (trial), the first for transmissions in the first world, the second for
-    those in the second."""
+    transmission: an array (trial) of transmissions in the first world, and one of those in the
+    second."""
     worlds = canary(scene), neighbour(scene)
     at_once = at_once or max(
         1, _TRIALS_AT_ONCE // max(1, scene.num_rounds * scene.num_devices * scene.dim // 100)

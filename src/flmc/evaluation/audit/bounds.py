@@ -15,6 +15,7 @@ _SHARE_FOR_THRESHOLD = 0.2
 """Share of the trials that serves only to choose the threshold above which the attack guesses the
 first world."""
 _THRESHOLDS = 400
+"""Number of thresholds that are compared, at quantiles of all trials' statistics."""
 
 
 def lower_bound(

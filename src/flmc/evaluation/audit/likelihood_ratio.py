@@ -228,11 +228,11 @@ def at_worst_centre(scene: Scene, delta: float) -> Scene:
 
 
 def loss_of_round(plan: Plan) -> AttackLossLaw | None:
-    """Law of the privacy loss of a plan's worst round, every entry at its largest cap; exact up to
-    the grid, no bound.
+    """Law of the privacy loss of one round with every entry at the largest gain that the plan
+    allows in any round and entry; exact up to the grid, not a bound.
 
-    None where it is unknown: no privacy statement, no noise, inexact channel estimates, or bits of
-    gradients whose norm is clipped, for which the worst pair is another."""
+    None where it is unknown: no privacy statement, an ideal uplink, inexact channel estimates, or
+    bits of gradients whose norm is clipped, which have another worst pair of data sets."""
     uplink = plan.uplink
     if plan.exposure is None or uplink.noise_is_exact or uplink.estimated is not None:
         return None

@@ -74,7 +74,7 @@ class OneRun:
         return str(self.listing())
 
     def listing(self) -> Listing:
-        """The lower and the upper bound of epsilon, and the verdict, in rows."""
+        """Guessed coins, lower and upper bound of epsilon, and verdict, as rows for printing."""
         verdict = Row("verdict", "not refuted", severity="good")
         if self.broken:
             text = "REFUTED: the mechanism leaks more than it states"
@@ -167,8 +167,8 @@ def _guess(scene: Scene, received: Array, first: Array, second: Array) -> Array:
 
 
 def bound_from_guesses(correct: int, count: int, delta: float, confidence: float) -> float:
-    """Largest epsilon, at least 0, that ``correct`` right guesses of ``count`` refute at a
-    confidence; a lower bound."""
+    """Lower bound of epsilon at a confidence: the largest one, or 0, that ``correct`` right guesses
+    of ``count`` coins refute."""
     if chance_of_guesses(correct, count, 0.0, delta) > 1 - confidence:
         return 0.0
     low, high = 0.0, _LARGEST

@@ -71,7 +71,8 @@ class Audit:
         return str(self.listing())
 
     def listing(self) -> Listing:
-        """The lower and the upper bound of epsilon, and the verdict, in rows."""
+        """Resolution, loudest gain, lower and upper bound of epsilon, and verdict, as rows for
+        printing."""
         verdict = Row("verdict", "not refuted", severity="good")
         if self.too_loud:
             text = f"REFUTED: gains are up to {self.loudest:.4g} times their cap"

@@ -54,8 +54,9 @@ class Power(NamedTuple):
 @dataclass(frozen=True)
 class Resolution:
     """The smallest understatement of epsilon that an audit detects with probability ``seen_with``:
-    the true epsilon over the claimed one, and the factor of all gains that causes it; NaN where the
-    audit detects none."""
+    ``epsilon_factor`` is the true epsilon over the claimed one, ``gain_factor`` the factor of all
+    gains that causes it; NaN where the audit detects none. ``powers`` has the probabilities of
+    detection for some factors."""
 
     epsilon_factor: float
     gain_factor: float
@@ -66,7 +67,8 @@ class Resolution:
     seen_with: float = SEEN_WITH
 
     def to_document(self) -> dict[str, Any]:
-        """The resolution as plain values, for JSON; null where nothing will be seen."""
+        """The resolution without its threshold, as plain values for JSON; both factors are null
+        where the audit detects nothing."""
         known = not math.isnan(self.epsilon_factor)
         return {
             "epsilon_factor": self.epsilon_factor if known else None,

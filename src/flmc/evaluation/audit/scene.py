@@ -52,8 +52,8 @@ class Rounds(NamedTuple):
 
 @dataclass(frozen=True)
 class Scene:
-    """What an attack needs to know: the uplink, its devices, the rounds in which they transmit, and
-    the device that is attacked."""
+    """The setting of an attack: the uplink, its devices, the rounds in which they transmit, and the
+    attacked device. ``InvalidSetting`` for an uplink with inexact channel estimates."""
 
     uplink: Uplink
     gain: float
@@ -79,11 +79,12 @@ class Scene:
 
     @classmethod
     def of_plan(cls, plan: Plan, num_rounds: int, seed: int = 0) -> Scene:
-        """The loudest rounds of a plan's run for one device, with the gains that the run uses.
+        """The scene of up to ``num_rounds`` loudest rounds of a plan's run, with the run's gains,
+        for the device whose squared gains in them add up to most.
 
-        They come from the blocks of random streams from the one with the largest cap on, as many as
-        needed; fewer than ``num_rounds`` where the device transmits less often. The attacked device
-        is the one with the largest summed squared gain in them."""
+        Rounds are drawn block by block (blocks of the random streams), from the block with the
+        largest cap of the gain on, until there are ``num_rounds``; the scene has fewer where the
+        device transmits in fewer of them."""
         checks.at_least("num_rounds", num_rounds, 1)
         rounds = _rounds_from_the_loudest(plan, num_rounds, seed)
         heard = rounds.active * np.square(rounds.gains).sum(axis=1)[:, None]  # (round, device)
@@ -224,8 +225,8 @@ def thue_morse(count: int) -> Array:
 
 def level_law(uplink: Uplink, gradient: Array) -> Array | None:
     """Probabilities with which clipped gradients are sent as each level of the symbol, (...,
-    level); None where the symbol is the gradient itself. An uplink with random symbols that does
-    not state their probabilities is refused, because it cannot be attacked."""
+    level); None where the symbol is the gradient itself. ``InvalidSetting`` for an uplink with
+    random symbols that does not state their probabilities: it cannot be attacked."""
     law = uplink.level_probabilities(gradient)
     if law is None and uplink.randomised:
         raise InvalidSetting(

@@ -1,5 +1,5 @@
-"""The paper's schemes against ones whose gain and step flmc calibrates, at equal SNR, effective
-step and number of rounds.
+"""The paper's schemes against ones whose gain flmc calibrates, at equal SNR, effective step and
+number of rounds.
 
 Effective step and rounds are equal, because a slower sampler always looks more private. The figure
 is called `beyond`: it goes beyond the paper."""
@@ -31,7 +31,8 @@ KEPT = 100
 @dataclass(frozen=True)
 class BeyondRow:
     """Measurements of one transmission scheme at one SNR and one privacy budget: a row of the CSV
-    of the comparison beyond the paper."""
+    of the comparison beyond the paper. ``sweep`` names the quantity that varies, ``snr_db`` or
+    ``epsilon``, and ``x`` has its value."""
 
     sweep: str
     x: float
@@ -140,9 +141,9 @@ def _row(place: tuple[str, float, str], planned: Plan, metrics: Metrics) -> Beyo
 
 
 def power_gained_db(epsilon: float = 5.0, delta: float = 0.01) -> float:
-    """How many dB more transmit power a digital device may use for the same privacy of one round,
-    if the privacy loss is computed exactly for the worst pair of data sets and not by the paper's
-    looser bound."""
+    """Additional transmit power in dB that a digital device may use for the same privacy of one
+    round, if the privacy loss is computed exactly for the worst pair of data sets and not by the
+    paper's looser bound."""
     unit = Digital().privacy_event([(1.0, 5)])
     exact, printed = (
         unit.allowed_gain(epsilon, delta, criterion, 20) for criterion in ("tail", "paper")

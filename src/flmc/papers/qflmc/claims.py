@@ -18,6 +18,7 @@ from flmc.base.arrays import Array
 from flmc.uplink.schemes import Analog, Digital
 
 _RESAMPLES = 200
+"""Number of bootstrap resamples."""
 _NEGLIGIBLE = 0.01
 """A mean error that falls by less than 1 % has stopped falling."""
 
@@ -72,8 +73,9 @@ def paired(first: Array, second: Array) -> Array:
 
 
 def wins_throughout(ours: Array, theirs: Array) -> tuple[bool | None, Array]:
-    """Whether the errors ``ours`` are smaller at every point (point, experiment), None if
-    undecided; and the least favourable ratio, with its interval."""
+    """Whether the mean errors ``ours`` are significantly smaller than ``theirs`` at every point,
+    None if undecided; and the least favourable ratio of means with the ends of its 99 % interval,
+    (3). Both are (point, experiment)."""
     ratios = paired(ours, theirs)
     lost = bool((ratios[:, 1] >= 1).any())
     worst = ratios[np.argmax(ratios[:, 1 if lost else 2])]
@@ -81,6 +83,7 @@ def wins_throughout(ours: Array, theirs: Array) -> tuple[bool | None, Array]:
 
 
 def _interval(values: Array) -> str:
+    """Text of an estimate with its confidence interval, from estimate, lower and upper end, (3)."""
     middle, low, high = values
     return f"{middle:.3g} [{low:.3g}, {high:.3g}]"
 

@@ -37,14 +37,15 @@ from flmc.uplink.schemes import Analog, Digital
 from flmc.uplink.uplink import Uplink
 
 _below = NormalDist().cdf
+"""Standard normal distribution function."""
 
 _STEP_SIZES = {each.scheme: each.published_step_size or math.nan for each in (Digital, Analog)}
 """The paper's step sizes by scheme."""
 
 
 def entry_gain(uplink: Uplink, epsilon: float, delta: float, dim: int) -> float:
-    r"""Largest gain that the conjecture's privacy rule allows for the budget of a round; infinite
-    if it allows every gain. Other limits do not count.
+    r"""Largest gain that the privacy rule of the conjecture `by entry` allows for the budget of a
+    round; infinite if it allows every gain. Limits by power and Langevin noise are left out.
 
     Digital: the largest A with :math:`\Pr(|\text{loss of one entry}| > \epsilon/m) \le \delta` for
     the exact worst-case pair. Analog: :math:`A = \sqrt{N_0 x/(2 m \ell^2)}` as printed, with the
@@ -169,11 +170,13 @@ def gain_of(
 
 
 LOUDEST = {"digital": 30.0, "analog": 1.0}
-"""Gain where nothing limits it; the noise is negligible there."""
+"""Gain of each scheme where nothing limits it; the channel noise is negligible there."""
 
 
 @lru_cache(maxsize=4096)
 def _digital_gain(slope: float, epsilon: float, accountant: str) -> float:
+    """Largest gain of the digital scheme with a sigmoid link, for noise of power 1, whose privacy
+    loss in one round stays within epsilon; ``accountant`` chooses how the paper's bound is read."""
     uplink = Digital(link=Sigmoid(slope))
     if accountant == "by entry":
         return entry_gain(uplink, epsilon, readings.DELTA, DIM)
@@ -266,8 +269,8 @@ class JudgedCombination:
 
     @property
     def changes(self) -> int:
-        """Number of choices in which this interpretation differs from the first value in
-        ``CHOICES``, which is the printed one."""
+        """Number of choices in which this interpretation differs from the first values in
+        ``CHOICES``, which are the printed ones but for the half in T(x)."""
         printed = [values[0] for values in CHOICES.values()]
         return sum(
             getattr(self.combination, f.name) != p
@@ -354,6 +357,7 @@ class _Judge:
         )
 
     def _holds(self, name: str, claim: Claim, curves: dict[str, Curve]) -> bool:
+        """Whether a claim holds for the curves of its figure; False where it is undecided."""
         key = (name, *(id(curves[curve]) for curve in claim.curves or curves))
         if key not in self._known:
             # The curves are kept too: the id of an object is unique only while it lives.

@@ -174,7 +174,7 @@ class Measured(NamedTuple):
 
 
 _DISTANCES = 100
-"""Data sets whose squared W2 distance is computed: it costs more than the run itself."""
+"""Data sets whose squared W2 distance is computed, at most: it costs more than the run itself."""
 
 
 def _first(moments: Moments) -> Moments:

@@ -43,8 +43,8 @@ Landmarks = Mapping[str, tuple[float, ...]]
 
 
 def landmarks_of(reading: Reading, figures: Figures, laboratory: Laboratory) -> Landmarks:
-    """Measured values of the landmarks (numbers that the paper's text states) under one reading, by
-    name, for those whose figures were measured."""
+    """Values found under one reading for the landmarks (numbers that the paper's text states), by
+    name, as far as their figures were measured."""
     values: dict[str, tuple[float, ...]] = {}
     if "3" in figures:
         values["digital until"] = (_unlimited_from(reading, Digital(), laboratory),)
@@ -57,8 +57,8 @@ def landmarks_of(reading: Reading, figures: Figures, laboratory: Laboratory) -> 
 
 
 def _unlimited_from(reading: Reading, uplink: Uplink, laboratory: Laboratory) -> float:
-    """Smallest epsilon at which privacy no longer limits an uplink: there its gain is within 0.1 %
-    of the gain without privacy."""
+    """Smallest epsilon, to 0.1 %, at which privacy no longer limits the gain of an uplink; the
+    search goes from 0.01 to 100."""
 
     def gain(epsilon: float | None) -> float:
         point = FigurePoint("3", reading, uplink.scheme, epsilon or 0.0, uplink, epsilon)
@@ -91,7 +91,8 @@ def crossings(x: Array, ours: Array, theirs: Array) -> tuple[float, ...]:
 
 
 def digital_stops_db(epsilon: float = readings.EPSILON_OF_SNR_FIGURE) -> float:
-    """SNR in dB from which more power does not help digital under the printed privacy bound.
+    """SNR in dB from which more power does not help the digital scheme under the printed privacy
+    bound, for a budget ``epsilon`` of a round.
 
     The bound's gain depends neither on the SNR nor on the step; power allows a gain of h sqrt(P_0).
     Where both are equal, digital stops: from there on its chain is the same at every SNR.

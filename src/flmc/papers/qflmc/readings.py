@@ -105,6 +105,8 @@ READINGS = (
     ),
 )
 
+# The grids of the figures: budget delta of a round; figure 2 varies the SNR at one epsilon, figures
+# 3 and 4 vary epsilon at one SNR, and figure 4 has a curve for each slope parameter.
 DELTA = 0.01
 SNR_DB = tuple(2.5 * i for i in range(13))
 EPSILON_OF_SNR_FIGURE = 5.0
@@ -118,8 +120,8 @@ CHANGEABLE = (
     *("devices", "dim", "samples", "clip", "clipping", "modulation", "fading", "csi_error"),
     *("noise_power", "link", "slope_parameter", "scheduling", "rounds", "burn_in", "start"),
 )
-"""Settings that may be changed; the figures themselves vary scheme, SNR, budget and, in figure 4,
-the slope parameter."""
+"""Settings of the base case that a user may change; the figures themselves vary scheme, SNR, budget
+and, in figure 4, the slope parameter."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,8 @@ class BaseCase:
     @classmethod
     def changed(cls, changes: Mapping[str, str]) -> BaseCase:
         """The paper's base case with the settings ``changes`` replaced: values by name, as the user
-        wrote them."""
+        wrote them. ``InvalidSetting`` for a setting that cannot be changed, a burn-in that leaves
+        no rounds, or an automatic link."""
         settings = change_base_case("qflmc", {}, changes, CHANGEABLE)
         if settings.burn_in == "auto" or settings.burn_in >= settings.rounds:
             raise InvalidSetting(

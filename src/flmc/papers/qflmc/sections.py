@@ -183,8 +183,8 @@ def contradiction_section() -> list[Block]:
 
 
 def _reason() -> str:
-    """A paragraph that shows, by formulas alone, why the digital scheme cannot have the smaller
-    error at the printed step sizes."""
+    """A paragraph on why, at the printed step sizes, the digital scheme has the smaller error only
+    where privacy holds the analog one back; its numbers come from formulas."""
     # The printed digital step; kappa = a/2 of the sigmoid with a = 0.05; K. With V_q = K and the
     # noise N_0/A^2 = 2/eta of the printed Langevin limit, T = eta (V_q + N_0/A^2)/(2 kappa).
     step, slope, devices = 8.28e-3, 0.025, 20
@@ -243,8 +243,8 @@ def failing(judged: JudgedCombination) -> list[str]:
 
 
 def search_section(study: Study) -> list[Block]:
-    """The section on the search over interpretations of the paper's text: how many interpretations
-    satisfy how many claims."""
+    """The section on the search over interpretations of the paper's text: the choices, the largest
+    number of claims that hold at once, and a table of the 15 interpretations with most claims."""
     header = [*(name.replace("_", " ") for name in CHOICES), "claims", "fails"]
     rows = [
         [
@@ -286,8 +286,8 @@ def search_verdict(study: Study) -> str:
 
 
 def _by_langevin(judged: Sequence[JudgedCombination]) -> str:
-    """Words that say, for each choice of the schemes to which the Langevin noise limit applies, the
-    largest number of claims that hold."""
+    """Sentences with the largest number of claims that hold, for each choice of the schemes to
+    which the Langevin noise limit applies: with any steps, and with the printed ones."""
     printed_steps = [
         f for f in judged if f.combination.analog_step == 1.0 == f.combination.digital_step
     ]
@@ -310,7 +310,7 @@ def _by_langevin(judged: Sequence[JudgedCombination]) -> str:
 
 
 def summary(study: Study) -> list[Block]:
-    """The summary of the report: what was asked, the readings of the paper, and the findings."""
+    """The summary of the report: the question, the readings of the paper, and the findings."""
     return [
         ("heading", "Summary"),
         ("text", QUESTION),

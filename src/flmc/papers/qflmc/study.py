@@ -35,7 +35,7 @@ from flmc.sampling.engine_choice import ENGINES
 from flmc.settings.schema import Settings
 
 FIGURES = ("2", "3", "4", "beyond", "all")
-"""Names of figures that may be asked for."""
+"""Figures that a user can ask for."""
 FULL = 1000
 """Experiments of the full study; fewer are a preview."""
 BEYOND_EXPERIMENTS = 10
@@ -62,7 +62,7 @@ class Study:
     verdicts: dict[str, dict[str, ClaimVerdict]] = field(default_factory=dict)
     """Verdicts by reading, then by claim."""
     landmarks: dict[str, Landmarks] = field(default_factory=dict)
-    """Numbers that the paper's text names, by reading."""
+    """Values found for the numbers that the paper's text states, by reading, then by name."""
     beyond: list[BeyondRow] = field(default_factory=list)
     """The comparison of schemes beyond the paper."""
     combinations: list[JudgedCombination] = field(default_factory=list)
@@ -139,11 +139,12 @@ class Study:
 
 
 def conduct(request: StudyRequest) -> Study:
-    """Measure the requested figures, and judge the claims.
+    """Measure the requested figures, and judge the paper's claims.
 
     The comparison beyond the paper has more experiments and points in the full study; the search
-    needs all figures and at least 100 experiments. With a changed base case the figures are
-    measured but not judged: the claims are about the paper's."""
+    over interpretations needs all figures and at least 100 experiments. With a changed base case
+    only the figures are measured, because the claims are about the paper's base case.
+    ``InvalidSetting`` for a request that is not possible."""
     figure, seed, data, engine = request.figure, request.seed, request.data, request.engine
     experiments = FULL if request.experiments is None else request.experiments
     if figure not in FIGURES:
@@ -212,7 +213,7 @@ def _inherited(base: BaseCase) -> dict[str, Any]:
 
 
 def _refuse_names(own: Mapping[str, Settings], points: list[FigurePoint]) -> None:
-    """Raise an error if a user's own curve has the name of one of the paper's curves."""
+    """Raise ``InvalidSetting`` if a user's own curve has the name of one of the paper's curves."""
     taken = {point.curve for point in points}
     for name in own:
         if name in taken:

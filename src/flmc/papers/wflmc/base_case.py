@@ -1,5 +1,5 @@
-"""The base case of the study, that is, what all its curves share: sizes, channel, clip, privacy
-budget and data; and the reader of the published curves."""
+"""The base case of the study, that is, the settings and data that all its curves share: sizes,
+channel, clip, privacy budget; and the reader of the published curves."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from flmc.base.errors import InvalidSetting
 from flmc.data.dealing import split_evenly
 from flmc.data.linear_data import LinearData, LinearStatistics
 from flmc.data.synthetic import draw_linear
+from flmc.data.table_files import check_is_file, read_npz
 from flmc.models.linear import LinearGaussian
 from flmc.papers.request import change_base_case
 from flmc.settings.schema import Settings
 
 NUM_RUNS = 100
-"""Runs of an experiment; the distance is that of the cloud of their thetas in a round."""
+"""Runs of an experiment: their thetas in one round form the cloud whose distance from the posterior
+is measured."""
 SNR_DB = (5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 35.0, 40.0)
 """SNRs of the published points, in dB."""
 PUBLISHED = {
@@ -36,14 +38,15 @@ PUBLISHED = {
     "rounds": 100,
     "burn_in": 50,
 }
-"""The settings of the study, where they are not flmc's defaults."""
+"""The settings of the study that differ from flmc's defaults."""
 CHANGEABLE = (
     *("devices", "dim", "samples", "clip", "fading", "noise_power", "epsilon", "run_delta"),
     *("rounds", "burn_in", "step_size", "link", "slope_parameter"),
 )
 """Settings of the base case that may be changed; the last two are of the digital scheme."""
 STEP_SHARE = 0.2
-r"""The step as a share of :math:`2/(\mu + L)`."""
+r"""The step as a share of :math:`2/(\mu + L)`, with the smallest and largest curvature
+:math:`\mu` and L of the negative log posterior."""
 
 
 @dataclass(frozen=True)
@@ -117,11 +120,14 @@ def make_base_case(
 
 
 def read_data(path: Path, num_devices: int) -> LinearData:
-    """Data of the study from an npz file with arrays X and Y, dealt to the devices in contiguous
-    blocks of equal size."""
+    """Data of the study from an npz file with arrays X (sample, dim) and Y (sample), dealt to the
+    devices in contiguous blocks of equal size; ``InvalidSetting`` if the file has another form."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            features, targets = np.asarray(archive["X"]), np.asarray(archive["Y"])
+        check_is_file(path)
+        arrays = read_npz(path, repr(str(path)))
+        features, targets = arrays["X"], arrays["Y"]
+    except InvalidSetting:
+        raise
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise InvalidSetting(
             f"the data file must be an npz with arrays X and Y, got {str(path)!r}: {error}"
@@ -147,7 +153,8 @@ Published = Mapping[str, Mapping[float, float]]
 
 
 def read_published(data_file: Path) -> Published | None:
-    """The published curves from the directory of a data file; None if they are not there."""
+    """The published curves from the directory of a data file; None if they are not there,
+    ``InvalidSetting`` if their table has another form."""
     path = data_file.parent / FILE_NAME
     if not path.exists():
         return None

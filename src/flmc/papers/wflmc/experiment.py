@@ -46,7 +46,7 @@ class Channels:
     fading
         Path gains, (run, round, device).
     dim
-        Number of entries, which share them.
+        Number of entries of theta, which share the path gains.
     """
 
     fading: Array
@@ -54,8 +54,8 @@ class Channels:
     _active: dict[float, npt.NDArray[np.bool_]] = field(default_factory=dict)
 
     def active(self, snr_db: float) -> npt.NDArray[np.bool_]:
-        """Whether a device transmits in a round at an SNR in dB, by the study's rule, which looks
-        at path gains: booleans, (run, round, device)."""
+        """Whether each device transmits in each round at an SNR in dB, (run, round, device): the
+        study's rule decides it from the path gains."""
         if snr_db not in self._active:
             runs, rounds, devices = self.fading.shape
             every = self.fading.reshape(-1, devices, 1)
@@ -169,7 +169,8 @@ class Laboratory:
 
     def run_plan(self, planned: Plan, snr_db: float | None = None) -> Array:
         """Thetas of kept rounds of a plan, (run, kept, dim), on the study's channels and with its
-        rule at an SNR; None: on channels and with a rule of the plan's own."""
+        rule for who transmits at an SNR in dB; with None, on the plan's own channels and with its
+        own scheduler."""
         model, seed = self.case.model, self.seed
         known = draw_schedule if snr_db is None else self._schedule_at(snr_db)
         chains = simulate(planned, model, seed, engine=self.engine, keep_draws=True, schedule=known)
@@ -196,13 +197,13 @@ class Laboratory:
 
     def worst_distances(self, thetas: Array) -> Array:
         """Largest squared W2 distance over kept rounds of every experiment of 100 runs,
-        (experiment)."""
+        (experiment), from the thetas of all runs, (run, kept, dim)."""
         experiments = thetas.reshape(-1, NUM_RUNS, *thetas.shape[1:])
         return np.array([self.worst_distance(each) for each in experiments])
 
     def worst_distance(self, thetas: Array) -> float:
-        """Largest squared W2 distance over kept rounds of the cloud of all runs from the
-        posterior."""
+        """Largest squared W2 distance, over kept rounds, from the cloud of all runs in a round to
+        the posterior; ``thetas`` is (run, kept, dim)."""
         deviations = thetas - self.case.model.posterior.mean[0]
         shift = deviations.mean(axis=0)
         second = np.einsum("nki,nkj->kij", deviations, deviations) / len(deviations)
@@ -210,8 +211,9 @@ class Laboratory:
 
     @cached_property
     def floor(self) -> float:
-        """Mean largest distance of 100 runs of a chain with exactly the posterior as its law and
-        the memory of noiseless Langevin Monte Carlo: no sampler can be told from exact below it."""
+        """Mean, over experiments of 100 runs, of the largest squared W2 distance of chains with
+        exactly the posterior as their law and the memory of noiseless Langevin Monte Carlo: a
+        distance at this floor cannot be told from that of an exact sampler."""
         rng = generator(self.seed, Purpose.PLANNING, 1)
         posterior = self.case.model.posterior
         values, directions = np.linalg.eigh(posterior.covariance[0])
@@ -228,8 +230,9 @@ class Laboratory:
 
     @property
     def population(self) -> float:
-        """Largest distance of noiseless Langevin Monte Carlo with infinitely many runs: theta is
-        normal in every round, so that mean and covariance have an exact recursion."""
+        """Largest squared W2 distance over kept rounds of noiseless Langevin Monte Carlo with
+        infinitely many runs: theta is normal in every round, so that its mean and covariance follow
+        an exact recursion."""
         posterior = self.case.model.posterior
         values, directions = np.linalg.eigh(posterior.covariance[0])
         memory = 1.0 - self.case.step_size / values

@@ -44,6 +44,7 @@ _GAP = 1e-8
 """Duality gap and largest residual of the optimality equations at which the iteration ends, in
 units of the objective without a budget."""
 _MOST_STEPS = 200
+"""Newton steps at most, beyond which the iteration counts as not converging."""
 _TO_THE_BOUNDARY = 0.995
 """Largest share of the distance to the boundary that a step covers."""
 _CENTRING = 0.1
@@ -287,8 +288,8 @@ def exact_budget(epsilon: float, delta: float) -> float:
 
 @dataclass(frozen=True)
 class Allocations:
-    """Largest squared gains at the receiver for all runs at one SNR, and what the study's rules
-    allocate below them.
+    """Largest squared gains at the receiver for all runs at one SNR, and the study's rules that
+    allocate gains below them.
 
     Attributes
     ----------

@@ -114,7 +114,7 @@ def _draw(
 
 
 def _draw_published(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Mark published values by crosses in the colour of their curve."""
+    """Mark the published values among ``rows`` by crosses in the colour of their curve."""
     printed = [row for row in rows if row["published"] not in ("", "nan")]
     for row in printed:
         colour = _STYLES[row["curve"]]["color"]
@@ -252,8 +252,8 @@ def _cells(point: CurvePoint) -> list[str]:
 
 
 def _in_words(study: Study, digital: str, analog: str) -> str:
-    """A sentence that compares the errors of the curve ``digital`` with those of the study's own
-    curve ``analog``."""
+    """A sentence with the smallest and the largest ratio, over SNRs, of the error of the curve
+    ``digital`` to that of the study's curve ``analog``."""
     ratios = {snr: study.at(digital, snr).mean / study.at(analog, snr).mean for snr in study.snr_db}
     best, worst = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
     return (
@@ -263,7 +263,7 @@ def _in_words(study: Study, digital: str, analog: str) -> str:
 
 
 def _what_is_learnt(study: Study) -> str:
-    """The paragraph on what the study teaches about the digital scheme, with the measured
+    """The paragraph that compares the digital scheme with the study's analog one, with the measured
     numbers."""
     low, high = SNR_DB[1], SNR_DB[-1]
     digital = [curve for curve in study.curves if curve.startswith("digital")]

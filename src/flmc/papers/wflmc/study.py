@@ -40,7 +40,7 @@ from flmc.settings.assembly import assemble
 from flmc.settings.schema import Settings, merge
 
 FEWEST_COMPARED = 5
-"""Experiments that a comparison with print needs, to know their scatter."""
+"""Fewest experiments for a comparison with published values, so that their scatter is known."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +54,17 @@ class CurvePoint:
     mean
         Geometric mean over experiments of the largest squared W2 over kept rounds.
     log_sd
-        Standard deviation of its logarithm over experiments; NaN for one.
+        Standard deviation over experiments of the logarithm of that distance; NaN for one
+        experiment.
     pooled
         The same distance for the runs of all experiments together: close to that of infinitely many
         runs.
     experiments
-        Experiments of 100 runs.
+        Number of experiments of 100 runs.
     published, z
-        The published value, and by how many standard deviations its logarithm exceeds the mean; NaN
-        where nothing was published.
+        The published value, and by how many standard deviations of one experiment its logarithm
+        exceeds their mean logarithm; NaN where nothing was published, and z also with fewer than 5
+        experiments.
     """
 
     curve: str
@@ -81,8 +83,8 @@ class CurvePoint:
 
 @dataclass
 class Study:
-    """All results of reproducing the study: every curve at every SNR, and what they are compared
-    with."""
+    """All results of reproducing the study: every curve at every SNR, and the values that they are
+    compared with."""
 
     case: BaseCase
     seed: int
@@ -92,9 +94,9 @@ class Study:
     budgets: tuple[float, float]
     """Budget R of a device as published, and of the exact Gaussian mechanism."""
     floor: float
-    """Mean largest distance of 100 runs of an exact sampler."""
+    """Mean largest squared W2 distance of 100 runs of an exact sampler."""
     population: float
-    """Largest distance of noiseless Langevin Monte Carlo with infinitely many runs."""
+    """Largest squared W2 distance of noiseless Langevin Monte Carlo with infinitely many runs."""
     own_curves: tuple[str, ...] = ()
     """Names of a user's own curves."""
     points: list[CurvePoint] = field(default_factory=list)
@@ -105,8 +107,8 @@ class Study:
 
     @property
     def budget_db(self) -> float:
-        """Ratio of the privacy budget R of the exact analysis to the published one, in dB: how much
-        more power privacy allows."""
+        """Privacy budget R of the exact analysis over the published one, in dB: the additional
+        transmit power that privacy allows."""
         return 10.0 * math.log10(self.budgets[1] / self.budgets[0])
 
     @property
@@ -205,7 +207,7 @@ class Study:
 
 
 def _two_digits(value: float) -> str:
-    """A number to two digits, without an exponent."""
+    """A number as text: two significant digits, or all digits before the point from 100 on."""
     return f"{value:.2g}" if value < 99.5 else f"{value:.0f}"
 
 
@@ -223,11 +225,11 @@ class Design:
     Attributes
     ----------
     name
-        Of the curve.
+        Name of the curve.
     settings
-        What is planned, but for the SNR.
+        Settings to plan with; the SNR is set at each point.
     own_rule
-        Whether the settings say who transmits; else it is the study's rule.
+        Whether the settings decide who transmits; else the study's rule does.
     """
 
     name: str
@@ -297,8 +299,8 @@ MOST_ADAPTIVE = 10
 
 
 def conduct(request: StudyRequest) -> Study:
-    """Measure every curve in experiments of 100 runs, and compare it with print where that is
-    available."""
+    """Measure every curve in experiments of 100 runs, and compare it with the published values
+    where these are available."""
     experiments = FULL if request.experiments is None else request.experiments
     checks.at_least("experiments", experiments, 1)
     checks.one_of("engine", request.engine, ENGINES)

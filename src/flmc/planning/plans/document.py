@@ -1,7 +1,7 @@
-"""JSON document of a plan, written and read: what travels to devices and firmware.
+"""JSON document of a plan, written and read: the form in which plans reach devices and firmware.
 
-A document consists of what is *decided*, which the digest covers, and of a *forecast* that follows
-from it and decides nothing. Infinite numbers are null, because JSON has none."""
+A document has two parts: what is *decided*, which the digest covers, and a *forecast*, which
+follows from it and decides nothing. Infinite numbers are null, because JSON has none."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from flmc.base.memory import fits
 from flmc.base.version import VERSION
 from flmc.planning.limits import GainLimits, Limits
 from flmc.planning.plans.release import release_of
+from flmc.planning.plans.verdict import verdict_of
 from flmc.planning.prediction import Prediction
 from flmc.planning.privacy_cost import NEIGHBOURING, Cost
 from flmc.uplink.fading import Fading
@@ -37,14 +38,14 @@ if TYPE_CHECKING:
     from flmc.planning.plans.plan_value import Plan
 
 SCHEMA_VERSION = 1
-"""Version of the schema that is written, and the only one that is read."""
+"""Version of the documents that are written; documents of other versions are refused."""
 
 
 def decided(plan: Plan) -> dict[str, Any]:
     """Part of a plan's JSON document that holds what the plan decides (rounds, step, gain, uplink),
     as plain values by field name."""
     gain = plan.gain if plan.gain.size > 1 else float(plan.gain[0, 0])
-    fits("the document of so many gains", 500.0 * plan.gain.size)  # measured, with its text
+    fits("the document of so many gains", 500.0 * plan.gain.size)  # bytes, measured with the text
     # The array of GivenDevices is `active`, which the document holds already.
     given = isinstance(plan.scheduler, GivenDevices)
     return {
@@ -87,17 +88,19 @@ def forecast(plan: Plan, with_run: bool) -> dict[str, Any]:
         "prediction": to_document(plan.prediction),
         "warnings": list(plan.warnings),
         "findings": [each.to_document() for each in plan.findings],
+        "verdict": verdict_of(plan, with_run=with_run).to_document() if plan.judged else None,
     }
 
 
 def digest(plan: Plan) -> str:
-    """SHA-256 of the canonical JSON (sorted keys, no spaces) of what the plan decides."""
+    """SHA-256, in hexadecimal, of what a plan decides, as JSON with sorted keys and no spaces."""
     text = json.dumps(digested(plan), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def check_digest(document: Mapping[str, Any], computed: str) -> None:
-    """Refuse a document whose digest is not the one computed of the plan that was read from it."""
+    """Raise ``InvalidSetting`` if a document has a digest and it is not ``computed``, that of the
+    plan read from the document."""
     if document.get("digest", computed) != computed:
         raise InvalidSetting(
             f"the plan was changed since it was made: its digest is {computed[:12]}, and the"
@@ -106,9 +109,10 @@ def check_digest(document: Mapping[str, Any], computed: str) -> None:
 
 
 def digested(plan: Plan) -> dict[str, Any]:
-    """Part of the document that the digest covers.
+    """Part of a plan's JSON document that the digest covers.
 
-    A scheduler that ``active`` describes is left out, so that digests older than it still hold.
+    The scheduler is left out where ``active`` says the same (all devices, or an array that was
+    given), so that digests from before documents had a scheduler still hold.
     """
     document = decided(plan)
     if isinstance(plan.scheduler, AllDevices | GivenDevices):
@@ -117,10 +121,12 @@ def digested(plan: Plan) -> dict[str, Any]:
 
 
 def _privacy(plan: Plan, with_run: bool) -> dict[str, Any] | None:
-    """Cost of a round and, ``with_run``, of the run; None where the privacy is unknown."""
+    """Privacy statement of a plan for its JSON document: criterion, neighbouring data, cost of the
+    worst round, and ``with_run`` of the run; None where the privacy is unknown."""
     if plan.exposure is None:
         return None
-    run = {**_cost(plan.run_cost), "rounds": plan.exposure.num_rounds} if with_run else None
+    counted = {"rounds": plan.exposure.num_rounds, "schedule": plan.exposure.schedule}
+    run = {**_cost(plan.run_cost), **counted} if with_run else None
     return {
         "criterion": plan.limits.privacy,
         "neighbouring": NEIGHBOURING[plan.limits.neighbouring],
@@ -130,7 +136,7 @@ def _privacy(plan: Plan, with_run: bool) -> dict[str, Any] | None:
 
 
 def _cost(cost: Cost | None) -> dict[str, Any]:
-    """Epsilon and delta of a privacy cost by name, and the delta at epsilon 0 where that is known;
+    """Epsilon and delta of a privacy cost by name, with the delta at epsilon 0 where epsilon is 0;
     empty for None."""
     if cost is None:
         return {}
@@ -141,8 +147,11 @@ def _cost(cost: Cost | None) -> dict[str, Any]:
 def read(
     document: Mapping[str, Any], uplink: Uplink | None, scheduler: Scheduler | None
 ) -> dict[str, Any]:
-    """Fields of a plan by name, read from its JSON document and checked; ``uplink`` and
-    ``scheduler`` take the place of the document's where a user has classes of their own."""
+    """Arguments of :class:`~flmc.Plan` by name, read from its JSON document.
+
+    ``uplink`` and ``scheduler`` are objects of a user's own classes, which a document cannot make;
+    None: flmc's own. Raises ``InvalidSetting`` for another version, or if their settings are not
+    those in the document; other errors for a damaged document."""
     version = document.get("schema_version")
     if version != SCHEMA_VERSION:
         raise InvalidSetting(
@@ -171,48 +180,52 @@ def read(
         "binding": document["binding"],
         "data_dependent": document["data_dependent"],
         "rounds_needed": document["rounds_needed"],
-        # Documents that are older than releases have none.
+        # Documents from before there were releases have none.
         "effective_draws": document.get("release", {}).get("effective_draws"),
         "prediction": _prediction(document["prediction"]),
         "findings": _findings(document),
-        "judged": True,
+        # Documents from before there were lights have no verdict: their findings are about
+        # sampling alone, from which no light may be called green.
+        "judged": document.get("verdict") is not None,
     }
 
 
 @contextmanager
 def refusing_damage() -> Iterator[None]:
-    """Turn any error while reading a damaged document into ``InvalidSetting``."""
+    """Context manager that turns any error into ``InvalidSetting``, for reading a document that may
+    be damaged."""
     try:
         yield
     except InvalidSetting:
         raise
-    except Exception as error:  # whatever was put into the document
+    except Exception as error:  # a damaged document may raise anything
         raise InvalidSetting(
             f"this is not a whole plan: {type(error).__name__}: {error}"
         ) from error
 
 
 def _numbers(value: Any) -> Array:
-    """Array of the numbers in a JSON document, where null stands for infinity."""
+    """Numbers of a JSON document as an array of the same shape, with infinity for null."""
     numbers = np.array(value, dtype=np.float64)
     return np.where(np.isnan(numbers), np.inf, numbers)
 
 
 def _prediction(value: Mapping[str, Any] | None) -> Prediction | None:
-    """Prediction of the document; None where it has none."""
+    """Prediction from its object in a plan's JSON document; None for null."""
     return None if value is None else Prediction(**_settings(value))
 
 
 def _findings(document: Mapping[str, Any]) -> tuple[Finding, ...]:
-    """Findings of the document; documents written before there were any have sentences only."""
+    """Findings in a plan's JSON document; a document from before there were findings has sentences
+    only, which become warnings without a code of their own."""
     if "findings" in document:
         return tuple(Finding.from_document(each) for each in document["findings"])
     return tuple(Finding("unnamed", "warning", text) for text in document["warnings"])
 
 
 def _scheduler(document: Mapping[str, Any]) -> Scheduler:
-    """Scheduler (who transmits in a round) that a JSON document describes; documents written before
-    there were schedulers have the array ``active`` only."""
+    """Scheduler (the policy that says who transmits in a round) in a plan's JSON document; a
+    document from before there were schedulers has the array ``active`` only."""
     if document["active"] is not None:
         return GivenDevices(np.array(document["active"], dtype=np.float64))
     scheduler: Scheduler = _object(document.get("scheduler") or {"type": "AllDevices"}, "scheduler")
@@ -220,13 +233,13 @@ def _scheduler(document: Mapping[str, Any]) -> Scheduler:
 
 
 def _settings(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of an object in a document, without the name of its class."""
+    """Fields of an object in a JSON document, without ``type``, the name of its class."""
     return {name: item for name, item in value.items() if name != "type"}
 
 
 def _object(value: Mapping[str, Any], setting: str) -> Any:
     """Object of one of flmc's own classes, made from the class name and the settings in a JSON
-    document; ``setting`` is its name in error messages."""
+    document; any other class is refused. ``setting`` names the object in error messages."""
     kind = _own_classes().get(value["type"])
     if kind is None:
         raise InvalidSetting(
@@ -234,7 +247,7 @@ def _object(value: Mapping[str, Any], setting: str) -> Any:
             " in a document is never imported, so pass the object to Plan.from_document as uplink="
             " or scheduler="
         )
-    # A class may compute fields itself: they are in the document, but no arguments.
+    # Fields that a class computes itself are in the document, but are not arguments.
     fields = {field.name for field in dataclasses.fields(kind) if field.init}
     settings = {
         name: _object(item, name) if isinstance(item, Mapping) else item
@@ -245,8 +258,8 @@ def _object(value: Mapping[str, Any], setting: str) -> Any:
 
 
 def _own_classes() -> dict[str, type[Any]]:
-    """Uplinks, links, fadings and schedulers of flmc, by name: all that a document may name, so
-    that a plan from elsewhere runs no code."""
+    """Classes of flmc's uplinks, links, fadings and schedulers, by name: all that a document may
+    name, so that a plan from a stranger imports no code."""
     for module in pkgutil.iter_modules(flmc.uplink.__path__, "flmc.uplink."):
         importlib.import_module(module.name)  # a class exists only once its module is imported
     classes: dict[str, type[Any]] = {}

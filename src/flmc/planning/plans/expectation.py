@@ -11,10 +11,11 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
+from flmc.base.randomness import Purpose, generator
 from flmc.planning.temperature import langevin_gain
 from flmc.uplink.csi import response
 from flmc.uplink.planned_channels import PlannedRounds, draw_planned_rounds
-from flmc.uplink.power import planned_gain, realised_gain
+from flmc.uplink.power import finite_cap, planned_gain, realised_gain
 from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.uplink import Uplink
 
@@ -24,21 +25,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Expectation:
-    """Gains and transmitting devices of kept rounds, over drawn channels if these are random.
-
-    Attributes
-    ----------
-    gain
-        Gains, (1 or round, dim).
-    num_active
-        Devices in the same rounds, (1 or round, 1).
-    rounds
-        The drawn rounds themselves, where the channel decides who transmits; else None.
-    """
+    """Gains and numbers of transmitting devices that a plan expects in its kept rounds; where the
+    channel is random, in drawn rounds."""
 
     gain: Array
+    """Gain of every entry, (1 or round, dim)."""
     num_active: Array
+    """Number of devices that transmit in the same rounds, (1 or round, 1)."""
     rounds: PlannedRounds | None = None
+    """The drawn rounds, where the channel decides who transmits; else None."""
 
 
 def expect(plan: Plan) -> Expectation:
@@ -63,9 +58,35 @@ def expect(plan: Plan) -> Expectation:
     return Expectation(gain, active[np.arange(len(gain)) % len(active)])
 
 
+def known_schedule(plan: Plan) -> tuple[Array, Array] | None:
+    """Gains (round, dim), rounded up to four digits as a ledger states them, and active devices
+    (round, device) of all rounds of a plan whose policy follows path gains that are public numbers;
+    None for other plans. The gain of a round in which nobody transmits is 0."""
+    fading = plan.uplink.known_fading
+    fixed = (fading.given or fading.constant) and plan.uplink.estimated is None
+    if not (plan.scheduler.by_channel and fixed):
+        return None
+    rng = generator(0, Purpose.PLANNING, 1)  # neither the channel nor a policy by channel uses it
+    paths = fading.draw_checked(rng, range(plan.num_rounds), plan.num_devices, plan.dim)
+    active = plan.scheduler.draw_checked(rng, range(plan.num_rounds), paths)
+    count = active.sum(axis=1, keepdims=True)
+    cap = np.broadcast_to(calibrated_cap(plan, plan.gain, count), (len(active), plan.dim))
+    gain = np.where(count > 0, realised_gain(plan.uplink, cap, paths, active), 0.0)
+    return np.minimum(rounded_up(gain), finite_cap(plan.uplink, cap)), active
+
+
+def rounded_up(gain: Array) -> Array:
+    """Gains rounded up to four significant digits: upper bounds with few distinct values, so that
+    the accountant composes a long ledger quickly."""
+    # The factors 1 -+ 1e-12 absorb the rounding of the division: a gain of exactly four digits must
+    # neither grow by a whole unit nor come out smaller than it was.
+    unit = 10.0 ** (np.floor(np.log10(np.maximum(gain, 1e-300))) - 3)
+    return np.where(gain > 0, np.ceil(gain / unit * (1 - 1e-12)) * unit * (1 + 1e-12), 0.0)
+
+
 def slope_of(uplink: Uplink, num_devices: int, policy: Scheduler) -> float | None:
-    """Factor by which the expected received symbol scales a small gradient; None for a link without
-    a slope."""
+    """Factor by which the mean received symbol, over the gain, scales a small gradient; None for a
+    link without a slope."""
     try:
         return response(uplink, num_devices, policy)
     except InvalidSetting:
@@ -73,21 +94,22 @@ def slope_of(uplink: Uplink, num_devices: int, policy: Scheduler) -> float | Non
 
 
 def planned_active(plan: Plan) -> Array | None:
-    """Devices expected to transmit, (round, device) with 1 or 0; None: all, always. Where the
-    channel decides, the rounds are draws."""
+    """Devices that a plan expects to transmit, (round, device) with 1 or 0; None: all, always.
+    Where the channel decides, the rounds are drawn ones."""
     if plan.scheduler.by_channel:
         return None if plan.expected.rounds is None else plan.expected.rounds.active
     return plan.scheduler.draw_planned(plan.num_rounds, plan.num_devices)
 
 
 def calibrated_cap(plan: Plan, cap: Array, num_active: Array) -> Array:
-    """Cap of the gain in rounds whose number of devices (..., 1) the channel decides; without any
-    device the cap is that of one.
+    """Cap of the gain in rounds in which ``num_active`` devices (..., 1) transmit, as the channel
+    decides.
 
-    It is the plan's cap, or what leaves the sampler enough noise with so many devices, whichever is
-    less. Both are public.
+    It is the plan's ``cap``, or the gain that leaves the sampler enough noise with so many devices,
+    whichever is less; both are public. A round without devices has the cap of one device. A gain
+    that the user gave is kept.
     """
-    if plan.binding == "given":  # a gain that was given is used as it is
+    if plan.binding == "given":
         return np.broadcast_to(cap, np.broadcast_shapes(cap.shape, num_active.shape))
     devices = np.maximum(num_active, 1.0)
     mode = plan.limits.langevin
@@ -98,7 +120,8 @@ def calibrated_cap(plan: Plan, cap: Array, num_active: Array) -> Array:
 
 
 def activity_in_words(plan: Plan) -> str:
-    """Number of transmitting devices in words, with its uncertainty where channels are drawn."""
+    """Number of devices that transmit in a round, in words; where channels are drawn, with the
+    share of rounds in which the busiest device transmits and its standard error."""
     few, most = int(plan.num_active.min()), int(plan.num_active.max())
     count = str(few) if few == most else f"{few} to {most}"
     text = f"{count} of {plan.num_devices}"
@@ -110,6 +133,6 @@ def activity_in_words(plan: Plan) -> str:
     return (
         f"{text}, {plan.num_active.mean():.3g} on average; {100 * rounds.skipped:.2g} % of rounds"
         f" have nobody and are skipped. A device transmits in {100 * rounds.busiest:.3g} % of"
-        f" rounds at most ({rounds.num_drawn} drawn channels, ± {100 * error:.1g} %). Before the"
-        " run it is charged for all of them; the ledger counts those in which it did"
+        f" rounds at most ({rounds.num_drawn} drawn channels, ± {100 * error:.1g} %). A device of a"
+        " deployment is charged for all of them; the ledger counts those in which it did"
     )

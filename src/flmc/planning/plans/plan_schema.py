@@ -1,8 +1,8 @@
 """The JSON document of a plan as pydantic models, and the JSON Schema that pydantic makes of them.
 
-Each field has its words beside it; ``flmc plan --schema``, ``flmc schema`` and the tables in
-``docs/reference/json.md`` print them. Nothing on the way of a plan or a run imports this module:
-pydantic takes a tenth of a second, and answers are plain dictionaries.
+Each field has a description for people, which ``flmc plan --schema``, ``flmc schema`` and the
+tables in ``docs/reference/json.md`` print. Planning and running do not import this module: loading
+pydantic takes a tenth of a second, and their documents are plain dictionaries.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from flmc.base.findings import Grade
+from flmc.base.findings import Grade, Light
 from flmc.planning.plans.document import SCHEMA_VERSION
+from flmc.planning.plans.verdict import State
 
 Count = Annotated[int, Field(ge=0)]
 
 
 def words(text: str, *, optional: bool = False) -> Any:
-    """A field with a description for people; an optional one is missing from some documents."""
+    """Pydantic field with a description for people; an ``optional`` field may be missing from a
+    document."""
     return Field(None, description=text) if optional else Field(description=text)
 
 
@@ -43,12 +45,40 @@ class FindingDocument(Document):
 
     code: str = words("name of the finding, for programs; the same in every version")
     severity: Grade = words(
-        "how much it matters: a note is to be known, a warning speaks against the result,"
-        " infeasible says that it cannot be what was asked for"
+        "how much it matters: a note is to be known, unknown could not be judged, a warning speaks"
+        " against the result, infeasible says that it cannot be what was asked for"
     )
     message: str = words("a sentence with the cure")
     short: str = words("the same in a few words; empty: the message is short enough")
     numbers: dict[str, float | None] = words("the numbers of the sentence; null: not finite")
+    light: Light = words(
+        "which light of the verdict it is about: whether the samples are the posterior's, whether"
+        " the budget is kept, whether the samples are of use"
+    )
+
+
+class LightDocument(Document):
+    """One light of a verdict."""
+
+    state: State = words(
+        "good; not asked: nothing was to be kept; unknown: nobody could judge; warning; infeasible"
+    )
+    words: str = words("the reason in a few words")
+
+
+class LightsDocument(Document):
+    """The three lights of a verdict."""
+
+    sampling: LightDocument = words("whether the samples are those of the posterior")
+    privacy: LightDocument = words("whether the budget of the whole run is kept")
+    use: LightDocument = words("whether one chain is worth enough independent draws")
+
+
+class VerdictDocument(Document):
+    """The verdict of a plan, as ``Verdict.to_document`` writes it."""
+
+    state: State = words("state of the worst light; good: every light is good, or not asked")
+    lights: LightsDocument = words("the three lights")
 
 
 class CostDocument(Document):
@@ -62,6 +92,11 @@ class CostDocument(Document):
     )
     rounds: Count = words(
         "only of a run: rounds counted for the device that transmits most", optional=True
+    )
+    schedule: str = words(
+        "only of a run: how the schedule is charged: worst, averaged (delta over the schedules that"
+        " may be drawn, once and not by the server) or known (what given path gains lead to)",
+        optional=True,
     )
 
 
@@ -134,8 +169,8 @@ class PredictionDocument(Document):
 
     type: str = words("always Prediction")
     variance_ratio: float = words("variance of the chain over that of the posterior; 1 is right")
-    variance_ratio_smallest: float = words("the smallest along the posterior's principal axes")
-    variance_ratio_largest: float = words("the largest along the posterior's principal axes")
+    variance_ratio_smallest: float = words("the smallest over all directions")
+    variance_ratio_largest: float = words("the largest over all directions")
     mean_error_squared: float = words("squared distance of the chain's mean from the posterior's")
     relative_mean_error: float = words("the same over the trace of the posterior's covariance")
     clipped_fraction: float = words("expected fraction of the gradient entries beyond the clip")
@@ -146,6 +181,22 @@ class PredictionDocument(Document):
     distance_squared: float | None = words(
         "squared W2 distance of the chain's law from the posterior, in coordinates in which the"
         " posterior's covariance is the identity; null in plans from before this field"
+    )
+    memory: float | None = words(
+        "correlation of successive rounds in the slowest direction; null in plans from before this"
+        " field"
+    )
+    rounds_to_arrive: Count | None = words(
+        "rounds until chains from several starts, moved without noise, are within a quarter of a"
+        " standard deviation of their mean; null where it was not computed"
+    )
+    left_shift: float | None = words(
+        "what the way from the worst start leaves in the mean of the kept rounds, in standard"
+        " deviations; null where it was not computed"
+    )
+    left_variance: float | None = words(
+        "what the way from the worst start adds to the variance of the kept rounds, over the"
+        " chain's; null where it was not computed"
     )
 
 
@@ -158,8 +209,8 @@ class PlanDocument(Document):
     digest: str = words(
         "SHA-256, in hexadecimal, of this object as JSON with sorted keys, no spaces and numbers"
         " as they stand, without digest, rounds_needed, margins_db, radio, airtime, estimates,"
-        " privacy, release, unknown_privacy, prediction, warnings and findings; and without"
-        " scheduler where its type is AllDevices or GivenDevices"
+        " privacy, release, unknown_privacy, prediction, warnings, findings and verdict; and"
+        " without scheduler where its type is AllDevices or GivenDevices"
     )
     scheme: str = words("how devices transmit")
     gain: float | list[Any] | None = words(
@@ -214,10 +265,13 @@ class PlanDocument(Document):
     findings: list[FindingDocument] = words(
         "the same with code, severity and numbers, and with notes"
     )
+    verdict: VerdictDocument | None = words(
+        "the verdict in three lights; null where the plan was not judged", optional=True
+    )
 
 
 class _Words(GenerateJsonSchema):
-    """Schemas whose only words are our own: no titles made from names, no defaults."""
+    """Generator of JSON Schemas without the titles and defaults that pydantic adds."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
@@ -228,7 +282,7 @@ class _Words(GenerateJsonSchema):
 
 
 def json_schema(model: type[BaseModel], title: str) -> dict[str, Any]:
-    """The JSON Schema of a document, complete with the objects within it in ``$defs``."""
+    """JSON Schema of a pydantic model under a title, with the objects within it in ``$defs``."""
     content = model.model_json_schema(schema_generator=_Words)
     return {"$schema": GenerateJsonSchema.schema_dialect, **content, "title": title}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +15,13 @@ from flmc.base.tables import Listing
 from flmc.planning.limits import GainLimits, Limits
 from flmc.planning.plans import document as document_of
 from flmc.planning.plans import rows
-from flmc.planning.plans.expectation import Expectation, expect, planned_active, slope_of
+from flmc.planning.plans.expectation import (
+    Expectation,
+    expect,
+    known_schedule,
+    planned_active,
+    slope_of,
+)
 from flmc.planning.plans.radio import (
     Airtime,
     EstimateEffect,
@@ -26,6 +32,7 @@ from flmc.planning.plans.radio import (
     radio_of,
 )
 from flmc.planning.plans.release import Release, release_of
+from flmc.planning.plans.verdict import Verdict, verdict_of
 from flmc.planning.prediction import Prediction
 from flmc.planning.privacy_cost import (
     Cost,
@@ -49,7 +56,7 @@ class Plan:
     Attributes
     ----------
     uplink, limits
-        What was planned for.
+        Uplink and limits that the plan was made for.
     num_devices, dim, num_rounds, num_burn_in
         Number of devices, of entries of theta, of rounds, and of the rounds among them that are not
         kept.
@@ -62,20 +69,20 @@ class Plan:
     gain
         Cap of the gain, (1 or round, 1 or dim); a round uses the smaller of it and its power limit.
     scheduler
-        Who transmits.
+        Policy that says who transmits in a round.
     gain_limits, binding
         The largest gain by each constraint, and which one decides: ``power``, ``langevin``,
         ``privacy`` or ``none``; ``given`` for a gain that was given.
     data_dependent
-        Whether step or gain were computed from the devices' data: then there is no privacy
+        Whether anything in the plan was computed from the devices' data: then there is no privacy
         statement for a deployment.
     rounds_needed, effective_draws
         Burn-in that the sampler needs, and independent draws that the kept rounds of one chain are
-        worth; None where the curvature is not known.
+        worth; None where curvature or slope are not known.
     prediction
-        What the chain will sample, for linear regression with all devices active; else None.
+        Predicted law of the chain, for linear regression with all devices active; else None.
     findings, judged
-        What speaks against the plan, with codes and numbers, and whether anybody looked.
+        Notes, warnings and objections with codes and numbers, and whether they were looked for.
 
     Examples
     --------
@@ -113,6 +120,11 @@ class Plan:
         """Sentences of the findings against the plan that are graver than notes."""
         return tuple(each.message for each in self.findings if each.severity != "note")
 
+    @property
+    def verdict(self) -> Verdict | None:
+        """The three lights of the plan: sampling, privacy and use; None where nobody looked."""
+        return verdict_of(self) if self.judged else None
+
     @cached_property
     def step_sizes(self) -> Array:
         """Step of every round, (round)."""
@@ -126,19 +138,20 @@ class Plan:
 
     @cached_property
     def planned_active(self) -> Array | None:
-        """Who is expected to transmit, (round, device) with 1 or 0; None: all, always."""
+        """Devices expected to transmit, (round, device) with 1 or 0; None: all, always. Where the
+        channel decides, the rounds are drawn ones."""
         return planned_active(self)
 
     @cached_property
     def num_active(self) -> Array:
-        """Number of devices that are expected to transmit in every round, (round)."""
+        """Number of devices expected to transmit in each round, (round)."""
         if self.planned_active is None:
             return np.full(self.num_rounds, float(self.num_devices))
         return np.asarray(self.planned_active.sum(axis=1))
 
     @cached_property
     def expected(self) -> Expectation:
-        """Gains of kept rounds, and how many devices transmit in them."""
+        """Gains and numbers of transmitting devices that are expected in kept rounds."""
         return expect(self)
 
     @property
@@ -148,7 +161,8 @@ class Plan:
 
     @property
     def typical_gain(self) -> float:
-        r"""Constant gain with the noise of the planned ones, :math:`(\overline{A^{-2}})^{-1/2}`."""
+        r"""Constant gain that gives as much noise as the planned gains A of kept rounds on average,
+        :math:`(\overline{A^{-2}})^{-1/2}`."""
         return float(np.mean(self.planned_gain**-2.0) ** -0.5)
 
     @cached_property
@@ -163,7 +177,7 @@ class Plan:
 
     @cached_property
     def estimates(self) -> EstimateEffect | None:
-        """What channel estimates that are not exact do; None with exact ones."""
+        """Effect of inexact channel estimates; None with exact ones."""
         return estimate_effect(self)
 
     @property
@@ -174,8 +188,8 @@ class Plan:
 
     @cached_property
     def slope(self) -> float | None:
-        """Factor by which the uplink's mean symbol scales a small gradient; None for a link without
-        slope."""
+        """Factor by which the mean received symbol, over the gain, scales a small gradient; None
+        for a link without slope."""
         return slope_of(self.uplink, self.num_devices, self.scheduler)
 
     @property
@@ -195,13 +209,40 @@ class Plan:
 
     @cached_property
     def exposure(self) -> Exposure | None:
-        """Privacy events that this plan implies if every gain is as large as it allows; None where
-        nothing is known."""
+        """Privacy events that the plan implies if every gain is at its cap; None where the privacy
+        is unknown."""
         if self.unknown_privacy is not None:
             return None
-        return exposure_of(
-            self.uplink, self.gain, self.scheduler, *self._sizes, self.limits.neighbouring
+        return self.exposure_of(self.num_rounds)
+
+    def exposure_of(self, rounds: int) -> Exposure:
+        """Privacy events of the first rounds of this plan.
+
+        Parameters
+        ----------
+        rounds
+            Number of rounds, at most ``num_rounds``.
+        """
+        caps, scheduler, known = self.gain, self.scheduler, self.known_schedule
+        if known is not None:
+            caps, scheduler = known[0], GivenDevices(known[1])
+        exposure = exposure_of(
+            self.uplink,
+            caps if len(caps) == 1 else caps[:rounds],
+            scheduler,
+            rounds,
+            self.num_devices,
+            self.dim,
+            self.limits.neighbouring,
+            average=True,
         )
+        return exposure if known is None else replace(exposure, schedule="known")
+
+    @cached_property
+    def known_schedule(self) -> tuple[Array, Array] | None:
+        """Gains (round, dim) and active devices (round, device) of all rounds where a policy by
+        channel meets path gains that are public numbers; else None."""
+        return known_schedule(self)
 
     @cached_property
     def unknown_privacy(self) -> str | None:
@@ -235,23 +276,22 @@ class Plan:
         return None if self.exposure is None else cost_of_run(self.exposure, self.limits)
 
     def release(self, chains: int = 1) -> Release:
-        """What some chains are worth that are given out together, and what they cost.
+        """Worth in independent draws, and privacy cost, of chains that are given out together.
 
         Parameters
         ----------
         chains
-            How many chains are given out, with all their kept rounds.
+            Number of chains that are given out, with all their kept rounds.
         """
         return release_of(self, chains)
 
     def to_document(self, *, with_run: bool = True) -> dict[str, Any]:
-        """Plan in plain values, for JSON, as :mod:`flmc.planning.plans.plan_schema` says.
+        """Plan in plain values, for JSON, described in :mod:`flmc.planning.plans.plan_schema`.
 
         Parameters
         ----------
         with_run
             Whether to state the privacy of the whole run, which may take a second to compute.
-
         """
         return {
             **document_of.decided(self),
@@ -274,12 +314,13 @@ class Plan:
         document
             What ``to_document`` or ``flmc plan --json`` gave.
         uplink, scheduler
-            Those that are a user's own, in whole or in part: a document's code is never imported.
+            Objects that are, or contain, a user's own classes: code named in a document is never
+            imported.
 
         Raises
         ------
         InvalidSetting
-            If the document is of another version, damaged, or not what its digest is of.
+            If the document is of another version, damaged, or does not match its digest.
         """
         with document_of.refusing_damage():
             plan = cls(**document_of.read(document, uplink, scheduler))
@@ -288,8 +329,8 @@ class Plan:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of what the plan decides; prediction and findings, which may depend on data, are
-        left out."""
+        """SHA-256, in hexadecimal, of what the plan decides; prediction and findings, which may
+        depend on data, are left out."""
         return document_of.digest(self)
 
     def __eq__(self, other: object) -> bool:
@@ -302,7 +343,7 @@ class Plan:
         return str(self.listing())
 
     def listing(self, *, with_run: bool = True) -> Listing:
-        """Rows of the plan under a title, which terminal, pages and notebooks show.
+        """Rows of the plan under a title, as terminal, pages and notebooks show them.
 
         Parameters
         ----------

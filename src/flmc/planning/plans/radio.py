@@ -26,20 +26,14 @@ class Radio:
     r"""SNR of one device at full power, at the transmitter and at the receiver.
 
     The SNR at the receiver is :math:`10\log_{10}(P_0 h^2/N_0)` with the path gain h.
-
-    Attributes
-    ----------
-    snr_db
-        Largest SNR at the transmitter, power limit over noise power.
-    path_gain
-        Root mean square of the path gains.
-    varies
-        Whether path gains differ over rounds, devices or entries.
     """
 
     snr_db: float
+    """Largest SNR at the transmitter, power limit over noise power, in decibels."""
     path_gain: float
+    """Root mean square of the path gains."""
     varies: bool
+    """Whether path gains differ over rounds, devices or entries."""
 
     @property
     def path_gain_db(self) -> float:
@@ -53,7 +47,7 @@ class Radio:
 
     @property
     def meaning(self) -> str:
-        """Words that follow the path gain where it is a root mean square of several; else empty."""
+        """Words to put behind the path gain where it is a mean over several; else empty."""
         return ", root mean square" if self.varies else ""
 
     def to_document(self) -> dict[str, float | bool | None]:
@@ -69,7 +63,7 @@ class Radio:
 
 
 def radio_of(uplink: Uplink, num_rounds: int, num_devices: int, dim: int) -> Radio:
-    """SNR and path gain of an uplink, over the rounds that plans draw if the channel is random."""
+    """SNR and path gain of an uplink, over drawn rounds if the channel is random."""
     drawn = without_copies(
         draw_planned_channels(
             uplink.known_fading, range(num_rounds), num_rounds, num_devices, dim
@@ -82,8 +76,8 @@ def radio_of(uplink: Uplink, num_rounds: int, num_devices: int, dim: int) -> Rad
 
 
 def margins_db(limits: GainLimits, gain: float) -> dict[str, float]:
-    """Distance of every limit above the gain, in decibels of power, by the limit's name: negative
-    where the gain exceeds it, infinite where there is no limit."""
+    """Height of every limit of the gain above ``gain``, in decibels of power, by the limit's name:
+    negative where ``gain`` exceeds it, infinite where there is no limit."""
     return {
         name: 20.0 * math.log10(limit / gain) if 0 < limit < math.inf else math.inf
         for name, limit in vars(limits).items()
@@ -97,29 +91,21 @@ class Airtime:
     The energy of a round is :math:`\sum_i (A_i s_i/h_{k,i})^2` for a device that transmits, in
     units of the noise power: an SNR that is added up. Bits have :math:`s^2 = 1`, so that it is
     exact over the channels that plans draw; of analog symbols it is what the clip allows at most.
-
-    Attributes
-    ----------
-    channel_uses
-        Symbols of one device in all rounds: one for each entry, or for two if they are complex.
-    energy
-        Mean over devices of the energy of a run, over the noise power.
-    largest
-        Whether that is an upper bound, not a mean.
-    devices
-        Devices that transmit in a round, on average over rounds that are not skipped.
-    skipped
-        Share of rounds in which nobody transmits.
     """
 
     channel_uses: int
+    """Symbols of one device in all rounds: one for each entry, or for two if they are complex."""
     energy: float
+    """Energy that a device transmits in the run over the noise power, averaged over devices."""
     largest: bool
+    """Whether ``energy`` is an upper bound, because symbols differ in energy."""
     devices: float
+    """Number of devices that transmit in a round, on average over rounds that are not skipped."""
     skipped: float
+    """Share of rounds in which nobody transmits."""
 
     def to_document(self) -> dict[str, float | int | bool]:
-        """The numbers, for JSON."""
+        """All numbers by name, for JSON."""
         return {
             "channel_uses": self.channel_uses,
             "energy": self.energy,
@@ -170,7 +156,8 @@ def _energy_of_a_round(plan: Plan) -> float:
 
 
 def _energies(uplink: Uplink, gain: Array, fading: Array) -> Array:
-    """Energy of each device in each round over the noise power, (round, device)."""
+    """Energy that each device transmits in each round, over the noise power, (round, device), with
+    gains (round, dim) and path gains (round, device, dim)."""
     # Where the norm is clipped, ``peak`` bounds the energy of all entries together: the entry with
     # the largest A/h could carry all of it, so that the largest is the bound, not the sum.
     power = np.square(uplink.peak * gain[:, None, :] / one_of_equals(fading))
@@ -180,37 +167,28 @@ def _energies(uplink: Uplink, gain: Array, fading: Array) -> Array:
 
 @dataclass(frozen=True)
 class EstimateEffect:
-    """Effect of inexact channel estimates: the factors with which inverted symbols arrive.
-
-    Attributes
-    ----------
-    error
-        Relative error e of the estimates.
-    mean
-        Mean factor with which symbols arrive, over devices: what the drift is scaled by.
-    mean_smallest, mean_largest
-        The same of the device with the smallest and the largest: the posterior mean is missed if
-        they differ.
-    spread
-        Standard deviation of the factor, over devices, rounds and errors: it heats.
-    stated_gain
-        Gain that the privacy statement is made at, for the plan's largest cap; None without a
-        statement.
-    exceeded
-        Probability that it is exceeded in the run, which is part of delta; None without a
-        statement.
-    """
+    """Effect of inexact channel estimates: a device inverts its estimate, not the channel, so its
+    symbols arrive with a random factor of the gain."""
 
     error: float
+    """Relative error e of the estimates."""
     mean: float
+    """Mean factor over devices, by which the sampler's drift is scaled."""
     mean_smallest: float
+    """Mean factor of the device for which it is smallest."""
     mean_largest: float
+    """Mean factor of the device for which it is largest; where this is not ``mean_smallest``, the
+    samples miss the posterior mean."""
     spread: float
+    """Standard deviation of the factor over devices, rounds and errors: it adds noise."""
     stated_gain: float | None
+    """Gain at which privacy is stated, for the plan's largest cap; None without a statement."""
     exceeded: float | None
+    """Probability that ``stated_gain`` is exceeded in the run, which is part of delta; None without
+    a statement."""
 
     def to_document(self) -> dict[str, float | None]:
-        """The numbers, for JSON."""
+        """All numbers by name, for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:

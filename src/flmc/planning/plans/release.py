@@ -29,26 +29,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Release:
-    """Chains that are given out together: what they are worth, and what they cost.
-
-    Attributes
-    ----------
-    num_chains
-        Chains that are given out; the cost covers all of them.
-    kept_rounds
-        Rounds of each chain that are given out.
-    effective_draws
-        Independent draws whose mean would vary as little, in the direction in which they are
-        fewest; None where the curvature is not known.
-    cost
-        Epsilon and delta of all rounds of these chains, burn-in included; None where it is unknown
-        or was not asked for.
-    """
+    """Chains that are given out together, their worth in independent draws, and their privacy
+    cost."""
 
     num_chains: int
+    """Number of chains that are given out; the cost covers all of them."""
     kept_rounds: int
+    """Number of rounds of each chain that are given out."""
     effective_draws: float | None
+    """Number of independent draws whose mean would vary as little, in the direction in which they
+    are fewest; None where curvature or slope are not known."""
     cost: Cost | None
+    """Epsilon and delta of all rounds of these chains, burn-in included; None where unknown or not
+    asked for."""
 
     @property
     def mu_squared(self) -> float | None:
@@ -60,7 +53,7 @@ class Release:
 
     @property
     def price(self) -> float | None:
-        r""":math:`\mu^2` per effective draw; None where either is unknown."""
+        r"""Privacy cost :math:`\mu^2` per effective draw; None where either is unknown."""
         if self.mu_squared is None or self.effective_draws is None:
             return None
         return self.mu_squared / self.effective_draws
@@ -80,30 +73,23 @@ class Release:
 
 @dataclass(frozen=True)
 class Coverage:
-    """Which chains of a run its privacy statement covers.
-
-    Attributes
-    ----------
-    covered
-        Chains that epsilon covers: always 1.
-    num_chains
-        Chains that were run.
-    cost, all_chains
-        What one chain costs, and what all of them cost if every one is given out.
-    data_dependent
-        Whether the plan was computed from the devices' data: then there is no statement for a
-        deployment at all.
-    """
+    """Privacy cost of one chain of a run, which its privacy statement covers, and of all chains."""
 
     covered: int
+    """Number of chains that the stated epsilon covers: always 1."""
     num_chains: int
+    """Number of chains that were run."""
     cost: Cost
+    """Cost of one chain."""
     all_chains: Cost
+    """Cost of all chains, if every one is given out."""
     data_dependent: bool
+    """Whether the plan was computed from the devices' data: then there is no statement for a
+    deployment at all."""
 
     @property
     def in_words(self) -> str:
-        """Sentence about the cost of one chain, and of all if they were given out."""
+        """Privacy cost of one chain, and of all chains if they were given out, in words."""
         text = f"{self.cost}, of one chain"
         if self.num_chains > 1:
             text += (
@@ -127,7 +113,7 @@ _SIMULATION = (
     "the plan was computed from the devices' data, so this is a simulation and no privacy statement"
     " for a deployment"
 )
-"""Consequence of a data-dependent plan for its privacy statement."""
+"""Consequence of a data-dependent plan for its privacy statement, in words."""
 
 
 def data_dependence_row(data_dependent: bool) -> Row:
@@ -146,8 +132,8 @@ def coverage_of(plan: Plan, num_chains: int) -> Coverage | None:
 
 
 def release_of(plan: Plan, num_chains: int, *, with_cost: bool = True) -> Release:
-    """Release of some chains of a plan; ``with_cost`` asks the accountant, which may take a
-    second."""
+    """Release of ``num_chains`` chains of a plan; ``with_cost`` includes their privacy cost, which
+    may take a second to compute."""
     chains = checks.at_least("chains", num_chains, 1)
     draws, cost = plan.effective_draws, None
     if with_cost and plan.exposure is not None:
@@ -157,8 +143,8 @@ def release_of(plan: Plan, num_chains: int, *, with_cost: bool = True) -> Releas
 
 
 def cost_of_chains(plan: Plan, exposure: Exposure, num_chains: int) -> Cost:
-    """Privacy cost of ``num_chains`` chains of a plan that are run on the same data: that of one
-    chain with every transmission made so many times."""
+    """Privacy cost of ``num_chains`` chains of a plan on the same data: the cost of one chain with
+    every transmission repeated ``num_chains`` times."""
     return cost_of_run(replace(exposure, run=exposure.run.repeated(num_chains)), plan.limits)
 
 
@@ -175,7 +161,7 @@ def effective_draws(
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    r"""Largest distance :math:`\mu` of the means of a Gaussian mechanism that costs no more than
-    epsilon (finite) at delta."""
+    r"""Largest distance :math:`\mu` between the means of a Gaussian mechanism, in standard
+    deviations, that costs no more than epsilon (finite) at delta."""
     high = math.sqrt(2.0 * epsilon) + 40.0  # delta is 1 to rounding there
     return largest_argument(lambda mu: gaussian.delta(epsilon, mu) - delta, 0.0, high)

@@ -8,11 +8,15 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from flmc.base.findings import gravest
 from flmc.base.tables import Listing, Row, format_number, format_percent, format_up
-from flmc.planning.plans.expectation import activity_in_words
+from flmc.planning.plans.expectation import activity_in_words, calibrated_cap
+from flmc.planning.plans.verdict import verdict_of
 from flmc.planning.prediction import Prediction
-from flmc.planning.privacy_cost import NEIGHBOURING
+from flmc.planning.privacy_cost import NEIGHBOURING, Exposure
+from flmc.privacy.scheduled_event import ScheduledEvent
 from flmc.uplink.link import Link
 
 if TYPE_CHECKING:
@@ -23,22 +27,25 @@ ADVERSARY = (
     "an honest-but-curious server that sees every received signal and knows all other devices'"
     " symbols"
 )
-"""The adversary of the privacy statement."""
+"""The adversary of privacy statements, in words."""
 _CRITERIA = {
     "tight": "standard differential privacy",
     "tail": "probability of a larger loss at the worst pair",
     "paper": "the paper's bound",
 }
-"""Privacy criteria, in words."""
+"""Privacy criteria by name, in words."""
 CONSTRAINTS = {
     "power": "transmit power",
     "langevin": "noise that the sampler needs",
     "privacy": "privacy budget",
 }
-"""Constraints of the gain, in words."""
+"""Constraints of the gain by name, in words."""
 
+_LOUD = 1.2
+"""Ratio of the cap of the gain and the typical gain from which on a plan says that it charges the
+cap."""
 USELESS_EPSILON = 20.0
-"""Epsilon of a whole run above which it guarantees next to nothing."""
+"""Epsilon of a whole run above which the statement guarantees next to nothing."""
 
 
 def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
@@ -46,7 +53,7 @@ def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
     criterion; the run's cost is computed only ``with_run``."""
     exposure, once = plan.exposure, plan.round_cost
     if exposure is None or once is None:
-        return [Row("privacy", f"none: {plan.unknown_privacy}")]
+        return [Row("privacy statement", f"none: {plan.unknown_privacy}")]
     rows = []
     limits = plan.limits
     if limits.epsilon is not None and limits.privacy != "off":
@@ -61,7 +68,7 @@ def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
         meaning = f"{limits.criterion}: {_CRITERIA[limits.criterion]}"
         rows.append(Row("privacy, one round", f"{once} ({meaning}){_below(plan)}"))
     if with_run and plan.run_cost is not None:
-        over = f"over {exposure.num_rounds} rounds of one chain (tight)"
+        over = f"{_charged(plan, exposure)} (tight)"
         rows.append(Row("privacy, whole run", f"{plan.run_cost}, {over}"))
         if plan.run_cost.epsilon >= exposure.run.largest_loss * (1 - 1e-9):
             rows.append(
@@ -87,13 +94,39 @@ def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
     return rows
 
 
+def _charged(plan: Plan, exposure: Exposure) -> str:
+    """Rounds and gains that the cost of a run counts, in words, and what is assumed of the
+    schedule."""
+    over = f"over {exposure.num_rounds} rounds of one chain"
+    run = exposure.run
+    if isinstance(run, ScheduledEvent):
+        often = run.rounds * run.chance
+        law = ", if path gains have the law of the plan" if plan.scheduler.by_channel else ""
+        over += (
+            f", averaged over the schedule: a device transmits in {often:.4g} of them on average."
+            f" That holds if the schedule is drawn once, and not by the server{law}"
+        )
+    if plan.known_schedule is not None:
+        return f"{over}, with the devices and gains that the given path gains lead to"
+    loudest = float(np.max(plan.gain))
+    if plan.scheduler.by_channel and math.isfinite(loudest) and loudest > _LOUD * plan.typical_gain:
+        # Such a cap is what few devices with strong channels may use together, or one alone.
+        over += (
+            f"; every round is charged at the cap {format_number(loudest)}, which only rounds with"
+            f" few devices reach, where a usual round has {format_number(plan.typical_gain)}"
+        )
+    return over
+
+
 def release_in_words(plan: Plan) -> str:
-    """Words that say that one chain is given out, and how many independent draws it is worth."""
+    """Release of one chain of a plan in words: its kept rounds, and the independent draws that they
+    are worth."""
     kept = plan.num_rounds - plan.num_burn_in
     given = f"one chain, {kept} kept round{'s' * (kept != 1)}"
     if plan.effective_draws is None:
         return f"{given}; effective draws: unknown (no convexity or no slope)"
-    # The mean of so many draws has so much of the variance of the law that the chain samples.
+    # The mean of n independent draws has 1/n of the variance that the chain samples, which is the
+    # temperature times the posterior's.
     share = format_percent((plan.temperature or 1.0) / plan.effective_draws)
     return (
         f"{given}, worth about {plan.effective_draws:.3g} effective draws in the worst direction:"
@@ -115,8 +148,8 @@ def _price_row(plan: Plan) -> list[Row]:
 
 
 def _below(plan: Plan) -> str:
-    """Addition to the cost of a round whose epsilon is 0 at its delta, which says nothing: its
-    delta at epsilon 0, and its epsilon at the run's delta. Empty for other rounds."""
+    """Words to add to the cost of a round whose epsilon is 0 at the round's delta: the delta at
+    epsilon 0, and the epsilon at the run's delta. Empty for other rounds."""
     once, exposure = plan.round_cost, plan.exposure
     if once is None or exposure is None or once.epsilon > 0:
         return ""
@@ -128,39 +161,20 @@ def _below(plan: Plan) -> str:
 
 
 def listing(plan: Plan, with_run: bool) -> Listing:
-    """Rows of a plan: what limits the gain, step, temperature, prediction, privacy, warnings."""
+    """All rows of a plan under a title and a headline; the run's privacy cost is computed only
+    ``with_run``."""
     radio = "" if math.isinf(plan.uplink.snr_db) else f", {plan.uplink.snr_db:g} dB"
     title = f"{plan.uplink.scheme} uplink, {plan.num_devices} devices, {plan.dim} entries{radio}"
-    rows = [*_radio_rows(plan), *_gain_rows(plan), *_sampling_rows(plan)]
+    verdict = verdict_of(plan, with_run=with_run) if plan.judged else None
+    rows = [] if verdict is None else [each.row for each in verdict.lights]
+    rows += [*_radio_rows(plan), *_gain_rows(plan), *_sampling_rows(plan)]
     rows += [*privacy_rows(plan, with_run), *(each.row for each in plan.findings)]
-    return Listing(title, tuple(rows), _headline(plan))
-
-
-def _headline(plan: Plan) -> Row | None:
-    """The first row: the gravest finding, else the prediction; None where neither is known."""
-    worst, law = gravest(plan.findings), plan.prediction
-    if worst:
-        grade = worst[0].severity
-        text = "; ".join(each.short or each.message for each in worst)
-        return Row(grade.upper(), text, severity="bad" if grade == "infeasible" else "warning")
-    if law is None or law.mean_shift is None:
-        if not plan.judged or plan.temperature is None:
-            return None
-        text = (
-            f"temperature {plan.temperature:.3g}, and nothing was found against it; what the chain"
-            " samples is not predicted for this model"
-        )
-        return Row("GOOD", text, severity="good")
-    shift = "less than 0.01" if law.mean_shift < 0.01 else f"{law.mean_shift:.2g}"
-    text = (
-        f"by prediction the samples' variance is {law.variance_ratio:.3g} times the posterior's,"
-        f" and their mean is off by {shift} posterior sd"
-    )
-    return Row("GOOD", text, severity="good")
+    return Listing(title, tuple(rows), None if verdict is None else verdict.headline)
 
 
 def _radio_rows(plan: Plan) -> list[Row]:
-    """Rows of the link and of the radio: SNR at both ends, and the path gain between them."""
+    """Rows of link, SNR at both ends, channel uses, long-term power and channel estimates; empty
+    for the ideal uplink."""
     uplink = plan.uplink
     if uplink.noise_is_exact:
         return []
@@ -190,7 +204,7 @@ def _radio_rows(plan: Plan) -> list[Row]:
 
 
 def _link_in_words(link: Link) -> str:
-    """Name of a link with its numbers, but for the clip, which is said beside it."""
+    """Name of a link with its parameters, except the clip, which has its own place in the row."""
     name = type(link).__name__.lower()
     if not dataclasses.is_dataclass(link):
         return name
@@ -209,7 +223,23 @@ def _gain_rows(plan: Plan) -> list[Row]:
         limit = getattr(plan.gain_limits, name)
         rows.append(Row(f"limit by {words}", format_number(limit) + _margin(plan, name)))
     given = " (given)" if plan.binding == "given" else ""
-    return [*rows, Row("gain", format_number(plan.typical_gain) + given)]
+    return [*rows, Row("gain", format_number(plan.typical_gain) + given + _over_rounds(plan))]
+
+
+def _over_rounds(plan: Plan) -> str:
+    """Addition to the gain where the channel decides how many devices transmit: its range over the
+    drawn rounds, and what decides how often. Empty for other plans."""
+    drawn = plan.expected.rounds
+    if drawn is None or plan.binding == "given":
+        return ""
+    gain = plan.expected.gain.max(axis=1)
+    cap = calibrated_cap(plan, plan.gain[:1], drawn.num_active)[:, 0]
+    by_power = float(np.mean(gain < cap * (1 - 1e-9)))
+    return (
+        f"; {format_number(gain.min())} to {format_number(gain.max())} over rounds: transmit power"
+        f" decides in {format_percent(by_power)} of them, in the others the noise that the sampler"
+        " needs from so many devices, or privacy"
+    )
 
 
 def _margin(plan: Plan, name: str) -> str:
@@ -237,7 +267,8 @@ def _sampling_rows(plan: Plan) -> list[Row]:
             f"; so small because the {CONSTRAINTS[plan.binding]} allows no more gain, and the"
             " noise must be right"
         )
-    rows = [Row("step size", step), temperature_row(plan.temperature, sure=not plan.warnings)]
+    sampled = [each for each in plan.findings if each.light == "sampling"]
+    rows = [Row("step size", step), temperature_row(plan.temperature, sure=not gravest(sampled))]
     if plan.prediction is not None:
         p = plan.prediction
         spread = (
@@ -248,16 +279,18 @@ def _sampling_rows(plan: Plan) -> list[Row]:
             Row("predicted shift of the mean", _shift_in_words(p)),
             Row("predicted clipped entries", format_percent(p.clipped_fraction)),
         ]
-    needed = (
-        "unknown (no convexity given)"
-        if plan.rounds_needed is None
-        else f"about {plan.rounds_needed}"
-    )
+    # Where chains were followed to the posterior, that says more than the rule from a convexity.
+    followed = None if plan.prediction is None else plan.prediction.rounds_to_arrive
+    by_rule = plan.rounds_needed
+    needed = by_rule if followed is None else followed
+    needed_in_words = "unknown (no convexity given)" if needed is None else f"about {needed}"
+    if followed is not None and by_rule is not None:
+        needed_in_words += f" from likely starts ({by_rule} by the rule for any start)"
     faster = plan.burn_in_step_factor
     early = "" if faster == 1 else f" (the first {plan.num_fast} with {faster:.3g} times the step)"
     rounds = (
         f"{plan.num_rounds}, of which {plan.num_burn_in} burn-in{early}; needed for burn-in:"
-        f" {needed}"
+        f" {needed_in_words}"
     )
     rows += [Row("rounds", rounds), Row("release", release_in_words(plan))]
     if not plan.scheduler.everyone:

@@ -3,5 +3,5 @@ floating-point numbers: random numbers come from a source of entropy, symbols an
 numbers of steps of a public grid, and the law of the noise is exactly that of a normal variable
 rounded to the grid.
 
-What is sent, and how a round goes, lives in ``uplink`` and ``sampling``. The proof is section 10 of
+Symbols and rounds are in ``uplink`` and ``sampling``. The proof is section 10 of
 docs/privacy.md."""

@@ -34,7 +34,7 @@ class Entropy(Protocol):
 
 
 class SystemEntropy:
-    """Random bytes of the operating system, meant for cryptography."""
+    """Source of random bytes from the operating system, fit for cryptography."""
 
     def bytes(self, length: int, /) -> builtins.bytes:
         """``length`` bytes from ``os.urandom``."""
@@ -43,7 +43,7 @@ class SystemEntropy:
 
 def draw_words(entropy: Entropy, count: int) -> npt.NDArray[np.uint64]:
     """Independent random words, each uniform from 0 to 2^64 - 1, (count,); the first byte of a word
-    is its lowest. A source that returns another number of bytes is refused."""
+    is its lowest. Raises ``RunFailed`` if the source returns another number of bytes than asked."""
     wanted = count * WORD_BITS // 8
     drawn = entropy.bytes(wanted)
     if len(drawn) != wanted:
@@ -53,8 +53,8 @@ def draw_words(entropy: Entropy, count: int) -> npt.NDArray[np.uint64]:
 
 
 def extend(bits: int, entropy: Entropy) -> int:
-    """A binary fraction with 64 more random bits behind those that it has, as a whole number with
-    the first bit of the fraction on top."""
+    """A binary fraction with 64 random bits appended; the fraction is a whole number whose highest
+    bit is the first behind the point."""
     return bits << WORD_BITS | int(draw_words(entropy, 1)[0])
 
 
@@ -82,8 +82,8 @@ def draw_uniform(shape: tuple[int, ...], entropy: Entropy) -> Array:
 
 
 def _round_down(bits: int, entropy: Entropy) -> float:
-    """The largest double that does not exceed a random fraction, whose first 64 bits are given and
-    have fewer than 53 significant ones; the bits that are missing are drawn."""
+    """The largest double that does not exceed a random fraction, given its first 64 bits, fewer
+    than 53 of them significant; missing bits are drawn."""
     length = WORD_BITS
     while bits.bit_length() < _MANTISSA and length < _SMALLEST_EXPONENT:
         bits, length = extend(bits, entropy), length + WORD_BITS

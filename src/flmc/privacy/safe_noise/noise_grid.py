@@ -1,10 +1,10 @@
 r"""The public grid on which a channel made of software adds symbols and noise.
 
-The grid's step is :math:`g`. Symbols arrive as whole numbers of steps, and the noise is
-:math:`Z = \text{round}(2^b n)` steps with :math:`n \sim N(0, 1)`: a normal variable of standard
-deviation :math:`\sigma = 2^b g`, rounded to the grid. The received value :math:`g(S + Z)`
-with a whole :math:`S` is the real number :math:`gS + \sigma n` rounded to the grid. It is made from
-what the accountants assume by a step that knows no data, so it costs no more privacy."""
+The grid's step is :math:`g`. Symbols arrive as whole numbers of steps, and the noise is :math:`Z =
+\text{round}(2^b n)` steps with :math:`n \sim N(0, 1)`: a normal variable of standard deviation
+:math:`\sigma = 2^b g`, rounded to the grid. The received value :math:`g(S + Z)` with a whole
+:math:`S` is the real number :math:`gS + \sigma n` rounded to the grid. Rounding does not depend on
+the data, so it costs no more privacy than the real number, which the accountants assume."""
 
 from __future__ import annotations
 
@@ -25,25 +25,17 @@ from flmc.privacy.safe_noise.rounded_normal import MOST_BITS, draw_rounded_norma
 MOST_STEPS = 1 << 40
 """Largest magnitude of a symbol in steps: a million devices together stay far below 2^63."""
 _SLACK = Fraction(1, 2)
-"""Steps by which a symbol may move, beyond what its gradient does, because of rounding: that of its
-scaling, at most 2^-12, and that of the sums behind the gradient, for which the rest is left."""
+"""Steps by which rounding may move a symbol beyond the move of its gradient: its scaling takes at
+most 2^-12 of them, and the rest is left for the sums behind the gradient."""
+_NORM_SLACK = 1 + Fraction(1, 2**23)
+"""Factor by which the norm of symbols may exceed the bound to which it was clipped: each of them
+travels in single precision, which changes it by 2^-24 of itself, and the norm that a device
+computes in doubles is far closer than that."""
 
 
 @dataclass(frozen=True)
 class NoiseGrid:
-    """Grid of received values, fine against the noise and public.
-
-    Attributes
-    ----------
-    noise_power
-        Variance N_0 of the noise in an entry that accountants assume.
-    bits
-        The standard deviation of the noise is 2^bits steps; from 0 to 30. The grid does not matter
-        for privacy. Rounding to it adds a share of 1/(12 * 4^bits) to the noise's variance, and
-        gains are rounded down to it.
-    parts
-        Peaks arrive at a multiple of so many steps, so that all levels that are whole multiples of
-        this part of the peak lie on the grid, without rounding; 1 for bits and values.
+    """Public grid of received values, fine against the noise.
 
     Examples
     --------
@@ -58,8 +50,15 @@ class NoiseGrid:
     """
 
     noise_power: float = 1.0
+    """Variance N_0 of the noise in an entry that accountants assume."""
     bits: int = 20
+    """Base-2 logarithm, from 0 to 30, of the noise's standard deviation in steps. Rounding the
+    noise costs no privacy, and adds a share of 1/(12 * 4^bits) to its variance; gains are rounded
+    down to the grid. Rounding analog symbols can move them further apart, the more so the coarser
+    the grid, which ``accounted_gain`` counts."""
     parts: int = 1
+    """Number of which the largest symbol's steps are a multiple, so that symbols that are multiples
+    of 1/parts of the largest lie on the grid without rounding; 1 for bits and for analog values."""
 
     def __post_init__(self) -> None:
         checks.positive("noise_power", self.noise_power)
@@ -85,8 +84,9 @@ class NoiseGrid:
         return math.ldexp(min(c for c in candidates if Fraction(c) ** 2 >= power), -self.bits)
 
     def peak_steps(self, gain: float, peak: float) -> int:
-        """Steps at which the largest symbol arrives: gain times peak, rounded down to a multiple of
-        ``parts``; 0 only for a gain of 0. A gain below the grid or beyond 2^40 steps is refused."""
+        """Steps at which the largest symbol, ``peak``, arrives: gain times peak, rounded down to a
+        multiple of ``parts``; 0 only for a gain of 0. Raises ``InvalidSetting`` for a positive gain
+        that rounds to 0 steps, a negative one, and one beyond 2^40 steps."""
         checks.positive("peak", peak)
         if checks.number("gain", gain) < 0:
             raise InvalidSetting(f"gain must not be negative, got {gain!r}")
@@ -105,44 +105,72 @@ class NoiseGrid:
         return steps
 
     def gain(self, gain: Array, peak: float) -> Array:
-        """Amplitudes at which a symbol of 1 arrives on the grid, in the shape of ``gain``: at most
-        the gains that were planned. Servers normalise by them."""
+        """Amplitudes at which a symbol of 1 arrives on the grid, in the shape of ``gain``, at most
+        the planned gains ``gain``; ``peak`` is the largest symbol. Servers divide by them."""
         return self._peaks(gain, peak) * (self.step / peak)
 
     def accounted_gain(
-        self, gain: float, peak: float, move: float | None = None, sharing: int | None = None
+        self,
+        gain: float,
+        peak: float,
+        move: float | None = None,
+        sharing: int | None = None,
+        *,
+        peak_of_norm: bool = False,
     ) -> float:
-        r"""Gain whose privacy event bounds what is sent on the grid.
+        r"""Gain whose privacy event bounds what is sent on the grid with the planned ``gain``,
+        rounded up; ``peak`` is the largest symbol :math:`\ell`, at :math:`c` steps. It is 0 for a
+        gain of 0.
 
-        Bits, and the data of a whole device, move a symbol from one end to the other at most. The
-        ends are rounded towards 0, so the gain that was planned is a bound, and the one on the grid
-        a better one. Where a symbol moves by at most D, as if one example of an analog uplink is
-        replaced, it moves by at most :math:`\lceil cD/\ell + 1/2 \rceil` steps, with the peak
-        :math:`\ell` at :math:`c` steps. The half covers rounding, provided that the sums behind
-        a gradient are right to a fifth of the width :math:`\ell/c` of a step. Where m symbols share
-        a move whose norm is at most D, rounding adds as much to each of them, so the norm of their
-        move is at most :math:`cD/\ell + 3\sqrt m/2` steps.
+        ``move`` None is for bits, and for the replacement of a whole device's data whose entries
+        are clipped one by one: a symbol then moves from one end to the other at most. The ends are
+        rounded towards 0, so the planned gain is a bound, and the one on the grid a better one.
 
-        ``move`` is D, None for bits and whole devices; ``sharing`` is m, None for moves of single
-        entries. The result is rounded up."""
+        ``move`` is otherwise the largest move D of a symbol before the gain, as if one example of
+        an analog uplink is replaced. On the grid it is at most :math:`\lceil cD/\ell + 1/2 \rceil`
+        steps: the half covers rounding, provided that the sums behind a gradient are right to a
+        fifth of the width :math:`\ell/c` of a step. If ``sharing`` = m symbols share a move whose
+        norm is at most D, :meth:`shared_move` bounds the norm in steps; ``peak_of_norm`` says that
+        the peak bounds the norm of the m symbols, not only each of them."""
         steps, span = self.peak_steps(gain, peak), Fraction(2) * Fraction(peak)
-        most = 2 * steps
+        if steps == 0:
+            return 0.0
+        most = Fraction(2 * steps)
         if move is not None:
             checks.positive("move", move)
-            span = min(span, Fraction(move))
+            span = Fraction(move) if sharing is not None else min(span, Fraction(move))
             scaled = Fraction(steps / peak) * span
             if sharing is None:
-                most = min(most, math.ceil(scaled + _SLACK))
-            else:  # by the triangle inequality, with the root rounded up
-                root = math.isqrt(checks.at_least("sharing", sharing, 1) - 1) + 1
-                most = math.ceil(scaled + (1 + _SLACK) * root)
+                most = min(most, Fraction(math.ceil(scaled + _SLACK)))
+            else:
+                checks.at_least("sharing", sharing, 1)
+                most = self.shared_move(steps, scaled, sharing, peak_of_norm=peak_of_norm)
         exact = most * Fraction(self.step) / span
         nearest = float(exact)
         return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
 
+    @staticmethod
+    def shared_move(
+        steps: int, scaled: Fraction, sharing: int, *, peak_of_norm: bool = False
+    ) -> Fraction:
+        r"""Largest norm, in steps and rounded up, by which the m = ``sharing`` rounded symbols of a
+        round differ between two gradients whose symbols differ by a norm of at most ``scaled``
+        steps before rounding; the peak lies at ``steps``.
+
+        Three bounds hold, and the smallest is returned. No symbol passes the peak. Rounding adds at
+        most 3/2 steps to the move of each symbol, the slack included. And where the peak bounds the
+        norm of all symbols together, rounding adds at most 1/2 to each one's distance from 0, and
+        the two vectors differ by at most twice the norm of the longer one. The last two are convex
+        programs, solved by ``_largest_square``."""
+        squares = [4 * sharing * steps**2, _largest_square(scaled**2, sharing, 1 + _SLACK)]
+        if peak_of_norm:
+            reach = (steps * _NORM_SLACK) ** 2
+            squares.append(4 * _largest_square(reach, sharing, Fraction(1, 2)))
+        return _root_up(min(squares))
+
     def symbol_steps(self, symbols: Array, gain: Array, peak: float) -> IntArray:
-        """Symbols times the gain on the grid, as whole numbers of steps in the shape of
-        ``symbols``.
+        """Symbols (..., device, dim) times the gain on the grid, as whole numbers of steps in the
+        shape of ``symbols``; ``gain`` is a number or (..., dim).
 
         A symbol beyond the peak counts as the peak and one that is not a number as 0, so that no
         device reveals more than is accounted."""
@@ -155,17 +183,18 @@ class NoiseGrid:
         return np.asarray(np.clip(scaled, -most, most), dtype=np.int64)
 
     def arriving_steps(self, symbols: Array, amplitude: Array, peak: float) -> IntArray:
-        """Symbols of devices that arrive each with an amplitude of its own, in steps.
+        """Steps (device, dim) at which symbols (device, dim) arrive if each device has an
+        ``amplitude`` of its own, (device, dim); a negative one turns the sign.
 
-        An amplitude is rounded down to the grid, so that no symbol arrives louder than it was sent.
-        """
+        Amplitudes are rounded towards 0 to the grid, so that no symbol arrives louder than it was
+        sent."""
         turned = np.where(amplitude < 0, -symbols, symbols)
         # The grid has one gain for all devices of a batch: each device is a batch of its own.
         return self.symbol_steps(turned[:, None, :], np.abs(amplitude), peak)[:, 0]
 
     def draw_noise(self, shape: tuple[int, ...], entropy: Entropy) -> IntArray:
-        """Noise of the channel of the given shape, in whole steps of the grid, with exactly the law
-        of a rounded normal variable."""
+        """Noise of the channel, in whole steps of the grid and the given shape, with exactly the
+        law of a rounded normal variable."""
         return draw_rounded_normal(shape, self.bits, entropy)
 
     def values(self, steps: IntArray) -> Array:
@@ -173,8 +202,31 @@ class NoiseGrid:
         return steps * np.float64(self.step)
 
     def _peaks(self, gain: Array, peak: float) -> Array:
-        """Steps of the largest symbol at every gain, as doubles in the shape of ``gain``."""
+        """Steps at which the largest symbol ``peak`` arrives at every gain, as doubles in the shape
+        of ``gain``."""
         # Exact fractions are slow, and few gains differ: each is computed once.
         gains, place = np.unique(np.asarray(gain, dtype=np.float64), return_inverse=True)
         steps = [self.peak_steps(float(value), peak) for value in gains]
         return np.array(steps, dtype=np.float64)[place].reshape(np.shape(gain))
+
+
+def _largest_square(square: Fraction, count: int, rounding: Fraction) -> int:
+    r"""Largest sum of squares of ``count`` whole numbers :math:`k_i`, each at most
+    ``rounding`` r above a real number :math:`x_i \ge 0`, if the squares of these add up to at most
+    ``square``.
+
+    A whole number k needs :math:`x \ge (k - r)_+`. So :math:`k_i^2 \le f(x_i^2)` with the polygon f
+    through :math:`(0, \lfloor r\rfloor^2)` and :math:`((k - r)^2, k^2)` for all larger k. Its
+    slopes :math:`(2k + 1)/(2(k - r) + 1)` fall, so f is concave, and by Jensen's inequality
+    :math:`\sum k_i^2 \le m f(\sum x_i^2/m)`."""
+    share = square / count
+    # Any edge of a concave polygon, continued, lies above it: k need not be exact.
+    k = math.floor(Fraction(math.sqrt(share)) + rounding)
+    left = max(Fraction(0), k - rounding) ** 2
+    right = (k + 1 - rounding) ** 2
+    return math.floor(count * (k**2 + (2 * k + 1) * (share - left) / (right - left)))
+
+
+def _root_up(square: int) -> Fraction:
+    """Square root of a whole number, rounded up to a multiple of 2^-40."""
+    return Fraction(math.isqrt((square << 80) - 1) + 1 if square else 0, 1 << 40)

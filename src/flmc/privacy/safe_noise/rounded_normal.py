@@ -54,14 +54,15 @@ _TERMS = 7
 """Terms of Taylor's series."""
 _RELATIVE_MARGIN = 2.0**-46
 _ABSOLUTE_MARGIN = 4.0
-"""Bounds of the error of a comparison; ``_bracket_thresholds`` says of what."""
+"""Bounds of the error of a comparison of v with Q, derived in ``_bracket_thresholds``."""
 _GUARD = 32
 """Bits that are computed beyond those asked for, against the rounding of some hundred terms."""
 
 
 def draw_rounded_normal(shape: tuple[int, ...], bits: int, entropy: Entropy) -> IntArray:
     r"""Independent draws of a normal variable of mean 0 and standard deviation :math:`2^{bits}`,
-    rounded to the nearest whole number.
+    rounded to the nearest whole number, in the given shape; ``InvalidSetting`` unless ``bits`` is
+    a whole number from 0 to 30.
 
     .. math:: \Pr(Z = k) = \Phi\left(\frac{k + 1/2}{2^{bits}}\right) -
               \Phi\left(\frac{k - 1/2}{2^{bits}}\right) \quad\text{exactly.}
@@ -84,7 +85,7 @@ def draw_rounded_normal(shape: tuple[int, ...], bits: int, entropy: Entropy) -> 
 def exact_magnitude(digits: int, length: int, bits: int, entropy: Entropy) -> int:
     """Magnitude of the rounded normal draw that belongs to the uniform number whose first
     ``length`` binary digits are ``digits``, computed in whole numbers throughout; more digits are
-    drawn where these do not decide."""
+    drawn if these do not decide. Raises ``RunFailed`` if 4096 digits do not."""
     while digits == 0:
         digits, length = _extended(digits, length, entropy)
     # Q(x) <= exp(-x^2/2), and v >= 2^-length: so x is below sqrt(2 length).
@@ -107,8 +108,8 @@ def exact_magnitude(digits: int, length: int, bits: int, entropy: Entropy) -> in
 
 
 def _extended(digits: int, length: int, entropy: Entropy) -> tuple[int, int]:
-    """The binary digits of the uniform number v with 64 more drawn behind them, and their
-    number."""
+    """The binary digits of the uniform number v with 64 more drawn behind them, and their number;
+    ``RunFailed`` if these would be more than 4096."""
     if length + WORD_BITS > _MOST_DIGITS:
         raise RunFailed(
             f"{length} random bits did not decide on one draw of the noise: the source of entropy"
@@ -118,7 +119,7 @@ def _extended(digits: int, length: int, entropy: Entropy) -> tuple[int, int]:
 
 
 def _guess(digits: npt.NDArray[np.uint64], bits: int) -> IntArray:
-    """Magnitudes (draw) of the rounded normal draws that are most likely right, from SciPy's normal
+    """Most likely magnitudes (draw) of the rounded normal draws, unproven, from SciPy's normal
     quantile at the first 63 digits of each uniform number."""
     from scipy.special import ndtri  # here, because importing it takes longer than a plan
 
@@ -139,7 +140,8 @@ def _proven(
 
 
 class _Comparison(NamedTuple):
-    """How far thresholds lie above the digits of v, and by how much that may be wrong."""
+    """Distances by which thresholds lie above the digits of v, and bounds of their errors, both
+    (draw) and in units of 2^-63."""
 
     gap: Array
     margin: Array
@@ -182,8 +184,8 @@ def _bracket_thresholds(odd: IntArray, digits: npt.NDArray[np.uint64], bits: int
 
 
 class _Nodes(NamedTuple):
-    """Taylor's series of 2^63 Q around every node: its value in two parts, then its
-    coefficients."""
+    """Taylor series of 2^63 Q around every node: whole and fractional part of its value, both
+    (node), and its coefficients from the first derivative on, (term, node)."""
 
     whole: npt.NDArray[np.uint64]
     fraction: Array
@@ -192,7 +194,8 @@ class _Nodes(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _nodes() -> _Nodes:
-    """Series around all nodes, from whole numbers; a third of a second, once in a process.
+    """Taylor series around all nodes, computed in whole numbers; takes a third of a second, once in
+    a process.
 
     Coefficient i is Q^(i)/i! = (-1)^i (-Q') He_(i-1)/i!, with Hermite's polynomials He."""
     precision = 256
@@ -249,8 +252,9 @@ def density_bracket(x: Fraction, precision: int) -> Bracket:
 
 
 def _working_precision(q: Fraction, precision: int) -> int:
-    """Precision of the terms of a series: they grow up to e^q before they fall, and their rounding
-    with them; e is below 2^1.5."""
+    """Number of binary digits with which the terms of a series in q are computed for a result of
+    ``precision`` digits: the terms, and their rounding, grow up to e^q before they fall; e is below
+    2^1.5."""
     return precision + int(3 * q) // 2 + _GUARD
 
 
@@ -259,8 +263,8 @@ def _exponential_series(q: Fraction, precision: int, *, integrated: bool) -> Bra
     for :math:`q \ge 0`."""
     term = Bracket(1 << precision, 1 << precision)
     low = high = place = 0
-    # The series alternates; once q < place its terms decrease, and what is left out is below the
-    # first term that is.
+    # The series alternates; once q < place its terms decrease, and the rest of it is smaller than
+    # its first term.
     while term.high > 1 or place <= q:
         divisor = 2 * place + 1 if integrated else 1
         down, up = term.low // divisor, _divide_up(term.high, divisor)
@@ -292,7 +296,7 @@ def _inverse_tangent(inverse: int, precision: int) -> Bracket:
         down, up = (1 << precision) // term, _divide_up(1 << precision, term)
         low, high = (low + down, high + up) if place % 2 == 0 else (low - up, high - down)
         power, place = power * inverse * inverse, place + 1
-    # What is left out alternates and decreases: its sum is below its first term, which is below 1.
+    # The rest of the series alternates and decreases: it is smaller than its first term, below 1.
     return Bracket(low - 1, high + 1)
 
 

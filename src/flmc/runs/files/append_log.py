@@ -14,8 +14,8 @@ from flmc.runs.files.regular_files import open_regular, read_regular
 class Log:
     """A text file that grows by whole entries, one line ``LENGTH CHECKSUM TEXT`` each.
 
-    An incomplete last line is what a crash left behind: opening the log for writing cuts it off.
-    :meth:`read` changes nothing."""
+    A crash can leave an incomplete last line: constructing a ``Log`` cuts it off, :meth:`read`
+    changes nothing."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -35,8 +35,8 @@ class Log:
 
     @staticmethod
     def read(path: Path) -> tuple[list[str], bool]:
-        """Whole entries of a log that another process may be writing, and whether it is damaged; a
-        log that does not exist has none."""
+        """Whole entries of a log that another process may be writing, and whether the log is
+        damaged; a missing file has no entries and is not damaged."""
         # One incomplete line at the end may be an entry in the making. A line end behind the last
         # whole entry cannot: that is damage.
         entries, whole = read_entries(path)

@@ -31,8 +31,8 @@ def write_atomically(
     path: Path, write: Callable[[IO[bytes]], Any], *, mode: int | None = None
 ) -> None:
     """Replace a file by what ``write`` puts into a binary stream: readers, and a machine that
-    restarts, find the old file or the new one, never a part. ``mode``: its permissions, 0o600 for a
-    secret; None: those of any new file."""
+    restarts, find the old file or the new one, never a part. ``mode`` has the permissions of the
+    new file, 0o600 for a secret; None: those of any new file."""
     # In the same directory, because a rename is atomic only within one file system.
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -66,7 +66,8 @@ def sync_directory(directory: Path) -> None:
 
 
 def write_new_text(path: Path, text: str) -> None:
-    """Write a text file, whole or not at all; one that exists is refused."""
+    """Write a text file, whole or not at all; ``InvalidSetting`` if it exists or cannot be
+    written."""
     if path.exists():
         raise InvalidSetting(f"{str(path)!r} exists: name a new file")
     try:
@@ -110,8 +111,8 @@ def _digest_of(document: Mapping[str, Any]) -> str:
 
 
 def read_json(path: Path, *, signed: bool = False) -> dict[str, Any]:
-    """The object in a JSON file, without its digest, which is checked; with ``signed`` a file
-    without a digest is refused (files of early versions have none)."""
+    """The object in a JSON file, without its digest. ``RunFailed`` if the file cannot be read, does
+    not match its digest or, with ``signed``, has none (files of early versions have none)."""
     try:
         document = json.loads(read_regular(path).decode())
     except (OSError, ValueError, RecursionError) as error:

@@ -38,8 +38,8 @@ def read_regular(path: Path) -> bytes:
 
 
 def check_regular(directory: Path) -> None:
-    """Refuse a directory that holds anything but regular files: a stranger's record may hold links
-    to private files of the reader, or pipes that never end."""
+    """Raise ``InvalidSetting`` if a directory holds anything but regular files: a stranger's record
+    may hold links to private files of the reader, or pipes that never end."""
     kinds = {
         stat.S_IFLNK: "a symbolic link",
         stat.S_IFIFO: "a pipe",

@@ -13,10 +13,11 @@ import numpy as np
 
 from flmc.base import checks
 from flmc.base.errors import InvalidSetting
+from flmc.settings.construction import not_taken
 from flmc.settings.schema import Settings, merge, unknown_setting
 
 _RANGE = {"start", "stop", "count", "spacing"}
-"""Keys of a setting's value that is given as a range, not as a list."""
+"""Keys of a range, the alternative to a list of values of a setting."""
 _MOST_POINTS = 1_000_000
 
 
@@ -32,20 +33,32 @@ class SweepGrid:
 
     @property
     def points(self) -> list[Settings]:
-        """The checked settings of every point, in the order of the grid."""
+        """The checked settings of every point, in the order of the grid; ``InvalidSetting`` for
+        more than a million points."""
         count = math.prod(len(values) for values in self.axes.values())
         if count > _MOST_POINTS:
             raise InvalidSetting(f"a sweep must have at most {_MOST_POINTS} points, got {count}")
         return [
-            merge(self.base, dict(zip(self.axes, values, strict=True)))
+            self._point(dict(zip(self.axes, values, strict=True)))
             for values in itertools.product(*self.axes.values())
         ]
+
+    def _point(self, varied: dict[str, Any]) -> Settings:
+        """Checked settings of one point. Where the scheme varies, settings that the point's scheme
+        does not have are left out: a link is for the digital points of a sweep over both."""
+        whole = merge(self.base, varied)
+        idle = not_taken(whole) if "scheme" in self.axes else ()
+        if not idle:
+            return whole
+        given = whole.model_dump(exclude_unset=True)
+        return merge({}, {name: value for name, value in given.items() if name not in idle})
 
 
 def read_grid(document: Mapping[str, Any], options: Mapping[str, Any]) -> SweepGrid:
     """The grid of a sweep, from settings with a table ``[sweep]``: each varying setting a list, or
     a range ``{start, stop, count, spacing = "linear" | "log"}``. ``options`` of the command line
-    beat the document, and may not name what varies."""
+    override the document, and may not name a varying setting. ``InvalidSetting`` if a setting is
+    unknown, given twice or without effect in a sweep, or nothing varies."""
     base = dict(document)
     varying = base.pop("sweep", None)
     _refuse_idle({*base, *options, *(varying if isinstance(varying, Mapping) else ())})
@@ -64,7 +77,12 @@ def read_grid(document: Mapping[str, Any], options: Mapping[str, Any]) -> SweepG
 
 
 def _refuse_idle(names: set[str]) -> None:
-    """Refuse settings without effect in a sweep: varying them would compute equal points twice."""
+    """Raise ``InvalidSetting`` for settings without effect in a sweep: varying them would compute
+    equal points twice."""
+    if "require" in names:
+        raise InvalidSetting(
+            "require must not be given for a sweep, whose table says what speaks against each plan"
+        )
     for name in ("threads", "checkpoint_rounds"):
         if name in names:
             raise InvalidSetting(

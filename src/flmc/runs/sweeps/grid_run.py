@@ -40,7 +40,8 @@ def run_grid(
 
     Points are kept in ``out/points``; in the end the rows and the grid are written to
     ``table.csv``, ``table.parquet`` (with pyarrow) and ``sweep.json``. Without ``out`` nothing is
-    written. ``plan_only`` says whether ``work`` plans only."""
+    written. ``plan_only`` says whether ``work`` plans only. ``RunFailed`` if ``out`` cannot be
+    written."""
     points = grid.points
     keys = [key_of(point, plan_only=plan_only) for point in points]
     try:
@@ -114,8 +115,8 @@ class _Store:
         return shared(self.directory.parent, *names)
 
     def read(self, key: str) -> dict[str, Any] | None:
-        """The row of a finished point; None if it is missing, has failed, or its file is
-        damaged."""
+        """The row of the finished point ``key``; None if it is missing, has failed, or its file is
+        damaged. ``InvalidSetting`` for a row of another format version."""
         if self.directory is None or not (self.directory / f"{key}.json").exists():
             return None
         try:

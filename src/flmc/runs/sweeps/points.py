@@ -12,11 +12,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from flmc.base.documents import to_document
 from flmc.base.errors import FlmcError
-from flmc.base.findings import gravest
+from flmc.base.findings import Light, gravest
 from flmc.base.version import VERSION
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
@@ -45,8 +45,8 @@ of chains that it results in."""
 
 
 def key_of(settings: Settings, *, plan_only: bool = False) -> str:
-    """Digest of everything that decides the row of a point and of the version of flmc, 24
-    hexadecimal digits; it names the point's file."""
+    """Digest, 24 hexadecimal digits, of everything that decides the row of a point, with the
+    version of flmc; the point's file is named by it."""
     decides = {"flmc": VERSION, "plan_only": plan_only, **_deciding(settings)}
     if plan_only:  # nothing is simulated
         decides = {name: part for name, part in decides.items() if name not in ("chains", "engine")}
@@ -156,8 +156,8 @@ def _shared_model(settings: Settings) -> Model:
 
 
 def _plan_columns(plan: Plan, *, with_run: bool) -> dict[str, Any]:
-    """Columns with the plan's decisions, privacy and prediction, by name; ``with_run``: with the
-    privacy of the whole run."""
+    """Columns with the plan's decisions, privacy and prediction, by name; ``with_run``: with
+    privacy and price of the whole run, which take longest to compute."""
     once, run_ = _stated(plan.round_cost), _stated(plan.run_cost if with_run else None)
     row = {
         "gain_used": plan.typical_gain,
@@ -188,15 +188,23 @@ def _plan_columns(plan: Plan, *, with_run: bool) -> dict[str, Any]:
 
 
 def _stated(cost: Cost | None) -> tuple[float | None, float | None]:
-    """Epsilon and the delta that it is stated at; an unbounded epsilon is None, as in JSON."""
+    """Epsilon of a privacy cost and the delta at which it is stated, both None without a cost; an
+    unbounded epsilon is None, as in JSON."""
     return (None, None) if cost is None else (to_document(cost.epsilon), cost.delta)
 
 
 def _finding_columns(plan: Plan) -> dict[str, Any]:
-    """Columns with the digest of a plan and what speaks against it, by name."""
-    worst = gravest(plan.findings)
+    """Columns with the digest of a plan and the findings against it, by name."""
+    lights = get_args(Light)
+    worst = sorted(gravest(plan.findings), key=lambda each: lights.index(each.light))
+    verdict = plan.verdict  # None for a plan from a file that nobody judged
     return {
         "plan_digest": plan.digest,
+        "verdict": None if verdict is None else verdict.state,
+        **{
+            f"verdict_{name}": None if verdict is None else verdict.light(name).state
+            for name in lights
+        },
         "headline": worst[0].code if worst else None,
         "findings": "; ".join(each.code for each in plan.findings) or None,
         "warnings": "; ".join(plan.warnings) or None,
@@ -204,7 +212,7 @@ def _finding_columns(plan: Plan) -> dict[str, Any]:
 
 
 def _measured_columns(result: Result) -> dict[str, Any]:
-    """Columns with what a run measured, and the values to compare it with, by name."""
+    """Columns with the measurements of a run, and values to compare them with, by name."""
     document = result.to_document()
     row: dict[str, Any] = {
         "clipped_fraction": result.clipped_fraction,

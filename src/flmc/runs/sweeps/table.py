@@ -27,6 +27,7 @@ _SHOWN = (
     "one_chain_mean_error",
     "effective_step_size",
     "rounds_needed",
+    "verdict",
 )
 """Columns of a sweep that the screen shows beside the varying settings."""
 _SHOWN_OF_PLANS = (
@@ -39,6 +40,7 @@ _SHOWN_OF_PLANS = (
     "predicted_variance_ratio",
     "predicted_mean_shift",
     "rounds_needed",
+    "verdict",
     "headline",
 )
 """Columns that the screen shows of a sweep that was planned only."""
@@ -61,14 +63,15 @@ class Sweep:
     axes
         Settings that vary, by name, each with its values.
     rows
-        A dict for each point: the settings that vary, the columns of its plan, what was measured,
+        A dict for each point: the settings that vary, the columns of its plan, the measurements,
         and ``error``, which is None for a point that is done.
     num_distinct
-        How many points differ in what decides their rows; the others were not computed again.
+        Number of points with rows of their own; points whose settings amount to the same share a
+        row.
     plan_only
         Whether points were planned only.
     base
-        Settings that all points share, as far as they were given.
+        Settings that were given for all points.
     """
 
     axes: dict[str, list[Any]]
@@ -165,8 +168,8 @@ def columns_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def write_rows(out: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write ``table.csv``, and ``table.parquet`` where pyarrow is installed; equal rows, equal
-    bytes."""
+    """Write ``table.csv`` and, where pyarrow is installed, ``table.parquet`` into the directory
+    ``out``; equal rows give equal bytes."""
     names = columns_of(rows)
     filled = [{name: row.get(name) for name in names} for row in rows]
     write_table(
@@ -212,13 +215,13 @@ def sweep(
         or the path of a TOML file with them, which may have a table ``[sweep]``.
     vary
         Settings that vary, by name: each a list of values, or a range ``{"start", "stop", "count",
-        "spacing"}``. They come beside those of a table ``[sweep]``, and beat them.
+        "spacing"}``. They are added to those of a table ``[sweep]``, and override them.
     out
         Directory where the table and finished points are kept, so that a second call computes only
         what is missing; None: nothing is written.
     workers
-        Processes. None: all processors, and this process for ``plan_only``, where a point takes
-        milliseconds.
+        Number of processes. None: that of the processors, or 1 (this process) for ``plan_only``,
+        where a point takes milliseconds.
     plan_only
         Whether to plan only: the table then has the columns of plans, and nothing is simulated.
     progress

@@ -1,4 +1,4 @@
-"""Where the points of a sweep (runs with different settings) are computed: processes of this
+"""Workers that compute the points of a sweep (runs with different settings): processes of this
 machine, or a Dask cluster."""
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from flmc.runs.sweeps.points import plan_point, run_point
 _log = logging.getLogger(__name__)
 
 Task = tuple[str, dict[str, Any]]
+"""Key of a point, and its settings that differ from the defaults."""
 Work = Callable[[Sequence[Task]], Iterator[tuple[str, dict[str, Any]]]]
 """A function that computes tasks (points of a sweep, each with its key), and yields their keys and
 rows as they finish."""
@@ -28,7 +29,7 @@ rows as they finish."""
 
 def on_this_machine(workers: int, *, plan_only: bool = False) -> Work:
     """A function that computes the points of a sweep in ``workers`` processes of this machine, by
-    joblib; with 1 worker in this process."""
+    joblib; with 1 worker in this process. ``MissingExtra`` if joblib is needed and missing."""
     task_done = partial(_do, plan_only=plan_only)
 
     def work(tasks: Sequence[Task]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -80,14 +81,14 @@ _DIED = "the worker process died, also when the point ran alone: is memory short
 
 def _pool(workers: int) -> Any:
     """A joblib pool of processes that yields rows as they finish."""
-    # Two tasks at least, or joblib would run a single one in this process.
+    # Two workers at least: with one, joblib would run the tasks in this process.
     return _joblib().Parallel(n_jobs=max(2, workers), return_as="generator_unordered")
 
 
 @contextmanager
 def _deaf_children() -> Iterator[None]:
-    """While this lasts, processes are started that do not hear Ctrl-C, which a terminal sends to
-    them too: this process decides, and hears it at the end of the context at the latest."""
+    """Context in which this process, and the children that it starts, do not hear Ctrl-C. A
+    terminal sends it to all of them; only this process is to react, when the context ends."""
     from multiprocessing import resource_tracker as tracker_of_python
 
     from joblib.externals.loky.backend import resource_tracker
@@ -208,9 +209,10 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def on_dask(address: str, workers: int, *, plan_only: bool = False) -> Iterator[Work]:
-    """A context that gives a function which computes the points of a sweep on the Dask cluster at
-    an address, or on ``workers`` processes of this machine (`local`); a point whose worker dies
-    runs elsewhere."""
+    """Context with a function that computes the points of a sweep on the Dask cluster at an
+    address, or on ``workers`` processes of this machine (address `local`); a point whose worker
+    dies runs elsewhere. ``MissingExtra`` without Dask, ``InvalidSetting`` if no scheduler
+    answers."""
     try:
         from distributed import Client, LocalCluster, as_completed
     except ImportError as error:

@@ -39,7 +39,7 @@ MOST_MEMBERS = 4
 _HEIGHTS = range(13, 3, -1)
 """Vectors of a tile: its sums are held in so many of the 16 registers that every processor has."""
 _WAIT = 8
-"""Products that a processor has under way at once: a smaller tile waits for its own sums."""
+"""Products that a processor has under way at once: in a smaller tile they wait for its own sums."""
 
 
 class Arrangement(NamedTuple):
@@ -107,7 +107,8 @@ class Arrangement(NamedTuple):
         return -(-dim // (self.tile * (WIDTH if self.kind == ROWS else 1)))
 
     def device_size(self, dim: int) -> int:
-        """Floats that a device takes in a unit of data: its gradient at the centre, its Hessian."""
+        """Floats that one device takes in a unit of data (:mod:`flmc.sampling.compiled.units`): its
+        gradient at the centre and its Hessian."""
         if self.entries:
             return self.entries * (self.entries + 3) // 2 * self.unit
         return self.tiles(dim) * self.tile * (dim + 1) * self.unit
@@ -132,7 +133,7 @@ IN_WORDS = {
     TEAMS: f"{WIDTH * MOST_MEMBERS} chains of a data set at a time",
     ROWS: "one chain at a time",
 }
-"""What an arrangement does, for people."""
+"""What an arrangement does, as a phrase for reports."""
 
 
 def _reading(floats: float) -> float:
@@ -169,7 +170,8 @@ def round_cost(kind: str, devices: int, dim: int, experiments: int, chains: int)
 
 @lru_cache(maxsize=64)
 def choose_arrangement(devices: int, dim: int, experiments: int, chains: int) -> str:
-    """The arrangement whose predicted cost is least; rows and teams are for many entries only."""
+    """Kind of arrangement with the least predicted cost for so many devices, entries, data sets and
+    chains of each; rows and teams are for many entries only."""
     kinds = (OWN, SHARED) if dim <= MOST_WRITTEN_OUT else (OWN, SHARED, TEAMS, ROWS)
     return min(kinds, key=lambda kind: round_cost(kind, devices, dim, experiments, chains))
 

@@ -67,17 +67,8 @@ class Devices:
     """Emits what the devices do in a round, for one block of chains: which devices are computed,
     how their gradients are clipped, and what they send.
 
-    Parameters
-    ----------
-    code
-        Where code is emitted.
-    form
-        The constants of the code.
-    at
-        Addresses and sizes by name (:data:`~flmc.sampling.compiled.rounds.FIELDS`).
-    most
-        The clip in its own units: 1, or infinite where nothing is clipped.
-    """
+    ``at`` holds addresses and sizes by name (:data:`~flmc.sampling.compiled.rounds.FIELDS`);
+    ``most`` is the clip in its own units: 1, or infinite where nothing is clipped."""
 
     def __init__(self, code: Code, form: Form, at: dict[str, Value], most: Value) -> None:
         self.code, self.form, self.at = code, form, at
@@ -216,19 +207,9 @@ class Team:
     """Blocks of eight chains that run together, round by round: one block alone, or several whose
     chains share a data set, so that each number that is read of it serves all of them.
 
-    Parameters
-    ----------
-    code
-        Where code is emitted.
-    form
-        The constants of the code.
-    member
-        From the number of a block in the team to its addresses and sizes by name.
-    size
-        Number of blocks; None: one, whose random generators stay in registers.
-    most
-        The clip in its own units: 1, or infinite where nothing is clipped.
-    """
+    ``member`` maps the number of a block in the team to its addresses and sizes by name. ``size``
+    is the number of blocks; None: one, whose random generators stay in registers. ``most`` is the
+    clip in its own units: 1, or infinite where nothing is clipped."""
 
     def __init__(
         self,

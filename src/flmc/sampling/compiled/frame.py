@@ -136,7 +136,7 @@ numbers"."""
 _CALL = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_float)
 
 _WRITTEN = ("x", "sums", "products", "draws", "count", "lost")
-"""Fields that machine code writes."""
+"""Fields whose arrays machine code writes to: a copy would lose what is written."""
 
 UInts = npt.NDArray[np.uint32]
 
@@ -145,19 +145,8 @@ class Frame:
     """The frame of a call: the fields that machine code reads, and the arrays behind them, which
     live as long as the frame.
 
-    Parameters
-    ----------
-    plan
-        What is run.
-    arrangement
-        How the data lie in memory.
-    rounds
-        The rounds of the call.
-    link
-        The link as the kernel takes it; None for an uplink without bits.
-    entropy
-        The words of the seed.
-    """
+    ``link`` is the fitted link, None for an uplink without bits; ``entropy`` holds the words of the
+    seed."""
 
     def __init__(
         self,
@@ -246,12 +235,13 @@ class KeptRounds:
     rows: slice
     """The chains of the call, counted through all data sets."""
     num_burn_in: int
-    """The first round of which this call keeps draws."""
+    """The round, counted from 0, from which on positions are kept; ``draws`` begins with it."""
     position: Array
     sums: Array
     products: Array
     draws: Array
-    """(chain of the call, kept round, dim), or empty."""
+    """Theta of the kept rounds, (chain of the call, kept round, dim); empty if draws are not
+    kept."""
 
     @classmethod
     def of(

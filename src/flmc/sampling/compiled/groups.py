@@ -68,13 +68,13 @@ class Group:
     unit: float
     """The clip, or 1 where nothing is clipped: gradients are computed in units of it."""
     link: FittedLink | None
-    """The link as the kernel takes it; None for an uplink without bits."""
+    """The fitted link; None for an uplink without bits."""
     at_once: int
     """Chains of one call, whole blocks of lanes."""
     shared: GivenRounds | None
-    """What the kernel needs of the rounds, where the channel is the same for all data sets."""
+    """Factors of the rounds, where the channel is the same for all data sets; else None."""
     schedule: DrawSchedule
-    """Draws the rounds of a block, where it is not."""
+    """Function that draws a block of rounds, where data sets have channels of their own."""
     arrangement: Arrangement
     """How the data lie in memory."""
 
@@ -145,7 +145,8 @@ class Group:
 
     def advance(self, first: int) -> int:
         """Run all rounds for the chains of one call, from number ``first`` on, in place; returns
-        the number of gradient entries that clipping changed in kept rounds."""
+        the number of gradient entries that clipping changed in kept rounds. ``RunFailed`` if a
+        chain leaves the range of numbers, or the data are not finite or too large."""
         end = min(first + self.at_once, self.experiments.stop * self.num_chains)
         rounds = self.shared or self._draw_rounds(self._data_sets(first, end))
         frame = Frame(self.plan, self.arrangement, rounds, self.link, entropy_of(self.seed))
@@ -265,12 +266,9 @@ def advance_all(
     """Advance a group's chains on up to ``threads`` threads, and return the number of gradient
     entries that clipping changed; ``pool`` makes the helper threads when they are first needed.
 
-    Notes
-    -----
     This thread and its helpers take the next call whenever they are free. Where several chains
     fail, the failure of the first is raised: calls are dealt in order, and a call that was dealt is
-    finished.
-    """
+    finished."""
     firsts = group.firsts
     # A step of this iterator is one operation of the interpreter: no two threads get the same call.
     next_call = iter(firsts)

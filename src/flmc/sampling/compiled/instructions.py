@@ -34,15 +34,8 @@ WORDS, FLOATS, DOUBLES = (ir.VectorType(kind, WIDTH) for kind in (WORD, FLOAT, D
 
 
 class Value:
-    """A value of the machine: a number, or a vector of floats, words or truth values.
-
-    Parameters
-    ----------
-    builder
-        Where its operations are appended.
-    raw
-        The value as LLVM knows it.
-    """
+    """A value of the machine, number or vector of floats, words or truth values: ``raw`` is LLVM's
+    own, and operations on it are appended to ``builder``."""
 
     __slots__ = ("builder", "raw")
 
@@ -50,10 +43,13 @@ class Value:
         self.builder, self.raw = builder, raw
 
     def _is_float(self) -> bool:
+        """Whether this is a float or a double, or a vector of them."""
         kind = self.raw.type
         return isinstance(getattr(kind, "element", kind), ir.FloatType | ir.DoubleType)
 
     def _with(self, other: Value | int, of_floats: str, of_words: str) -> Value:
+        """Result of an instruction on this and another value or constant: ``of_floats`` or
+        ``of_words`` is its name, by the type of this one."""
         right = other.raw if isinstance(other, Value) else self.raw.type(other)
         name = of_floats if self._is_float() else of_words
         return Value(self.builder, getattr(self.builder, name)(self.raw, right))
@@ -80,6 +76,7 @@ class Value:
         return Value(self.builder, self.builder.fneg(self.raw))
 
     def _compared(self, sign: str, other: Value) -> Value:
+        """Truth value of a comparison; False with NaN, and whole numbers count as unsigned."""
         compare = self.builder.fcmp_ordered if self._is_float() else self.builder.icmp_unsigned
         return Value(self.builder, compare(sign, self.raw, other.raw))
 
@@ -229,18 +226,12 @@ class Value:
 
 
 ROUNDS_AT_ONCE = 8
-"""Rounds that are run by one call, and for which normals are made at once: an even number, because
-Box-Muller makes pairs."""
+"""Rounds for which normals are made at once, and after which positions are added to the sums at the
+latest: an even number, because Box-Muller makes pairs."""
 
 
 class Code:
-    """The body of a function that is being emitted.
-
-    Parameters
-    ----------
-    builder
-        Where instructions are appended.
-    """
+    """The body of a function that is being emitted; instructions are appended to ``builder``."""
 
     def __init__(self, builder: Any) -> None:
         self.builder = builder
@@ -262,6 +253,8 @@ class Code:
         return self.value(ir.Constant(WORDS, [value] * WIDTH))
 
     def _place(self, kind: Any, address: Value, index: Value | int) -> Any:
+        """LLVM pointer to a value of type ``kind`` that begins ``index`` elements behind an
+        address."""
         element = kind.element if isinstance(kind, ir.VectorType) else kind
         start = self.builder.inttoptr(address.raw, element.as_pointer())
         at = index.raw if isinstance(index, Value) else NUMBER(index)
@@ -294,7 +287,7 @@ class Code:
     @contextmanager
     def loop(self, end: Value, start: Value | int = 0, step: int = 1) -> Iterator[Value]:
         """A loop of the machine: the body runs for every whole number from ``start`` to below
-        ``end``."""
+        ``end``, in steps of ``step``."""
         index = Variable(self, start if isinstance(start, Value) else self.number(start))
         with self.during(lambda: index.value < end):
             now = index.value
@@ -323,21 +316,15 @@ class Code:
 
     @contextmanager
     def either(self, truth: Value) -> Iterator[tuple[Any, Any]]:
-        """Two branches of the machine; the first is taken if a scalar is true."""
+        """Two branches of the machine, as two contexts: the first runs if a scalar is true, else
+        the second."""
         with self.builder.if_else(truth.raw) as branches:
             yield branches
 
 
 class Variable:
-    """A value that may change in loops and branches; the compiler keeps it in a register.
-
-    Parameters
-    ----------
-    code
-        The function that has it.
-    first
-        What it begins with.
-    """
+    """A value, at first ``first``, that may change in loops and branches; the compiler keeps it in
+    a register."""
 
     def __init__(self, code: Code, first: Value) -> None:
         self._code = code
@@ -357,7 +344,7 @@ class Variable:
 
 
 _ONE_AT_A_TIME = RLock()
-"""LLVM is not for several threads at once."""
+"""Held while code is compiled or loaded, because LLVM is not safe for threads."""
 
 
 def emitted(
@@ -420,14 +407,8 @@ def address_of(array: npt.NDArray[Any]) -> int:
 
 
 class Workspace:
-    """Scratch memory of a call, zero at first: one array for all parts, because making many arrays
-    takes longer than a short call.
-
-    Parameters
-    ----------
-    **sizes
-        Bytes by name.
-    """
+    """Scratch memory of a call, zero at first, with ``sizes`` in bytes by name: one array for all
+    parts, because making many arrays takes longer than a short call."""
 
     _LINE = 64
     """Bytes of a line of the cache: every part begins with one, counted from the first."""

@@ -14,8 +14,8 @@ from flmc.base.arrays import Array
 from flmc.uplink.link import Link
 
 NUM_TERMS = (5, 8)
-"""Coefficients of the odd polynomial, highest first: degree 9 or 15. Their number is known to the
-compiler, and every further one would be compiled by itself."""
+"""Numbers of coefficients that an odd polynomial may have: degree 9 or 15. The number is a constant
+of the machine code, so that every further choice would be compiled by itself."""
 WORD_SCALE = 2.0**31
 """A word, read as a signed number, lies in [-2^31, 2^31)."""
 
@@ -24,6 +24,7 @@ TOLERANCE = 1.5e-6
 (1 + psi)/2, so its error is half of this, and stays below 1e-6 together with the resolution of a
 word."""
 _MOST_NODES = 2**16
+"""Largest number of intervals of a table."""
 _STEEP = 1e25
 """Slope that stands for a jump at 0: any gradient but 0 saturates, and 2^31 times it is finite in
 single precision."""

@@ -46,7 +46,7 @@ class MachineCode(NamedTuple):
 
 @cache
 def _sources() -> str:
-    """A digest of the text of this folder and those in it, and of the constants of seeds."""
+    """A digest of the Python files in and below this folder, and of the constants of seeds."""
     files = sorted(Path(__file__).parent.rglob("*.py"))
     text = b"".join(file.read_bytes() for file in files)
     return hashlib.sha256(text + repr([ROUNDS_PER_BLOCK, *map(int, Purpose)]).encode()).hexdigest()
@@ -119,7 +119,8 @@ def write(name: str, code: MachineCode) -> None:
 
 
 def _say(file: Path, what: str) -> None:
-    """Warn of a file that could not serve, and say what that costs."""
+    """Warn that a file of compiled code ``what`` (is damaged, cannot be read or written), and of
+    the cost."""
     _log.warning(
         "the compiled code in %s %s: it is compiled again, which takes some tenths of a second;"
         " remove the file, or set NUMBA_CACHE_DIR to another place",

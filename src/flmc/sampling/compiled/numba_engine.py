@@ -56,12 +56,8 @@ class NumbaEngine(Engine):
     """The engine for quadratic models; a chain's position is its deviation from the centre, in
     single precision.
 
-    Parameters
-    ----------
-    arrangement
-        How the data lie in memory (:mod:`flmc.sampling.compiled.arrangement`), which
-        changes speed only; None: what costs least.
-    """
+    ``arrangement`` says how the data lie in memory (:mod:`flmc.sampling.compiled.arrangement`),
+    which changes speed only; None: what costs least."""
 
     name: ClassVar[str] = "numba"
     threaded: ClassVar[bool] = True
@@ -159,7 +155,8 @@ class NumbaEngine(Engine):
         chains of each dealt to threads.
 
         ``RunFailed`` if a chain leaves the range of numbers, or data are not finite or too large;
-        ``ValueError`` if the plan has fewer rounds, because machine code checks no bounds."""
+        ``InvalidSetting`` if a Hessian is not symmetric or has another shape; ``ValueError`` if the
+        plan has fewer rounds, because machine code checks no bounds."""
         if until > plan.num_rounds:
             raise ValueError(f"the plan has {plan.num_rounds} rounds, got until = {until}")
         bytes_each = 8 * model.num_devices * model.dim * (model.dim + 1)

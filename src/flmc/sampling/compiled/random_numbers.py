@@ -13,17 +13,8 @@ from flmc.sampling.compiled.instructions import WIDTH, WORD, WORDS, Code, Value,
 
 
 class Generator:
-    """xoshiro128++ in registers, one for each lane or one alone.
-
-    Parameters
-    ----------
-    code
-        Where code is emitted.
-    address
-        Where the state is, four words for each lane.
-    kind
-        The type of what it gives.
-    """
+    """Emits xoshiro128++ generators in registers, one for each lane or one alone, as ``kind`` says,
+    the type of their words; their state, four words for each lane, is loaded from ``address``."""
 
     def __init__(self, code: Code, address: Value, kind: ir.Type) -> None:
         self._code, self._address, self.kind = code, address, kind
@@ -57,13 +48,13 @@ _END, _END_TURN = 0x8B51F9DD, 0x58F38DED
 def seed_generators(
     code: Code, entropy: Value, count: Value, key: list[Value], state: Value
 ) -> None:
-    """Start the generators of all lanes as ``SeedSequence(seed, spawn_key).generate_state(4)``
-    would, and store their states.
+    """Emit the code that starts the generators of all lanes as ``SeedSequence(seed,
+    spawn_key).generate_state(4)`` would, and stores their states.
 
     The steps are those of NumPy's ``SeedSequence``: mix the entropy into a pool of four words, let
-    every word of the pool and every further word act on all others, then hash the pool.
-    ``entropy`` is the address of the seed's ``count`` words, lowest first, at least four; ``key``
-    are the words of the spawn key for every lane; ``state`` is where four words a lane go."""
+    every word of the pool and every further word act on all others, then hash the pool. ``entropy``
+    is the address of the seed's ``count`` words, lowest first, at least four; ``key`` are the words
+    of the spawn key for every lane; ``state`` is where four words a lane go."""
     factor = Variable(code, code.value(WORD(_START)))
 
     def hashed(value: Value) -> Value:
@@ -142,12 +133,11 @@ def _sine(code: Code, t: Value) -> Value:
 def fill_normals(
     code: Code, generator: Generator, words: Value, normals: Value, rounds: Value, apart: Value
 ) -> None:
-    """Fill ``normals`` with those of ``ROUNDS_AT_ONCE`` rounds: the first half of the rounds, and
-    ``apart`` floats behind it the second.
+    """Emit the code that fills the address ``normals`` with standard normals, in two halves:
+    ``rounds`` of them for each lane, and ``apart`` floats behind these as many again.
 
-    ``rounds`` is the number of normals of half of the rounds for each lane, and ``apart`` their
-    number of floats, rounded up to whole vectors; ``words`` is scratch memory for twice ``apart``
-    words."""
+    The sampler has half of ``ROUNDS_AT_ONCE`` rounds in each. ``apart`` is the number of floats of
+    a half, rounded up to whole vectors; ``words`` is scratch memory for twice ``apart`` words."""
     unit = 1 if generator.kind == WORD else WIDTH
     for half in (0, 1):
         start = words + apart * (4 * half)

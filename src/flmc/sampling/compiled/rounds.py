@@ -210,8 +210,9 @@ def _add_products(code: Code, at: dict[str, Value], products: Value) -> None:
     in scratch memory, to its matrix of sums (dim, dim).
 
     With many entries the matrix would not stay near the processor: each of its numbers is read and
-    written once for all these rounds. What is left of the diagonal's vector is added, too: it is
-    what is right of it, mirrored."""
+    written once for all these rounds. A row is summed from the vector that holds its diagonal entry
+    on; what that adds left of the diagonal is replaced by the mirrored upper triangle in the
+    end."""
     positions, dim, rounds = at["positions"], at["dim"], range(ROUNDS_AT_ONCE)
     whole = dim - dim % WIDTH
     with code.loop(dim) as i:
@@ -301,7 +302,7 @@ class _Blocks:
         if form.arrangement.entries:
             at["sums"] = every["sums"] + n * dim * (8 * WIDTH)
             at["products"] = every["products"] + n * dim * dim * (8 * WIDTH)
-        if self.size is not None:  # room of its own for what the others need, too
+        if self.size is not None:  # each block of a team has scratch memory of its own
             at["received"] = every["received"] + v * every["received_size"] * 4
             at["normals"] = every["normals"] + v * every["normals_apart"] * (2 * 4)
             at["recent"] = every["recent"] + v * dim * (4 * lanes * ROUNDS_AT_ONCE)

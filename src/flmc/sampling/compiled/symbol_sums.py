@@ -21,13 +21,7 @@ from flmc.sampling.compiled.random_numbers import Generator
 
 class FewEntries:
     """Emits the sum of symbols over devices for gradients of few entries: the loops over entries
-    are written out, and sums stay in registers.
-
-    Parameters
-    ----------
-    devices
-        The devices of the round.
-    """
+    are written out, and sums stay in registers."""
 
     def __init__(self, devices: Devices) -> None:
         self.devices, self.code = devices, devices.code
@@ -110,14 +104,8 @@ class FewEntries:
 
 
 class ManyEntries:
-    """Emits the sum of symbols over devices for gradients of many entries, a tile of entries at a
-    time; sums are in scratch memory.
-
-    Parameters
-    ----------
-    team
-        The blocks that run together.
-    """
+    """Emits the sum of symbols over devices for gradients of many entries and the blocks of a team,
+    a tile of entries at a time; sums are in scratch memory."""
 
     def __init__(self, team: Team) -> None:
         self.team, self.code, self.at = team, team.code, team.at
@@ -233,7 +221,7 @@ class ManyEntries:
                 self._add_rows(devices, k, first + q, value, talk, scale)
             elif self.arrangement.whole:
                 self._add(devices, first + q, value, devices.generator, talk, scale)
-            else:  # the last tile has more room than there are entries
+            else:  # the last tile is not full
                 with code.when(first + q < self.at["dim"]):
                     self._add(devices, first + q, value, devices.generator, talk, scale)
 

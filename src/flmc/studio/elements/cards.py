@@ -1,5 +1,5 @@
-"""Cards of a page: charts with export, tiles with a number, rows of facts, a verdict; and the
-page as one HTML file."""
+"""Cards of a page: charts with export, tiles with a number, rows of facts, a verdict; and the page
+as one HTML file."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from nicegui import ui
 
 from flmc.base.tables import Grid, Listing, Row
 from flmc.base.version import VERSION
+from flmc.planning.plans.verdict import LightState
 from flmc.studio.elements.echarts import to_options
 from flmc.studio.elements.page_layout import PageState
 from flmc.studio.work.page_tasks import in_words
@@ -56,8 +57,7 @@ class ChartCard:
                 self._view.on_point_click(lambda event: on_click(event.series_name, event.value))
 
     def show(self, chart: Chart) -> None:
-        """Draw a chart on the card, with its title and caption, and remove the mark of a stale
-        one."""
+        """Draw a chart on the card with its title and caption, no longer marked as out of date."""
         self.chart = chart
         self._title.set_text(chart.title)
         self._caption.set_text(chart.caption)
@@ -118,7 +118,8 @@ class Tile:
             self._more = ui.label("").classes("more")
 
     def show(self, text: str, value: object = None, more: str = "") -> None:
-        """Show a number as ``text``, with the full ``value`` in the attribute ``data-value``."""
+        """Show a number as ``text``, with ``more`` words below it and the full ``value`` in the
+        attribute ``data-value``."""
         self._figure.set_text(text)
         self._more.set_text(more)
         self.box.props["data-value"] = "" if value is None else repr(value)
@@ -130,8 +131,8 @@ class Tile:
 
 
 def with_notice(handler: Callable[[], Awaitable[None] | None]) -> Callable[[], Awaitable[None]]:
-    """The same handler of a button or key, made to show an error in a corner of the page in place
-    of raising it."""
+    """The handler of a button or key, made to show an error in a corner of the page in place of
+    raising it."""
 
     async def guarded() -> None:
         try:
@@ -155,9 +156,9 @@ def show_rows(rows: Iterable[Row]) -> None:
                     ui.label(row.text)
 
 
-def show_verdict(row: Row | None) -> None:
-    """Draw the most important fact about a plan or run as a line with a coloured edge; None: no
-    such fact is known."""
+def show_verdict(row: Row | None, lights: Iterable[LightState] = ()) -> None:
+    """Draw the most important fact about a plan or run as a line with a coloured edge, and below it
+    a card for each light of its verdict; None: no such fact is known."""
     with (
         ui.element("div")
         .classes(f"verdict {'' if row is None else row.severity}")
@@ -169,6 +170,16 @@ def show_verdict(row: Row | None) -> None:
         with ui.element("b"):
             ui.label(row.label).style("display:inline")
         ui.label(row.text).style("display:inline")
+    with ui.element("div").classes("lights"):
+        for each in lights:
+            with (
+                ui.element("div")
+                .classes(f"verdict {each.row.severity}")
+                .props(f'data-light="{each.light}"')
+            ):
+                with ui.element("b"):
+                    ui.label(f"{each.light}: {each.state}").style("display:inline")
+                ui.label(each.words).style("display:block")
 
 
 def show_grid(grid: Grid) -> None:

@@ -1,4 +1,4 @@
-"""Charts as options of ECharts, which draws them in the browser."""
+"""Translation of charts into options of ECharts, which draws them in the browser."""
 
 from __future__ import annotations
 

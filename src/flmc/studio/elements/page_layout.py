@@ -1,5 +1,5 @@
-"""The layout that all pages share: bar, links, keys, and at the end the style sheet for both
-themes."""
+"""The layout of all pages: bar with links, keyboard shortcuts, and at the end the style sheet for
+the light and the dark theme."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _KEYS = {
 
 @dataclass
 class PageState:
-    """Content of a page, as its address says it.
+    """The content of a page in one browser tab, as its URL states it.
 
     Attributes
     ----------
@@ -44,9 +44,9 @@ class PageState:
     theme_name
         ``light`` or ``dark``.
     more
-        Further keys of the address that only this page knows.
+        Values of the URL keys that only this page knows, by key.
     unknown
-        Unknown keys of the address, which the page reports.
+        Unknown keys in the URL, which the page reports.
     links
         Links to all pages, by path.
     """
@@ -64,8 +64,8 @@ class PageState:
         return THEMES[self.theme_name]
 
     def address_of(self, path: str, more: Mapping[str, str] | None = None) -> str:
-        """Address of the page at ``path`` with the settings and the theme of this page, and
-        ``more`` keys of its own."""
+        """URL of the page at ``path`` with the settings and the theme of this page, and with the
+        keys ``more``."""
         theme = {} if self.theme_name == "light" else {"theme": self.theme_name}
         return address(path, self.given, {**theme, **(more or {})})
 
@@ -85,9 +85,9 @@ def frame(
     on_theme: Callable[[], None] = lambda: None,
     on_export: Callable[[], object] | None = None,
 ) -> Iterator[None]:
-    """The frame of a page, whose body is drawn inside the context; ``on_theme`` redraws charts
-    after a change of theme, and ``on_export`` saves the page as one HTML file (None: nothing to
-    save)."""
+    """Context that draws the frame of a page (bar, shortcuts, warning about unknown URL keys), in
+    which the caller draws the body; ``on_theme`` redraws charts after a change of theme, and
+    ``on_export`` saves the page as one HTML file (None: nothing to save)."""
     ui.add_css(STYLE)
     dark = ui.dark_mode(state.theme_name == "dark")
 
@@ -137,7 +137,7 @@ def _opener(state: PageState, path: str) -> Callable[[], None]:
 
 
 def _icon(name: str, words: str, action: Callable[[], object]) -> None:
-    """A button with an icon, with a text for screen readers and as a tooltip."""
+    """Draw a button with an icon, and a text for screen readers that is its tooltip too."""
     button = ui.button(icon=name, on_click=lambda: action())
     button.props(f'flat round dense color="grey" aria-label="{words}"').tooltip(words)
 
@@ -158,7 +158,8 @@ def _help() -> ui.dialog:
 
 
 def _pressed(event: object, actions: Mapping[str, Callable[[], object]]) -> object:
-    """Do the action of a key pressed without modifiers, and return what has to be awaited."""
+    """Do the action of a key pressed without modifiers, and return its value, which NiceGUI awaits
+    if it can; None for other keys."""
     action, key = event.action, event.key  # type: ignore[attr-defined]
     modifiers = event.modifiers  # type: ignore[attr-defined]
     alone = not (modifiers.ctrl or modifiers.alt or modifiers.meta)
@@ -168,7 +169,7 @@ def _pressed(event: object, actions: Mapping[str, Callable[[], object]]) -> obje
 
 
 def _variables(theme: Theme, page: str) -> str:
-    """Colours of a theme as CSS variables."""
+    """The colours of a theme, and the colour ``page`` behind its cards, as CSS variables."""
     colours = ";".join(f"--{name}:{value}" for name, value in theme.colours.items())
     return f"--page:{page};--card:{theme.background};--line:{theme.grid};{colours}"
 
@@ -238,7 +239,14 @@ body.body--dark .places a.here{color:#0e1318}
 .verdict b{margin-right:8px}
 .verdict.good{border-color:var(--green)}
 .verdict.warning{border-color:var(--orange)}
-.verdict.bad{border-color:var(--vermilion)}
+.verdict.unknown{border-color:var(--purple);border-left-style:dashed}
+.verdict.bad{border-color:var(--vermilion);border:1px solid var(--vermilion);border-left-width:5px}
+.verdict.bad b::before{content:"";display:inline-block;width:.8em;height:.8em;margin-right:6px;
+ background:var(--vermilion);
+ clip-path:polygon(30% 0,70% 0,100% 30%,100% 70%,70% 100%,30% 100%,0 70%,0 30%)}
+.lights{display:grid;grid-template-columns:repeat(auto-fit,minmax(200px,1fr));gap:10px}
+.lights:not(:empty){margin-top:10px}
+.lights .verdict{font-size:13px}
 .rows{width:100%;border-collapse:collapse;font-size:13px}
 .rows th,.rows td{text-align:left;vertical-align:top;padding:4px 10px 4px 0;
  border-bottom:1px solid var(--line);overflow-wrap:anywhere}
@@ -247,6 +255,8 @@ body.body--dark .places a.here{color:#0e1318}
 .cells td,.roles td:not(:last-child){white-space:nowrap}
 .rows tr.warning td{color:var(--orange)} .rows tr.bad td{color:var(--vermilion)}
 body:not(.body--dark) .rows tr.warning td{color:#8a5a00}
+.rows tr.unknown td{color:var(--purple)}
+body:not(.body--dark) .rows tr.unknown td{color:#8a3a6b}
 .rows tr.good td{color:var(--green)}
 body:not(.body--dark) .rows tr.good td{color:#00704f}
 .scroll{overflow-x:auto;width:100%}

@@ -66,7 +66,8 @@ class Panel:
         self._on_change()
 
     def settled(self, settings: Settings) -> None:
-        """Clear all messages, and grey out the controls without an effect on these settings."""
+        """Clear all messages, grey out the controls without an effect under these settings, and
+        show the default slope of the link if none is given."""
         for name, widget in self._widgets.items():
             widget.complain(None)
             widget.enable(CONTROLS[name].applies(settings))
@@ -139,6 +140,8 @@ class _Widget:
         self._slider.on_value_change(self._slid)
 
     def _place(self, text: str) -> float:
+        """Place on the slider of a value given as text; the lower end for text that is no
+        number."""
         try:
             return self._control.place_of(float(text))
         except ValueError:

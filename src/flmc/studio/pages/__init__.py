@@ -1,1 +1,1 @@
-"""Pages of the studio, one class each; an object is the page in one browser tab."""
+"""Pages of the studio: a class for each page, an object for each browser tab."""

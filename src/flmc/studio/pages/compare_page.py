@@ -1,4 +1,4 @@
-"""The page Compare: up to four settings side by side, on the same axes."""
+"""The page Compare of the studio: plans for up to four sets of settings, on the same axes."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from flmc.views.charts.plan_charts import (
 from flmc.views.charts.run_charts import posterior_chart
 
 NAMES = ("A", "B", "C", "D")
-"""Names of the compared columns, each with settings of its own; their keys in the address are the
-same in lower case."""
+"""Names of the compared columns, each a set of settings; their keys in the URL are the same in
+lower case."""
 
 
 class ComparePage:
-    """The page Compare in one browser tab: plans of up to four columns of settings side by side.
-    Its address has the command-line options of each column under ``a`` to ``d``; without any it
-    compares the digital and the analog scheme at the settings of the page before."""
+    """The page Compare in one browser tab: plans for up to four sets of settings, a column each.
+    Its URL has the command-line options of each column under ``a`` to ``d``; without any of these
+    keys the page compares the digital and the analog scheme at the settings in the URL."""
 
     def __init__(self, state: PageState) -> None:
         self.state = state
@@ -63,6 +63,7 @@ class ComparePage:
         ui.notify(message, type="negative", multi_line=True)
 
     def _draw(self) -> None:
+        """Draw all elements of the page, still without content."""
         with ui.element("div").classes("tiles columns"):
             for name in NAMES:
                 with ui.element("section").classes("card").props(f'data-column="{name}"'):
@@ -94,6 +95,8 @@ class ComparePage:
             self._posterior = ChartCard(self.state, "What will be sampled", whole=True, tall=True)
 
     def _opener(self, name: str) -> Callable[[], None]:
+        """Click handler that opens the page Plan with the settings of the column ``name``."""
+
         def open_plan() -> None:
             given = _options(self.state.more.get(name.lower(), ""))
             theme = {} if self.state.theme_name == "light" else {"theme": "dark"}
@@ -102,6 +105,9 @@ class ComparePage:
         return open_plan
 
     def _editor(self, name: str) -> Callable[[object], None]:
+        """Change handler of the field of the column ``name``: it stores the new text and requests a
+        new computation."""
+
         def edited(event: object) -> None:
             text = str(event.value or "").strip()  # type: ignore[attr-defined]
             key = name.lower()
@@ -123,17 +129,22 @@ class ComparePage:
             card.redraw()
 
     def _changed(self) -> None:
+        """Mark all charts as out of date, and request a new computation."""
         for card in self._cards:
             card.wait()
         self.state.changed()
         self.work.ask()
 
     async def _compute(self, turn: Turn) -> None:
+        """Plan for each column, and show the table and the charts one after the other, until a
+        newer request ends the ``turn``."""
         asked = self._read()
         plans: dict[str, Plan] = {}
         for name, settings in asked.items():
             try:
                 plans[name] = await turn.compute_slowly(computations.whole_plan, settings)
+                # For its side effect: a plan computes its privacy when first asked, which must not
+                # happen in the event loop below.
                 await turn.compute_slowly(computations.document, settings)
             except FlmcError as error:
                 self._fields[name].error = str(error)
@@ -159,8 +170,8 @@ class ComparePage:
             self._posterior.show(await turn.compute(posterior_chart, exact, known))
 
     def _read(self) -> dict[str, Settings]:
-        """Settings of the used columns by name; the errors of a column are shown at its field, and
-        the column is left out."""
+        """Settings by the name of their column, for the columns in use; a column with an error
+        shows it at its field and is left out."""
         settings = {}
         for name in NAMES:
             self._fields[name].error = None
@@ -174,8 +185,8 @@ class ComparePage:
         return settings
 
     def _show_limits(self, plans: dict[str, Plan]) -> None:
-        """Show for every column a chart of what limits the gain, all on a common axis, from the
-        plans by column."""
+        """Show a chart of the constraints on the gain for the plan of each column, all with the
+        same x axis, and hide those of columns without a plan."""
         charts = {name: limits_chart(plan) for name, plan in plans.items()}
         lows = [chart.x.low for chart in charts.values() if chart.x.low is not None]
         highs = [chart.x.high for chart in charts.values() if chart.x.high is not None]
@@ -187,6 +198,8 @@ class ComparePage:
     async def _show_privacy(
         self, turn: Turn, plans: dict[str, Plan], asked: dict[str, Settings]
     ) -> None:
+        """Show the charts of epsilon over the rounds and of the privacy loss of one round, a curve
+        for each plan; ``plans`` and ``asked`` are by column."""
         curves = {
             name: await turn.compute_slowly(computations.spending, asked[name]) for name in plans
         }
@@ -221,8 +234,9 @@ class ComparePage:
 
 
 def _on_axis(chart: Chart, name: str, low: float, high: float) -> Chart:
-    """The chart of what limits the gain in the column ``name``, with its x axis from ``low`` to
-    ``high`` as in the other columns."""
+    """The chart of the constraints on the gain in the column ``name``, with its x axis from ``low``
+    to ``high`` as in the other columns."""
+    # Bars are lines from the lower end of the axis, which moves.
     layers = tuple(
         replace(layer, x=(low, *layer.x[1:])) if isinstance(layer, Line) else layer
         for layer in chart.layers
@@ -234,7 +248,8 @@ def _on_axis(chart: Chart, name: str, low: float, high: float) -> Chart:
 
 
 def _both_schemes(given: dict[str, str]) -> dict[str, str]:
-    """The settings of another page in the digital and in the analog scheme, as columns A and B."""
+    """Texts of the columns A and B, by key in the URL: the given settings with the digital scheme,
+    and with the analog scheme, which has no link."""
     kept = {name: text for name, text in given.items() if name != "scheme"}
     analog = {name: text for name, text in kept.items() if name not in ("link", "slope_parameter")}
     return {"a": _as_options(kept), "b": _as_options({"scheme": "analog", **analog})}
@@ -249,7 +264,8 @@ def _as_options(given: dict[str, str]) -> str:
 
 
 def _options(text: str) -> dict[str, str]:
-    """Settings as text by name, read from the command-line options in a column's field."""
+    """Settings as text by name, read from the command-line options in a column's field; raises
+    ``InvalidSetting`` for an unknown option or a missing value."""
     try:
         words = shlex.split(text)
     except ValueError as error:

@@ -1,4 +1,5 @@
-"""The page Federation: rounds, devices and privacy of the runs at the studio's broker, live."""
+"""The page Federation: live progress, devices and privacy of runs on separate machines, as heard
+from the studio's MQTT broker."""
 
 from __future__ import annotations
 
@@ -39,14 +40,14 @@ _VERDICTS: dict[str, tuple[str, Severity]] = {
     "failed": ("FAILED", "bad"),
 }
 _TILES = {
-    "round": "Rounds done", "active": "Active devices", "epsilon": "Epsilon spent",
+    "round": "Rounds done", "active": "Active devices", "epsilon": "Epsilon of the run",
     "round_ms": "Time of a round", "repeats": "Repeated rounds", "dropped": "Dropped messages",
 }  # fmt: skip
 
 
 class FederationPage:
-    """The page Federation in one browser tab: progress, devices and privacy of one run at the
-    studio's broker, live. In its address ``run`` is the shown run."""
+    """The page Federation in one browser tab: live progress, devices and privacy of one run at the
+    studio's MQTT broker. In its URL, ``run`` names the run."""
 
     def __init__(self, state: PageState) -> None:
         self.state = state
@@ -81,7 +82,7 @@ class FederationPage:
         with ui.element("div").classes("cards"):
             self._cards = {
                 "active": ChartCard(self.state, "Active devices"),
-                "epsilon": ChartCard(self.state, "Epsilon spent"),
+                "epsilon": ChartCard(self.state, "Epsilon of the rounds so far"),
                 "time": ChartCard(self.state, "Time of a round"),
             }
             with ui.element("section").classes("card").props("data-dropped"):
@@ -96,8 +97,8 @@ class FederationPage:
 
     @property
     def _run(self) -> str | None:
-        """Name of the shown run: that of the address, or the one whose server spoke last; None if
-        there is none."""
+        """Name of the shown run: that in the URL, else the run whose server published its status
+        last; None if no run is known."""
         return self.state.more.get("run") or FEDERATIONS.newest
 
     def _chosen(self, event: object) -> None:
@@ -110,7 +111,8 @@ class FederationPage:
             self._look()
 
     def _look(self) -> None:
-        """Show what the broker's messages changed since the last update of the page."""
+        """Update the age of the last status, and the rest of the page if the broker sent anything;
+        a timer calls this twice a second."""
         name = self._run
         run = FEDERATIONS.observed.runs.get(name or "", ObservedRun())
         # Every time, because the age of the last status grows without a message.
@@ -126,7 +128,7 @@ class FederationPage:
         self._show_devices(run)
 
     def _say_state(self, name: str | None, status: Status | None) -> None:
-        """Show the state of the connection, and the age of the last status, in a line."""
+        """Show in a line whether the broker is connected, and the age of the last status."""
         words = f"Connected to {FEDERATIONS.broker}."
         if FEDERATIONS.trouble is not None:
             words = f"Not connected to {FEDERATIONS.broker}: {FEDERATIONS.trouble}."
@@ -185,7 +187,7 @@ class FederationPage:
             str(status.active), status.active, f"of {status.num_devices} in the last round"
         )
         spent = "-" if status.delta is None else "unbounded"
-        at = f"at delta {status.delta:g}, to round {status.epsilon_round}" if status.delta else ""
+        at = f"at delta {status.delta:g}, the whole planned run" if status.delta else ""
         if status.epsilon is not None:
             spent = format_up(status.epsilon)
         tiles["epsilon"].show(spent, status.epsilon, at)
@@ -197,7 +199,8 @@ class FederationPage:
         tiles["dropped"].show(str(dropped), dropped, "by server and air")
 
     def _show_dropped(self, rows: tuple[tuple[str, ...], ...]) -> None:
-        """Show a table of the messages that server and air dropped, by reason."""
+        """Show a table of the messages that server and air (the process that adds up the signals)
+        dropped; rows are (reason, role, number)."""
         if not self._is_new("dropped", rows):
             return
         self._dropped.clear()
@@ -208,7 +211,8 @@ class FederationPage:
                 ui.label("No message was dropped.").classes("empty")
 
     def _show_devices(self, run: ObservedRun) -> None:
-        """Show the states of server, air and devices, with reasons of refusals."""
+        """Show a table of the server, the air (the process that adds up the signals) and the
+        devices, with their states and reasons of refusals."""
         shown = [(each, run.presences[each]) for each in run.shown(_MOST_ROWS)]
         if not self._is_new("devices", (shown, len(run.presences))):
             return
@@ -250,7 +254,7 @@ class FederationPage:
 
 
 def _explain() -> None:
-    """Draw instructions on how to start the studio with a broker, for one that has none."""
+    """Draw instructions for starting the studio with a broker, on a page without one."""
     with ui.element("main").classes("main"), ui.element("section").classes("card"):
         ui.label("Federation").classes("text-subtitle2")
         ui.label(
@@ -266,8 +270,8 @@ def _explain() -> None:
 
 
 def _show_roles(shown: Sequence[tuple[str, Presence]]) -> None:
-    """Draw a table of server, air and devices with their states, from identities and
-    presences."""
+    """Draw a table with a row for each role (server, air or device), from pairs of its name and its
+    presence (state, version, reason)."""
     with ui.element("table").classes("rows roles"):
         with ui.element("tr"):
             for title in ("who", "state", "flmc", "why"):
@@ -281,7 +285,7 @@ def _show_roles(shown: Sequence[tuple[str, Presence]]) -> None:
 
 
 def _in_words(status: Status) -> str:
-    """The phase of a run in words, for a status in which the server gave none."""
+    """A sentence about the phase of a run, for a status to which the server added no words."""
     if status.phase == "running":
         return f"Round {status.round} of {status.num_rounds} is done."
     if status.phase == "finished":
@@ -290,7 +294,7 @@ def _in_words(status: Status) -> str:
 
 
 def _ago(seconds: float) -> str:
-    """An age in seconds, put into words."""
+    """An age, given in seconds, as text such as ``5 min ago``."""
     if seconds < 2:
         return "just now"
     if seconds < 120:

@@ -13,12 +13,13 @@ from flmc.studio.elements.page_layout import PageState, frame
 from flmc.studio.work.reproduction import REPORT, REPORTS, Reproduction, parts_of_report
 
 _PREVIEW = {"qflmc": 50, "wflmc": 1}
-"""Number of experiments (drawn data sets) in a quick reproduction from the page, by paper."""
+"""Default number of experiments, as ``flmc reproduce`` counts them (qflmc: data sets for each
+point, wflmc: sets of 100 runs), by paper: enough for a preview."""
 
 
 class FiguresPage:
     """The page Figures in one browser tab: the report of one reproduced paper, and a button that
-    makes it. In its address ``paper`` is the shown paper."""
+    makes a new one. In its URL, ``paper`` names the paper."""
 
     def __init__(self, state: PageState) -> None:
         self.state = state
@@ -62,8 +63,8 @@ class FiguresPage:
         self._show()
 
     async def _begin(self) -> None:
-        """Make the report of the paper by ``flmc reproduce``, which takes seconds to minutes, and
-        show it; closing the tab stops it."""
+        """Make the report of the paper with ``flmc reproduce``, which takes seconds to minutes, and
+        show it; closing the tab stops the reproduction."""
         self._study = study = Reproduction(self._paper, int(self._count.value or 1))
         self._make.set_enabled(False)
         self._end.set_enabled(True)
@@ -77,6 +78,7 @@ class FiguresPage:
             self._show()
 
     def _look(self) -> None:
+        """Show the progress of the reproduction, if one is running; a timer calls this."""
         if self._study is not None:
             self._status.set_text(f"{self._study.stage}: {100 * self._study.share:.0f} %")
             self._progress.set_value(self._study.share)
@@ -86,7 +88,7 @@ class FiguresPage:
             self._study.stop()
 
     def _show(self) -> None:
-        """Show the report of the paper, if there is one."""
+        """Show the report of the paper, or how to get one if there is none."""
         self._report.clear()
         directory = REPORTS.directories.get(self._paper)
         with self._report:
@@ -105,8 +107,8 @@ class FiguresPage:
                         ui.markdown(text).classes("scroll prose")
 
     def _figure(self, path: Path, caption: str) -> None:
-        """Draw a figure of the report with its caption, which opens enlarged when clicked, and
-        links to download its files."""
+        """Draw a figure of the report with its caption and buttons to download its files; a click
+        on the figure opens it enlarged."""
         address = app.add_static_file(local_file=path)
         with ui.dialog().props("maximized") as dialog, ui.card().classes("w-full"):
             with ui.element("div").classes("line"):

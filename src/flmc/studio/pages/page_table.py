@@ -1,4 +1,4 @@
-"""The table of pages: the path of each, and the keys of its address."""
+"""The table of pages: class, path and URL keys of each, and their registration with NiceGUI."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PAGE_KEYS = {
     "/figures": ("paper",),
     "/federation": ("run",),
 }
-"""Keys of a page's address beside settings and theme, by path."""
+"""Keys that a page takes in its URL beside settings and theme, by path."""
 
 
 @cache
@@ -45,7 +45,7 @@ def register() -> None:
 
 
 def _drawn(path: str, page: Callable[[PageState], object]) -> Callable[[Request], None]:
-    """The function that NiceGUI calls for a request of ``path``: it reads the address and draws the
+    """The function that NiceGUI calls for a request of ``path``: it reads the URL and draws the
     ``page``."""
 
     def draw(request: Request) -> None:

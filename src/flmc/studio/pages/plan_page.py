@@ -10,6 +10,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.base.tables import format_up
 from flmc.planning.plans import Plan
 from flmc.planning.plans.rows import USELESS_EPSILON
+from flmc.planning.plans.verdict import verdict_of
 from flmc.settings.construction import scheme_of
 from flmc.settings.questions import suggest_settings
 from flmc.settings.regimes import LEVELS, RegimeMap, regime_maps
@@ -59,7 +60,7 @@ class PlanPage:
         ui.context.client.on_connect(self._changed)
 
     def _draw(self) -> None:
-        """Draw everything beside the panel."""
+        """Draw everything beside the panel of settings, still without content."""
         self._verdict = ui.element("div").classes("figure")
         self._tiles = {}
         with ui.element("div").classes("tiles"):
@@ -146,6 +147,8 @@ class PlanPage:
             ui.label(message)
 
     async def _show_limits(self, turn: Turn, settings: Settings) -> None:
+        """Show the constraints on the gain, the gain and the temperature, from a plan without
+        prediction, which takes milliseconds."""
         plan = await turn.compute(computations.quick_plan, settings)
         self._limits.show(await turn.compute(limits_chart, plan))
         gain = plan.typical_gain
@@ -157,9 +160,10 @@ class PlanPage:
         )
 
     async def _show_forecast(self, turn: Turn, settings: Settings) -> None:
+        """Show the predicted variance ratio, mean shift and law of the draws."""
         plan: Plan = await turn.compute_slowly(computations.whole_plan, settings)
         law = plan.prediction
-        late = (plan.rounds_needed or 0) > plan.num_burn_in
+        late = any(each.code == "burn-in" for each in plan.findings)
         self._tiles["variance_ratio"].show(
             "not predicted" if law is None else f"{law.variance_ratio:.4g}",
             None if law is None else law.variance_ratio,
@@ -180,13 +184,18 @@ class PlanPage:
             self._posterior.show(await turn.compute(posterior_chart, exact, laws))
 
     async def _show_privacy(self, turn: Turn, settings: Settings) -> None:
+        """Show the verdict, the rows of the plan, and the privacy cost of one round and of the
+        whole run."""
         plan: Plan = await turn.compute_slowly(computations.whole_plan, settings)
+        # For its side effect: a plan computes its privacy when first asked, which must not happen
+        # in the event loop below.
         await turn.compute_slowly(computations.document, settings)
         listing = plan.listing()
         self._verdict.clear()
         self._verdict.classes(remove="stale")
         with self._verdict:
-            show_verdict(listing.headline)
+            verdict = verdict_of(plan, with_run=True)
+            show_verdict(verdict.headline, verdict.lights)
         self._rows.clear()
         with self._rows:
             show_rows(listing.rows)
@@ -209,8 +218,8 @@ class PlanPage:
             self._loss.say("The law of the loss is not known for these settings.")
 
     async def _show_regimes(self, turn: Turn, settings: Settings) -> None:
-        """Show the map of regimes from coarse to fine; until the finest it stays marked as
-        stale."""
+        """Show the map of regimes (the constraint that decides the gain, over SNR and epsilon) from
+        coarse to fine, marked as stale until the finest."""
         if scheme_of(settings).noise_is_exact or settings.privacy == "off":
             self._regimes.say("Without a channel or a budget there is no map of regimes.")
             return
@@ -228,8 +237,8 @@ class PlanPage:
                 self._regimes.wait()
 
     def _go_to(self, series: str, values: list[float]) -> None:
-        """Set SNR and epsilon of the panel to the values of a clicked cell of the map of
-        regimes."""
+        """Set SNR and epsilon of the panel to those of a clicked cell of the map of regimes;
+        ``values`` begin with its column and row."""
         if not series.endswith("decides"):
             return
         column, row = int(values[0]), int(values[1])
@@ -238,7 +247,7 @@ class PlanPage:
         self.panel.put({"snr_db": format_value(snr_db), "epsilon": format_value(epsilon)})
 
     async def _suggest(self) -> None:
-        """Show a proposal of settings with a button that takes them, or why there is none."""
+        """Show proposed settings with a button that takes them, or why there are none."""
         self._asking.props("loading")
         given = changed(self.state.given)
         try:

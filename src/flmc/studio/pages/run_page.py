@@ -37,7 +37,7 @@ _REFRESH = 0.4
 
 class RunPage:
     """The page Run in one browser tab: it starts, shows and stops a simulation with the settings of
-    the panel."""
+    its panel."""
 
     def __init__(self, state: PageState) -> None:
         self.state = state
@@ -56,7 +56,7 @@ class RunPage:
         self._changed()
 
     def _draw(self) -> None:
-        """Draw everything beside the panel."""
+        """Draw everything beside the panel of settings, still without content."""
         with ui.element("section").classes("card"):
             with ui.element("div").classes("line"):
                 self._start = ui.button("Start", icon="play_arrow", on_click=self._begin)
@@ -122,7 +122,8 @@ class RunPage:
         self._record.set_enabled(self._watched is not None and not running)
 
     def _changed(self) -> None:
-        """Check the changed settings; charts of a run with other settings turn pale."""
+        """Check the settings after a change, and mark charts of a run with other settings as out of
+        date."""
         self.state.changed()
         other = self._ran is not None and self._ran != self.state.given
         self._changes.set_visibility(other)
@@ -140,13 +141,16 @@ class RunPage:
         return self.state.given if self._ran is None else self._ran
 
     def _complain(self, message: str) -> None:
+        """Show an error message in the status line, and at the control of the setting that it
+        names."""
         name = field_of(message)
         if name is not None:
             self.panel.complain(name, message)
         self._status.set_text(message)
 
     async def _begin(self) -> None:
-        """Start a run with the current settings."""
+        """Discard the last run, and start one with the current settings unless a run is going
+        on."""
         if self._watched is not None and self._watched.running:
             return
         self._forget()
@@ -170,6 +174,7 @@ class RunPage:
         self._buttons()
 
     def _end(self) -> None:
+        """Ask the run to stop, which takes about a second."""
         if self._watched is not None:
             self._watched.stop()
             self._status.set_text("Stopping …")
@@ -236,8 +241,8 @@ class RunPage:
             )
             listing = watched.result.listing()
             with self._verdict:
-                if listing.headline is not None:
-                    show_verdict(listing.headline)
+                if watched.result.verdict is not None:
+                    show_verdict(listing.headline, watched.result.verdict.lights)
             with self._rows:
                 show_rows(listing.rows)
         self._buttons()

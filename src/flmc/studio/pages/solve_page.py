@@ -1,4 +1,5 @@
-"""The page Solve: which SNR is needed, which epsilon can be promised, which slope is best."""
+"""The page Solve: search for the value of one setting, such as SNR, epsilon or slope, with which a
+plan meets requirements."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import shlex
 from nicegui import ui
 
 from flmc.base.errors import InvalidSetting
+from flmc.planning.plans.verdict import verdict_of
 from flmc.planning.requirements import Requirement, read_requirement
 from flmc.settings.questions import AXES, Solution, solve
 from flmc.settings.schema import Settings
@@ -34,13 +36,14 @@ QUESTIONS = {
     "slope_parameter": "Which slope is best?",
     "clip": "Which clip is best?",
 }
-"""Questions that the page answers, in words, by the setting that is searched for."""
+"""The questions that the page answers, by the setting that each asks for."""
 
 
 class SolvePage:
     """The page Solve in one browser tab: it searches for the value of one setting at which the plan
-    meets requirements. In its address ``ask`` is that setting, and ``require`` the requirements,
-    with commas."""
+    meets requirements. In its URL, ``ask`` names that setting, ``require`` lists the requirements
+    with commas, and ``suggest=yes`` leaves link, clip and rounds to the search if they are not
+    given."""
 
     def __init__(self, state: PageState) -> None:
         self.state = state
@@ -59,7 +62,7 @@ class SolvePage:
         ui.context.client.on_connect(self._changed)
 
     def _draw(self) -> None:
-        """Draw everything beside the panel."""
+        """Draw everything beside the panel of settings, still without content."""
         with ui.element("section").classes("card"):
             with ui.element("div").classes("line"):
                 ui.select(
@@ -93,6 +96,8 @@ class SolvePage:
             self._rows = ui.element("div").classes("scroll")
 
     def _asked(self, key: str, value: str) -> None:
+        """Store the value of a key of the URL (``ask``, ``require`` or ``suggest``), and request a
+        new search."""
         if value:
             self.state.more[key] = value
         else:
@@ -126,8 +131,8 @@ class SolvePage:
     def _solve(
         self, turn: Turn, settings: Settings, name: str, requirements: list[Requirement]
     ) -> Solution:
-        """The value of the setting ``name`` at which the plan meets the requirements, with the
-        values tried; called in a thread, and ended by ``Superseded`` if a newer request comes."""
+        """Search for the value of the setting ``name`` at which the plan meets the requirements;
+        called in a thread, where a newer request ends it with ``Superseded``."""
 
         def progress(share: float) -> None:
             if turn.over:
@@ -148,6 +153,7 @@ class SolvePage:
         return " ".join(words)
 
     def _show(self, solution: Solution) -> None:
+        """Show a solution: the value, its plan, and the values that were tried."""
         self.solution = solution
         self._answer.clear()
         with self._answer, ui.element("section").classes("card"):
@@ -161,7 +167,8 @@ class SolvePage:
                         "Open in Plan", icon="open_in_new", on_click=lambda: self._take(value)
                     )
             listing = solution.plan.listing(with_run=True)
-            show_verdict(listing.headline)
+            verdict = verdict_of(solution.plan, with_run=True)
+            show_verdict(verdict.headline, verdict.lights)
         self._grid.clear()
         with self._grid:
             show_grid(solution.grid())
@@ -179,7 +186,8 @@ class SolvePage:
         ui.navigate.to(self.state.address_of("/"))
 
     def _complain(self, error: Exception, message: str) -> None:
-        """Show why there is no answer, and clear the earlier one."""
+        """Show an error in place of the answer, and at the control of the setting that it is
+        about."""
         self._share, self.solution = 0.0, None
         self._grid.clear()
         self._rows.clear()

@@ -1,7 +1,6 @@
 """Plans, curves and laws for the pages, cached by settings.
 
-Every function may take long, and is called outside the event loop.
-"""
+What is not cached yet may take seconds: pages compute it in threads, outside the event loop."""
 
 from __future__ import annotations
 
@@ -71,14 +70,16 @@ def document(settings: Settings) -> dict[str, Any]:
 
 @lru_cache(maxsize=_KEPT)
 def spending(settings: Settings) -> tuple[SpentAfter, ...]:
-    """Epsilon spent after rounds of the planned run, in order; empty if it is unknown."""
+    """Epsilon spent after some rounds of the planned run, from early to late; empty if it is
+    unknown."""
     plan = quick_plan(settings)
     return tuple(privacy_over_rounds(plan, rounds_to_show(plan.num_rounds)))
 
 
 @lru_cache(maxsize=_KEPT)
 def predicted_law(settings: Settings) -> Gaussian | None:
-    """Law that the chain is predicted to sample; None if nothing is predicted."""
+    """Gaussian law that the chain is predicted to sample; None if nothing is predicted, or the
+    model is not linear regression."""
     plan, model = whole_plan(settings), problem_of(settings).model
     if plan.prediction is None or not isinstance(model, LinearGaussian):
         return None
@@ -87,8 +88,8 @@ def predicted_law(settings: Settings) -> Gaussian | None:
 
 @lru_cache(maxsize=_KEPT)
 def round_losses(settings: Settings) -> dict[str, AttackLossLaw]:
-    """Laws of the privacy loss of a round by scheme: of the settings' scheme, and of the other
-    one at the same effective step; unknown ones are left out."""
+    """Laws of the privacy loss of one round, by scheme: that of the settings' scheme, and of the
+    other one at the same effective step; unknown ones are left out."""
     plan = quick_plan(settings)
     laws = {plan.uplink.scheme: loss_of_round(plan)}
     other = plan_other_scheme(settings, plan, problem_of(settings).model)

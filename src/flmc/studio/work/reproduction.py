@@ -38,8 +38,8 @@ REPORTS = Reports()
 
 
 class Reproduction:
-    """A reproduction in progress, of a paper with a number of experiments as ``flmc reproduce``
-    counts them."""
+    """The making of a paper's report by ``flmc reproduce`` in a process of its own; ``stage`` and
+    ``share`` (0 to 1) are its progress, and ``experiments`` is the command's option."""
 
     def __init__(self, paper: str, experiments: int) -> None:
         self.paper, self.experiments = paper, experiments
@@ -85,8 +85,8 @@ class Reproduction:
 
 
 def parts_of_report(text: str) -> list[tuple[str, str]]:
-    r"""A report in Markdown, cut at its pictures: pairs of an empty text and a piece of the
-    report, or of a picture's file and its caption.
+    r"""A report in Markdown cut at its pictures, as pairs in order: ("", text) for prose, and (file
+    name, caption) for a picture.
 
     Examples
     --------

@@ -16,7 +16,7 @@ def _root() -> Path:
 
 
 _ENDINGS: list[Callable[[], None]] = []
-"""Actions for the end of the studio, in the order of their registration."""
+"""Actions for the end of the studio, the newest last."""
 
 
 def new_directory(name: str) -> Path:
@@ -39,7 +39,8 @@ def at_the_end(action: Callable[[], None]) -> Callable[[], None]:
 
 
 def close_all() -> None:
-    """Do the actions registered for the end of the studio, and remove all scratch directories."""
+    """Run the actions registered for the end of the studio, the newest first, and remove all
+    scratch directories."""
     # Taken off the list before it is done: an action may unregister itself or others meanwhile.
     while _ENDINGS:
         _ENDINGS.pop()()

@@ -1,7 +1,7 @@
-"""The federations that the studio watches, over one background connection for all tabs.
+"""The federations (runs on separate machines) that the studio watches, over one connection to a
+broker for all browser tabs.
 
-The broker comes from the command line only: no page can make the studio connect anywhere.
-"""
+The broker comes from the command line only: no page can make the studio connect anywhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_ROUNDS = 2000
 
 
 class History:
-    """Rounds of some federations as the studio observed them, by run, for charts over rounds."""
+    """Rounds of the runs that the studio observed, thinned where many, for charts over rounds."""
 
     def __init__(self) -> None:
         self._runs: OrderedDict[str, list[RoundSeen]] = OrderedDict()
@@ -33,8 +33,8 @@ class History:
         return tuple(self._runs.get(run, ()))
 
     def add(self, status: Status) -> None:
-        """Append the last round of a server's status to its run, if it is new; rounds after it are
-        forgotten, because the run began again."""
+        """Append the last round of a server's status to the rounds of its run, if it is new; later
+        rounds are forgotten, because the run has gone back."""
         seen = self._runs.setdefault(status.run, [])
         self._runs.move_to_end(status.run)
         # A restarted server continues at an earlier round, and another run with the same name
@@ -51,19 +51,19 @@ class History:
 
 
 class WatchedFederations:
-    """Everything heard from the studio's broker. Messages are taken and pages drawn in the same
-    event loop, so nothing here needs a lock.
+    """Everything heard from the studio's MQTT broker. Messages are taken and pages drawn in the
+    same event loop, so nothing here needs a lock.
 
     Attributes
     ----------
     broker
-        Its address; None if the studio was started without one.
+        Address of the broker; None if the studio was started without one.
     observed, history
         Current state of all runs, and the rounds of some of them.
     trouble
         Reason for a missing connection; None while connected.
     changes
-        Counter of everything heard.
+        Number of messages and changes of the connection so far, by which pages see news.
     """
 
     def __init__(self) -> None:
@@ -119,6 +119,7 @@ class WatchedFederations:
             self._say(in_words(error))
 
     def _say(self, trouble: str | None) -> None:
+        """Note the reason for a missing connection, None while connected."""
         self.trouble = trouble
         self.changes += 1
 
@@ -126,7 +127,7 @@ class WatchedFederations:
 def _seen(status: Status) -> RoundSeen:
     """The numbers of a status that charts show; NaN for unknown ones."""
     # The server computes epsilon now and then only: it is shown at the round that it covers.
-    current = status.epsilon if status.epsilon_round == status.round else None
+    current = status.epsilon_so_far if status.epsilon_round == status.round else None
     epsilon = math.nan if current is None else current
     seconds = math.nan if status.round_seconds is None else status.round_seconds
     return RoundSeen(status.round, status.active, epsilon, seconds)

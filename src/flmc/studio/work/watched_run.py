@@ -33,7 +33,7 @@ from flmc.views.charts.run_charts import (
 )
 
 _LOOKS = 24
-"""Number of snapshots in which a page watches a run, at least, if it has as many rounds."""
+"""Smallest number of snapshots that a run gives its page, if it has as many rounds."""
 _MOST_STATISTICS = 300_000
 """Number of values (chains times draws times entries) above which draws are thinned before R-hat
 is computed."""
@@ -153,7 +153,8 @@ def remove_after(watched: WatchedRun, directory: Path) -> None:
 
 
 def zipped(directory: Path) -> bytes:
-    """The files of a record as one zip file, without its lock."""
+    """The files of a run's record as the bytes of a zip file, without the lock that marks a record
+    in use."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(directory.rglob("*")):

@@ -1,4 +1,4 @@
-"""The fadings that flmc brings; each says what :math:`E[h^2]` is."""
+"""The laws of path gains h that flmc brings; each knows its mean square :math:`E[h^2]`."""
 
 from flmc.uplink.fadings.estimated import EstimatedFading
 from flmc.uplink.fadings.fixed import ConstantFading, DistanceFading, FixedFading

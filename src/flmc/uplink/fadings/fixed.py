@@ -90,8 +90,8 @@ class DistanceFading(Fading):
     r"""Path gains that fall with the distance and stay as they are for the whole run.
 
     A device at the distance d, in units of the reference distance, has :math:`h = g\,d^{-n/2}
-    10^{X/20}` with the path gain g at the reference distance, the path-loss exponent n and
-    shadowing X of so many decibels, normal, drawn once for each device and experiment.
+    10^{X/20}` with the path gain g at the reference distance, the path-loss exponent n and normal
+    shadowing X in decibels, drawn once for each device and experiment.
 
     Attributes
     ----------

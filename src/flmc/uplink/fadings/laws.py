@@ -59,8 +59,16 @@ class RayleighFading(ScaledFading):
     independent = True
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
-        r"""Path gains of some rounds, :math:`\text{scale}\sqrt{x}` with x exponential of mean 1."""
+        r"""Path gains of some rounds, (round, device, 1): :math:`\text{scale}\sqrt{x}` with x
+        exponential of mean 1."""
         return self.scale * np.sqrt(rng.standard_exponential((len(rounds), num_devices, 1)))
+
+    def exceedance(self, threshold: float) -> float | None:
+        """Upper tail of the Rayleigh law; None for
+        a subclass that draws in its own way."""
+        if type(self).draw is not RayleighFading.draw:
+            return None
+        return math.exp(-((threshold / self.scale) ** 2))
 
 
 @dataclass(frozen=True)
@@ -93,6 +101,16 @@ class RicianFading(ScaledFading):
         gains: Array = np.hypot(in_sight + spread * real, spread * imaginary)
         return self.scale * gains
 
+    def exceedance(self, threshold: float) -> float | None:
+        """Upper tail of the Rician law, Marcum's Q function; None for
+        a subclass that draws in its own way."""
+        if type(self).draw is not RicianFading.draw:
+            return None
+        from scipy.special import chndtr
+
+        square = 2.0 * (self.factor + 1.0) * (threshold / self.scale) ** 2
+        return float(1.0 - chndtr(square, 2.0, 2.0 * self.factor))
+
 
 @dataclass(frozen=True)
 class NakagamiFading(ScaledFading):
@@ -124,6 +142,15 @@ class NakagamiFading(ScaledFading):
         power = rng.standard_gamma(self.shape, (len(rounds), num_devices, 1)) / self.shape
         # A gamma variable of small shape may be too small for a floating-point number.
         return self.scale * np.sqrt(np.maximum(power, 1e-300))
+
+    def exceedance(self, threshold: float) -> float | None:
+        """Upper tail of the gamma law of the squared path gain; None for
+        a subclass that draws in its own way."""
+        if type(self).draw is not NakagamiFading.draw:
+            return None
+        from scipy.special import gammaincc
+
+        return float(gammaincc(self.shape, self.shape * (threshold / self.scale) ** 2))
 
 
 @dataclass(frozen=True)
@@ -172,7 +199,7 @@ class JakesFading(ScaledFading):
     rounds; :math:`h = \text{scale}\,|g|` is Rayleigh, and :math:`h^2` has the autocorrelation
     :math:`J_0^2`. :math:`E[h^2] = \text{scale}^2`.
 
-    It is cut from a periodic process that is eight times as long as the run, with random Fourier
+    It is cut from a periodic process, at least eight times as long as the run, with random Fourier
     coefficients whose variances are the spectrum's exact masses, :math:`(\arcsin(b/f) -
     \arcsin(a/f))/\pi` between the frequencies a and b. The law of a round is exact; the
     autocorrelation is that of frequencies rounded to the grid, which changes it by less than 0.03
@@ -220,5 +247,4 @@ class JakesFading(ScaledFading):
         k = np.arange(-reach, reach + 1)
         edges = np.clip((np.arange(-reach, reach + 2) - 0.5) / (period * f), -1.0, 1.0)
         mass = np.diff(np.arcsin(edges)) / math.pi
-        # Frequencies that differ by whole cycles a round give the same samples: their masses add.
         return np.asarray(np.bincount(k % period, weights=mass, minlength=period), np.float64)

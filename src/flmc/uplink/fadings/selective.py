@@ -69,6 +69,11 @@ class PairedFading(Fading):
         return self.fading.independent
 
     @property
+    def given(self) -> bool:  # type: ignore[override]
+        """Whether path gains are public numbers, as those of the symbols are."""
+        return self.fading.given
+
+    @property
     def mean_square(self) -> float | None:
         """Mean square of the symbols' path gains; None where their law does not tell."""
         return self.fading.mean_square

@@ -1,13 +1,14 @@
 """Path gains that were measured or computed elsewhere: an array, or a file of one.
 
-A file is CSV (a line for each round, a column for each device, magnitudes) or npz with ``h``,
-complex or real, (round, device) or (round, device, entry). A trace is never repeated: one that is
-shorter than the run is refused."""
+A file is CSV (a line for each round, a column for each device, amplitudes, below an optional line
+of names) or npz with ``h``, complex or real, (round, device) or (round, device, entry). Decibels
+are refused. A trace is never repeated: one that is shorter than the run is refused."""
 
 from __future__ import annotations
 
 import hashlib
 import io
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,13 @@ import numpy as np
 from flmc.base import checks
 from flmc.base.arrays import Array, ComplexArray
 from flmc.base.errors import InvalidSetting
+from flmc.base.findings import Finding
+from flmc.data.table_files import check_is_file, read_npz
 from flmc.uplink.fading import Fading
 
 _MOST_BYTES = 4_000_000_000
 """Size of a trace's file beyond which it is refused: it is read into memory as a whole."""
+_CONVERT = "decibels become amplitudes by 10**(dB/20)"
 
 
 class Trace(Fading):
@@ -28,11 +32,35 @@ class Trace(Fading):
 
     gains: Any
     """Path gains, (round, device, 1 or dim)."""
+    given = True
 
     @property
     def mean_square(self) -> float:
         """Mean of the squares of all path gains of the trace."""
         return float(np.mean(np.square(np.abs(self.gains))))
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """A warning if the trace amplifies on average, a note if only some path gains do."""
+        gains = np.abs(self.gains)
+        root, share = float(np.sqrt(self.mean_square)), float((gains > 1).mean())
+        if not share:
+            return ()
+        numbers = {"root_mean_square": root, "share": share, "largest": float(gains.max())}
+        if root > 1:
+            text = (
+                f"the path gains of the trace are {root:.3g} in root mean square"
+                f" ({20 * np.log10(root):+.3g} dB): a path that amplifies; they must be amplitudes,"
+                f" received over sent, where {_CONVERT} and a path loss has a minus sign"
+            )
+            short = f"the trace amplifies by {20 * np.log10(root):.3g} dB"
+            return (Finding("path-gain-above-1", "warning", text, short, numbers),)
+        text = (
+            f"{100 * share:.2g} % of the trace's path gains are above 1 (0 dB), up to"
+            f" {numbers['largest']:.3g}: as in a trace that was scaled to a mean square of 1; then"
+            " snr_db is that at the receiver"
+        )
+        return (Finding("path-gain-above-1", "note", text, numbers=numbers),)
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
         """Path gains of some rounds of the trace, (round, device, 1 or dim)."""
@@ -64,7 +92,8 @@ class TraceFile(Trace):
     Attributes
     ----------
     path
-        A ``.csv`` file, a line for each round and a column for each device, magnitudes; or an
+        A ``.csv`` file, a line for each round and a column for each device, amplitudes, below an
+        optional line of names, where a column named ``round`` is left out; or an
         ``.npz`` file with ``h``, complex or real, (round, device) or (round, device, entry). The
         arrays ``round_time``, ``carrier_hz`` and ``normalisation`` may stand beside it, and only
         the last is used: path gains are multiplied with it.
@@ -101,11 +130,17 @@ class TraceFile(Trace):
 
 
 def _checked(given: object, what: str) -> Array:
-    """Magnitudes of a trace, (round, device, 1 or dim), refused unless all are positive; ``what``
-    names it in messages."""
+    """Magnitudes of a trace, (round, device, 1 or dim); ``InvalidSetting`` unless all are positive
+    numbers. ``what`` names the trace in messages."""
     array = np.asarray(given)
     if array.dtype.kind not in "fciu":
         raise InvalidSetting(f"{what} must hold numbers, got {array.dtype}")
+    if array.dtype.kind != "c" and (array < 0).any():
+        place = tuple(np.argwhere(array < 0)[0])
+        raise InvalidSetting(
+            f"{what} must hold amplitudes, received over sent, above 0; got {array[place]:g} in"
+            f" round {place[0] + 1}: {_CONVERT}, and of signed numbers the magnitude counts"
+        )
     gains: Array = np.abs(array).astype(np.float64)
     if gains.ndim == 2:
         gains = gains[:, :, None]
@@ -125,7 +160,8 @@ def _checked(given: object, what: str) -> Array:
 
 
 def _rows(gains: Array, rounds: range, num_devices: int, dim: int) -> Array:
-    """Path gains of some rounds, refused where the trace is too short or of other sizes."""
+    """Path gains of some rounds, (round, device, 1 or dim); ``InvalidSetting`` if the trace is too
+    short or has other sizes."""
     if rounds.stop > len(gains):
         raise InvalidSetting(
             f"the trace must be at least as long as the run: it has {len(gains)} rounds, and"
@@ -144,8 +180,7 @@ def _read(path: str) -> bytes:
     """The bytes of a trace's file, at most ``_MOST_BYTES``."""
     try:
         # Not a device or a pipe, which would never end: a plan of somebody else's may name it.
-        if not Path(path).is_file():
-            raise InvalidSetting(f"the trace {path!r} is not a file")
+        check_is_file(Path(path))
         if Path(path).stat().st_size > _MOST_BYTES:
             raise InvalidSetting(f"the trace {path!r} must have at most {_MOST_BYTES / 1e9:g} GB")
         return Path(path).read_bytes()
@@ -158,14 +193,38 @@ def _parsed(path: str, data: bytes) -> object:
     suffix = Path(path).suffix.lower()
     try:
         if suffix == ".npz":
-            with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-                factor = arrays.get("normalisation", 1.0)
-                return arrays["h"] * factor
+            arrays = read_npz(io.BytesIO(data), f"the trace {path!r}")
+            return arrays["h"] * arrays.get("normalisation", 1.0)
         if suffix == ".csv":
-            lines = data.decode().splitlines()
-            return np.loadtxt(lines, delimiter=",", ndmin=2, comments="#")
+            return _from_csv(path, data.decode("utf-8-sig").splitlines())
+    except InvalidSetting:
+        raise
     except Exception as error:  # whatever the file holds
         raise InvalidSetting(
             f"the trace {path!r} cannot be read: {type(error).__name__}: {error}"
         ) from error
     raise InvalidSetting(f"a trace must be a .csv or .npz file, got {path!r}")
+
+
+def _from_csv(path: str, lines: list[str]) -> Array:
+    """Numbers of a CSV trace, (round, device). A first line without any number is a header: a
+    column that it names ``round`` is left out, and one whose name says decibels is refused."""
+    lines = [line for line in lines if line.split("#")[0].strip()]
+    names = (
+        [name.strip().strip("\"'") for name in lines[0].split("#")[0].split(",")] if lines else []
+    )
+    if not names or any(checks.is_number(name) for name in names):
+        return np.loadtxt(lines, delimiter=",", ndmin=2, comments="#")
+    in_decibels = [name for name in names if re.search(r"(?i)(?<![a-z])dbm?(?![a-z])", name)]
+    if in_decibels:
+        raise InvalidSetting(
+            f"the trace {path!r} must hold amplitudes, and its column {in_decibels[0]!r} says"
+            f" decibels: {_CONVERT}"
+        )
+    used = [index for index, name in enumerate(names) if name.lower() != "round"]
+    numbers = np.loadtxt(lines[1:], delimiter=",", ndmin=2, comments="#")
+    if numbers.shape[1] != len(names):
+        raise InvalidSetting(
+            f"the trace {path!r} names {len(names)} columns and has {numbers.shape[1]}"
+        )
+    return numbers[:, used]

@@ -24,7 +24,7 @@ class Analog(Uplink):
 
     Attributes
     ----------
-    clip, clipping, fading, snr_db, noise_power, modulation
+    clip, clipping, fading, snr_db, average_snr_db, noise_power, modulation, csi_error
         Settings of every uplink, described in :class:`flmc.Uplink`. With ``clipping="norm"`` the
         norm of what is sent is bounded: a round moves by at most twice the clip, and costs the
         energy of one entry at the clip.
@@ -88,24 +88,29 @@ class Analog(Uplink):
         they do where a norm is bounded, of the local gradient or of one example's."""
         return self.clips_norm or super().shares_move(neighbouring)
 
-    def shared_event(self, rounds: Transmissions, dim: int, neighbouring: str = "example") -> Event:
-        """Privacy event of rounds whose entries share a move: the Gaussian mechanism, exactly.
+    def largest_move(self, dim: int, neighbouring: str) -> float:
+        """Largest norm of the difference of a round's symbols between neighbouring data.
 
-        The sensitivity of a round is twice the smallest bound of a norm that is known: that of a
-        whole device's gradient, the clip (times the root of the number of entries where these are
-        clipped one by one); and that of one example's, if one example is replaced. Clipping, by
-        entry or by norm, moves two gradients no further apart.
+        It is twice the smallest bound of a norm that is known: that of a whole device's gradient,
+        the clip (times the root of the number of entries where these are clipped one by one); and
+        that of one example's, if one example is replaced. Clipping, by entry or by norm, moves two
+        gradients no further apart.
         """
-        if not self.transmits_like(Analog):
-            return super().shared_event(rounds, dim, neighbouring)
         root = math.sqrt(dim)
         bound = self.clip if self.clips_norm else self.clip * root
         if neighbouring == "example" and self.example_norm is not None:
             bound = min(bound, self.example_norm)
         elif neighbouring == "example" and self.example_clip is not None:
             bound = min(bound, self.example_clip * root)
-        event = GaussianEvent(2.0 * bound, self.noise_power, rounds)
-        return as_received(self, event, dim)
+        return 2.0 * bound
+
+    def shared_event(self, rounds: Transmissions, dim: int, neighbouring: str = "example") -> Event:
+        """Privacy event of rounds whose entries share a move: the Gaussian mechanism, exactly, with
+        the sensitivity of :meth:`largest_move`."""
+        if not self.transmits_like(Analog):
+            return super().shared_event(rounds, dim, neighbouring)
+        move = self.largest_move(dim, neighbouring)
+        return as_received(self, GaussianEvent(move, self.noise_power, rounds), dim)
 
     def mean_symbol(self, gradient: Array) -> Array:
         """Clipped gradient: the symbol itself, because nothing is random."""

@@ -33,7 +33,7 @@ class Digital(Uplink):
 
     Attributes
     ----------
-    clip, clipping, fading, snr_db, noise_power, modulation
+    clip, clipping, fading, snr_db, average_snr_db, noise_power, modulation, csi_error
         Settings of every uplink, described in :class:`flmc.Uplink`.
     example_clip, example_norm, example_shrink
         Settings of every uplink that clips single examples.

@@ -69,7 +69,7 @@ THEMES = {"light": LIGHT, "dark": DARK}
 Colour = Literal["blue", "vermilion", "green", "purple", "orange", "sky", "ink", "muted"]
 """Name of a colour of :data:`flmc.views.charts.chart.Theme`; ``ink`` is that of text."""
 Stroke = Literal["solid", "dashed", "dotted"]
-"""How a line is drawn."""
+"""Style of a line."""
 Numbers = tuple[float, ...]
 """Coordinates as plain numbers, so that charts can be compared and sent to a browser."""
 
@@ -112,7 +112,7 @@ class Line:
     x, y
         The points; a NaN interrupts the line.
     width
-        In points.
+        Width in points.
     label
         Name in the legend; empty: not in the legend.
     low, high
@@ -196,7 +196,7 @@ class Cells:
     x, y
         Middles of the columns and of the rows, evenly spaced on their axes.
     codes
-        For every row from below, the number of each cell's kind; -1: not known yet.
+        For every row from below, the index of each cell's kind; -1: a cell without a kind.
     kinds
         Names of the kinds, for the legend.
     colours

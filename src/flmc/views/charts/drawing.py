@@ -73,8 +73,8 @@ def draw_chart(axes: Axes, chart: Chart, theme: Theme = LIGHT) -> None:
 def render_chart(
     chart: Chart, file_format: FileFormat, theme: Theme = LIGHT, *, titled: bool = True
 ) -> bytes:
-    """A chart drawn as the bytes of a file; the same chart gives the same bytes. ``titled``:
-    whether the title stands above the picture."""
+    """A chart drawn as the bytes of a file, with its title above if ``titled``; the same chart
+    gives the same bytes."""
     figure, (axes,) = new_figure(columns=1, width=6.4, height=4.0)
     figure.set_facecolor(theme.background)
     draw_chart(axes, chart, theme)

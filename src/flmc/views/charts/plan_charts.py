@@ -110,8 +110,8 @@ _EPSILONS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 
 def regime_chart(regimes: RegimeMap, here: tuple[float, float], scope: str, delta: float) -> Chart:
     """Map over SNR and epsilon: each cell has the colour of the constraint that decides the gain
-    there, with contours of predicted numbers, and a mark at the SNR and epsilon of the present
-    settings (``here``)."""
+    there, with contours of predicted numbers, and a dot at the SNR (dB) and epsilon of the present
+    settings (``here``); ``scope`` and ``delta`` are those of the epsilon axis."""
     cells = Cells(
         regimes.snr_db,
         regimes.epsilon,
@@ -138,7 +138,8 @@ def regime_chart(regimes: RegimeMap, here: tuple[float, float], scope: str, delt
 
 
 def _code(binding: str) -> int:
-    """Index of the constraint ``binding`` among those of the map; -1 where no plan can be made."""
+    """Index of the constraint ``binding`` among the map's constraints; -1 where no plan can be
+    made."""
     return BINDING.index(binding) if binding in BINDING else -1
 
 
@@ -186,11 +187,12 @@ def _contours(
     label: str,
 ) -> list[Layer]:
     """Contours of the quantity ``name`` over the map of SNR and epsilon, as lines at the values
-    ``levels``, with the value in words at one end of each."""
+    ``levels``, with the value written at the middle of each line; empty if nothing is known."""
     from contourpy import contour_generator  # comes with Matplotlib
 
     values = regimes.values(name)
     if name != "analog_is_better":
+        # Linear interpolation between cells fits logarithms better: the values span decades.
         values = np.log(np.maximum(values, 1e-300))
         levels_drawn = [math.log(level) for level in levels]
     else:
@@ -281,8 +283,8 @@ _SHOWN_POINTS = 80
 
 
 def spending_chart(curves: Mapping[str, Sequence[SpentAfter]], plan: Plan) -> Chart:
-    """Epsilon spent against rounds for one plan or several, by name (an empty name is not shown);
-    ``plan`` gives the delta and the budget that the chart states."""
+    """Chart of the epsilon spent against rounds for one plan or several, by name (an empty name is
+    not shown); ``plan`` gives the delta and the budget that the chart states."""
     layers: list[Layer] = []
     for (name, curve), colour in zip(curves.items(), COLOURS, strict=False):
         known = [point for point in curve if math.isfinite(point.epsilon) and point.epsilon > 0]
@@ -307,8 +309,9 @@ def spending_chart(curves: Mapping[str, Sequence[SpentAfter]], plan: Plan) -> Ch
 
 
 def loss_chart(laws: Mapping[str, AttackLossLaw], plan: Plan, *, marked: bool = True) -> Chart:
-    """Probability density of the privacy loss of a plan's worst round, a curve for each scheme by
-    name, with a mark at the epsilon that ``plan`` states for a round, if ``marked``."""
+    """Chart of the probability density of the privacy loss in a plan's worst round, a curve for
+    each law by its name in the legend, with a mark at the epsilon that ``plan`` states for a round,
+    if ``marked``."""
     cost = plan.round_cost
     layers: list[Layer] = []
     for (name, law), colour in zip(laws.items(), COLOURS, strict=False):
@@ -338,8 +341,9 @@ def _meaning(criterion: str, delta: float) -> str:
 
 
 def _density(law: AttackLossLaw) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Values of the privacy loss and its probability density there in the first of two neighbouring
-    worlds, without the outer 1e-4 of probability at either end."""
+    """Values of the privacy loss, and its probability density there in the first of two
+    neighbouring worlds, without the outer 1e-4 of probability at either end; both empty for too
+    coarse a law."""
     total = np.cumsum(law.first)
     first, last = (int(np.searchsorted(total, share)) for share in (1e-4, 1 - 1e-4))
     edges = np.unique(

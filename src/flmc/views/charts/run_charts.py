@@ -26,9 +26,9 @@ from flmc.views.charts.chart import (
 )
 
 _COLOURS: tuple[Colour, ...] = ("blue", "green", "purple", "orange")
-"""Colours of the chains in a trace, of which four are shown at most."""
+"""Colours of the chains in a trace, which shows as many chains at most."""
 _MOST_POINTS = 400
-"""Points of a chain's trace at most."""
+"""Largest number of points in a chain's trace."""
 
 
 class ChainAgreement(NamedTuple):
@@ -138,16 +138,16 @@ def ellipse(law: Gaussian, entries: tuple[int, int]) -> tuple[Numbers, Numbers]:
 
 
 class RoundSeen(NamedTuple):
-    """Progress of a federation on separate machines after a round.
+    """State of a federation (a run on separate machines) after a round.
 
     Attributes
     ----------
     round, active
         Finished rounds, and devices that were active in the last of them.
     epsilon
-        Spent so far by the device that spent most; NaN: not known, or not bounded.
+        Cost of the rounds so far for the device that spends most; NaN: not known, or not bounded.
     seconds
-        Median time of the last rounds; NaN: not known.
+        Median duration of the last rounds in seconds; NaN: not known.
     """
 
     round: int
@@ -170,21 +170,23 @@ def active_chart(seen: Sequence[RoundSeen], num_devices: int) -> Chart:
 
 
 def spent_chart(seen: Sequence[RoundSeen]) -> Chart:
-    """Chart of the epsilon that the device that spent most has spent, against rounds."""
+    """Chart of the epsilon of the rounds so far, for the device that spends most, against rounds;
+    a run that is stopped after looking has spent the whole run."""
     # Accounting lags behind the rounds: rounds without an epsilon yet are left out.
     seen = [each for each in seen if math.isfinite(each.epsilon)]
     spent = [each.epsilon for each in seen]
     caption = (
-        f"{format_up(spent[-1])} up to round {seen[-1].round}, by the device that spent most."
+        f"{format_up(spent[-1])} up to round {seen[-1].round}, for the device that spends most:"
+        " valid if the round to stop at was fixed beforehand."
         if seen
         else "Nothing is known of it yet, or it is not bounded."
     )
     axis = ChartAxis("epsilon", low=0.0)
-    return _chart("federation-epsilon", "Epsilon spent", seen, spent, axis, caption)
+    return _chart("federation-epsilon", "Epsilon of the rounds so far", seen, spent, axis, caption)
 
 
 def time_chart(seen: Sequence[RoundSeen]) -> Chart:
-    """Duration of a round in milliseconds against rounds."""
+    """Chart of the median duration of the last rounds, in milliseconds, against rounds."""
     times = [1000 * each.seconds for each in seen]
     known = [value for value in times if math.isfinite(value)]
     caption = f"Median of the last rounds; {known[-1]:.3g} ms now." if known else "Not known yet."
@@ -201,8 +203,8 @@ def _chart(
     caption: str,
     *more: Layer,
 ) -> Chart:
-    """A chart with one line of ``values`` against rounds, and further layers; a single value is a
-    dot."""
+    """A chart with one line of ``values``, one for each of the rounds ``seen``, against rounds, and
+    further layers; fewer than three values are drawn as dots too."""
     rounds = numbers(each.round for each in seen)
     line = Line(rounds, numbers(values), "blue", dots=len(seen) < 3)
     return Chart(name, title, ChartAxis("round"), axis, (line, *more), caption)

@@ -1,4 +1,5 @@
-"""A check of a model's claims and a plan's assumptions, from gradients alone, before a run.
+"""A check, before a run and from gradients alone, of a model's claims (smoothness, convexity) and a
+plan's assumptions (step, clip, link).
 
 A short pilot finds the mode and measures the curvature there. Then claims and plan are compared
 with the measurements. The check cannot see a prior that is counted twice, a likelihood that is
@@ -9,16 +10,17 @@ claimed smoothness is that of the sum."""
 from __future__ import annotations
 
 import math
+from functools import cached_property
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding, Grade
 from flmc.base.randomness import Purpose, generator
-from flmc.evaluation.pilot import MeasuredCurvature, Pilot, places_at_once
 from flmc.models.model import Model
-from flmc.planning.judgement import judge_shift, judge_width
+from flmc.planning.forecast import Law, posterior_law
+from flmc.planning.pilot import MeasuredCurvature, Pilot, places_at_once
 from flmc.planning.plans import Plan
 from flmc.planning.step_size import STABLE_SHARE
 
@@ -83,113 +85,9 @@ def _spread(model: Model, curve: MeasuredCurvature, theta: Array) -> float | Non
     return float(np.trace(np.linalg.solve(scaled, covariance)) / len(scaled))
 
 
-_SHIFTED = 0.2
-"""Shift of the mean in posterior standard deviations, in the worst direction, above which there is
-a warning."""
-
-
-def judge_examples(plan: Plan, pilot: Pilot) -> list[Finding]:
-    """A list with at most one finding: bounding the gradients of single examples moves the mean of
-    the samples away from the posterior mean. The pilot must have arrived at the mode."""
-    # At the mode the gradients of all examples and of the prior cancel. Examples that are cut down
-    # to ``example_clip`` or ``example_norm`` leave a sum r, and the mean of the samples moves by
-    # about H^-1 r, with the curvature H.
-    if not plan.uplink.clips_examples:
-        return []
-    place = pilot.theta[None]
-    left = pilot.local_gradients(place)[0].sum(axis=0) - pilot.summed(place)[0]
-    curve = pilot.curves[-1]
-    # In the measured directions only: a lower bound of the shift where these are not all.
-    inside = curve.basis @ left
-    matrix = (curve.matrix + curve.matrix.T) / 2
-    shift = float(np.sqrt(max(0.0, inside @ np.linalg.pinv(matrix, hermitian=True) @ inside)))
-    if not shift > _SHIFTED:
-        return []
-    name = "example_clip" if plan.uplink.example_norm is None else "example_norm"
-    text = (
-        f"bounding single examples by {name} = {plan.uplink.example_bound:g} moves the mean by"
-        f" about {shift:.2g} posterior sd in the worst direction: gradients of examples near the"
-        " mode are cut down; use a larger bound, which costs privacy, or more examples"
-    )
-    numbers = {"shift": shift, "bound": plan.uplink.example_bound}
-    short = f"the bound of examples moves the mean by {shift:.2g} sd"
-    return [Finding("example-shift", "warning", text, short, numbers)]
-
-
-_CURE = "use the linear link with a clip that is rarely reached, or a flatter link"
-
-
-def judge_link(plan: Plan, pilot: Pilot) -> list[Finding]:
-    """Findings where the link (the probability of a +1 bit) or the clip moves the mean of the
-    samples away from the posterior's, or makes the samples wider; the pilot must have arrived at
-    the mode."""
-    # A plan takes the link for a straight line of slope kappa. Where devices differ, their
-    # gradients do not vanish at the mode, and a curved link weighs the large ones too little.
-    if plan.slope is None:
-        return []
-    there = pilot.local_gradients(pilot.theta[None])[0]
-    places = pilot.draw(1.0)
-    around = pilot.local_gradients(places)
-    if not np.isfinite(there).all() or not np.isfinite(around).all():
-        return []
-    findings = []
-    if (shift := _shift(plan, pilot, there, around)) is not None:
-        findings += judge_shift(shift, lambda: _CURE)
-    if (width := _width(plan, places - pilot.theta, there, around)) is not None:
-        findings += judge_width(width, _CURE)
-    return findings
-
-
-def _shift(plan: Plan, pilot: Pilot, there: Array, around: Array) -> float | None:
-    r"""Shift of the samples' mean from the posterior mean that link and clip cause, in posterior
-    standard deviations in the worst direction; None where the curvature is not known in every
-    direction.
-
-    At the mode local gradients cancel; their mean symbols leave the sum r. With the averaged slopes
-    :math:`\bar\kappa` of the entries and the curvature H the mean moves by about :math:`d =
-    (\operatorname{diag}(\bar\kappa) H)^{-1} r`, which is :math:`\sqrt{d^\top H d}` posterior
-    standard deviations in the worst direction."""
-    curve = pilot.curves[-1]
-    if len(curve.basis) < len(pilot.theta):
-        return None
-    reach = 1e-3 * plan.uplink.clip if math.isfinite(plan.uplink.clip) else 1.0
-    symbol = plan.uplink.mean_symbol
-    slope = ((symbol(around + reach) - symbol(around - reach)) / (2 * reach)).mean(axis=(0, 1))
-    if not (slope > 0).all():
-        return None
-    # The pilot is not exactly at the mode: the remaining gradient there is no shift.
-    rest = symbol(there).sum(axis=0) - slope * there.sum(axis=0)
-    hessian = curve.basis.T @ ((curve.matrix + curve.matrix.T) / 2) @ curve.basis
-    moved = np.linalg.solve(hessian, rest / slope)
-    return math.sqrt(max(0.0, float(moved @ hessian @ moved)))
-
-
-def _width(plan: Plan, away: Array, there: Array, around: Array) -> float | None:
-    r"""Variance of the samples over the one that the plan's temperature predicts, which takes the
-    link for a straight line; the mean over directions. None where it cannot be told.
-
-    Draws at the distance :math:`\delta` from the mode are pulled back by the summed symbols
-    :math:`D - D_0` in place of :math:`\kappa(G - G_0)`. With the relative pull :math:`\rho =
-    \langle\delta^\top(D - D_0)\rangle/(\kappa\langle\delta^\top(G - G_0)\rangle)` the
-    variance is :math:`1/\rho` of what it should be. The bits of large gradients are less random,
-    which is taken off the noise. Wider draws meet a flatter link, so the true width is larger. What
-    bounds of single examples take away is not the link's, and is left out on both sides."""
-    uplink, heat = plan.uplink, plan.temperature
-    if plan.slope is None or heat is None or not heat > 0:
-        return None
-    symbols, slope = uplink.mean_symbol(around), uplink.slope / uplink.example_shrink
-    wanted = slope * float((away * (around - there).sum(axis=1)).sum())
-    pull = float((away * (symbols - uplink.mean_symbol(there)).sum(axis=1)).sum())
-    if not wanted > 0 or not pull > 0:
-        return None
-    bits = plan.step_size * uplink.bit_variance * plan.num_devices / (2.0 * plan.slope)
-    noise = 1.0 - min(bits / heat, 1.0) * float(np.square(symbols).mean()) if bits else 1.0
-    return noise * wanted / pull
-
-
 _NUM_PRIOR_DRAWS = 4
 """Draws from the prior at which gradients must be finite."""
-_CLIPPED, _HOPELESSLY_CLIPPED = 0.02, 0.2
+_CLIPPED, HOPELESSLY_CLIPPED = 0.02, 0.2
 """Shares of clipped gradient entries above which a plan gets a warning, and is infeasible."""
 _FITTING_QUANTILE = 0.995
 """Share of gradient entries near the mode that a clip should leave unchanged; a proposed clip is
@@ -210,74 +108,75 @@ _ASYMMETRIC = 0.1
 difference quotients do not explain it."""
 
 
-def check_model(model: Model, plan: Plan) -> tuple[Finding, ...]:
-    """Compare what a model claims, and what a plan assumes, with measurements of a short pilot,
-    which goes to the posterior's mode with exact gradients.
+class Survey:
+    """What a pilot learns of a model before any plan: the posterior's mode and curvature, the
+    normal law closest to the posterior, and what is wrong with the gradients themselves."""
 
-    :func:`flmc.run` does it by itself for a model whose posterior is not known. The pilot takes
-    less than a hundred batches of gradients, draws from a random stream of its own, and changes
-    nothing in the run.
+    def __init__(self, model: Model) -> None:
+        rng = generator(0, Purpose.CHECK)
+        self.pilot = Pilot(model, rng)
+        self._for_mode = self._for_law = 0
+        self.random = False
+        """Whether the gradient at one theta differs from one evaluation to the next."""
+        # Far from the mode a user's function may overflow, as in a run; a finding reports it, so
+        # that NumPy need not.
+        with np.errstate(all="ignore"):
+            draws = np.stack([model.prior.draw(rng, model.dim) for _ in range(_NUM_PRIOR_DRAWS)])
+            self.findings = _not_finite(model, draws)
+            """Findings against the gradients themselves."""
+            if _is_random(self.pilot):
+                self.random = True
+                self.findings.append(_random_gradient())
+                return
+            self.pilot.travel()
+            self._for_mode = self.pilot.num_batches
+            if not self.pilot.arrived:
+                self.findings.append(_lost())
 
-    Parameters
-    ----------
-    model
-        The model; its first data set is looked at.
-    plan
-        A plan for it, which gives step, clip and temperature.
+    @cached_property
+    def posterior(self) -> Law | None:
+        """The normal law closest to the posterior; None where it is not found."""
+        if self.random:
+            return None
+        before = self.pilot.num_batches
+        with np.errstate(all="ignore"):
+            law = posterior_law(self.pilot)
+        self._for_law = self.pilot.num_batches - before
+        return law
 
-    Returns
-    -------
-    tuple of Finding
-        What does not fit: gradients that are not finite, random, or not those of any function; a
-        smoothness or convexity that is wrong; a mean in place of a sum; a step that is too large;
-        a clip that is too small; a link that moves or widens the samples.
+    @property
+    def num_batches(self) -> int:
+        """Batches of gradients that it took to find mode, curvature and law of the posterior."""
+        _ = self.posterior  # which is found when it is first asked for
+        return self._for_mode + self._for_law
 
-    Raises
-    ------
-    InvalidSetting
-        If the plan is for another number of devices or of entries.
 
-    Examples
-    --------
-    Twenty devices that observe a value of unit variance fifty times each, and a user who claims a
-    smoothness that is too small:
+_SURVEYS: WeakKeyDictionary[Model, Survey] = WeakKeyDictionary()
+"""Surveys of the models that are in use: a search makes many plans of one model."""
 
-    >>> seen = np.random.default_rng(1).normal(size=(20, 50, 2)).sum(axis=1)  # (device, dim)
-    >>> model = flmc.Model.from_gradient(
-    ...     lambda theta: 50 * theta[:, None] - seen,
-    ...     prior=flmc.Normal(),
-    ...     dim=2,
-    ...     num_devices=20,
-    ...     smoothness=10.0,
-    ... )
-    >>> plan = flmc.plan(model, flmc.Ideal(), num_rounds=100, num_burn_in=50)
-    >>> [finding.code for finding in flmc.check_model(model, plan)]
-    ['smoothness-too-small']
-    """
-    if (plan.num_devices, plan.dim) != (model.num_devices, model.dim):
-        raise InvalidSetting(
-            f"the plan is for {plan.num_devices} devices and dim {plan.dim},"
-            f" the model has {model.num_devices} and {model.dim}"
-        )
-    rng = generator(0, Purpose.CHECK)
-    pilot = Pilot(model, plan.uplink, rng)
-    # Far from the mode a user's function may overflow, as in a run; a finding reports it, so that
-    # NumPy need not.
+
+def survey(model: Model) -> Survey:
+    """The survey of a model, made once."""
+    try:
+        known = _SURVEYS.get(model)
+    except TypeError:  # a user's class without a hash
+        return Survey(model)
+    if known is None:
+        known = _SURVEYS[model] = Survey(model)
+    return known
+
+
+def check_claims(model: Model, plan: Plan, surveyed: Survey) -> list[Finding]:
+    """Findings where a survey contradicts what a model claims, or what a plan's step and clip
+    assume."""
+    pilot = surveyed.pilot
+    findings = list(surveyed.findings)
     with np.errstate(all="ignore"):
-        draws = np.stack([model.prior.draw(rng, model.dim) for _ in range(_NUM_PRIOR_DRAWS)])
-        findings = _not_finite(model, draws)
-        if _is_random(pilot):
-            return (*findings, _random_gradient())
-        pilot.travel()
         if pilot.curves:
             findings += [*_judge_curvature(model, plan, pilot), *_not_a_gradient(pilot.curves[-1])]
         if pilot.arrived:
-            findings += judge_examples(plan, pilot)
-            # Clipping moves the mean too; where it does, its cure comes first.
-            findings += _judge_clip(plan, pilot) or judge_link(plan, pilot)
-        else:
-            findings.append(_lost())
-    return tuple(findings)
+            findings += _judge_clip(model, plan, pilot)
+    return findings
 
 
 def _not_finite(model: Model, draws: Array) -> list[Finding]:
@@ -410,11 +309,12 @@ def _not_a_gradient(curve: MeasuredCurvature) -> list[Finding]:
     return [Finding("not-a-gradient", "warning", text, numbers={"asymmetry": asymmetry})]
 
 
-def _judge_clip(plan: Plan, pilot: Pilot) -> list[Finding]:
+def _judge_clip(model: Model, plan: Plan, pilot: Pilot) -> list[Finding]:
     """A list with at most one finding: the plan's clip cuts many gradient entries at draws around
     the mode."""
     heat = min(max(plan.temperature or 1.0, 0.1), 10.0)
-    local = np.abs(pilot.local_gradients(pilot.draw(heat)))
+    places = pilot.draw(heat)[None]
+    local = np.abs(plan.uplink.local_gradients(model, places, slice(0, 1)))
     share = float((local > plan.uplink.clip).mean())
     if not share > _CLIPPED or not np.isfinite(local).all():
         return []
@@ -425,7 +325,7 @@ def _judge_clip(plan: Plan, pilot: Pilot) -> list[Finding]:
         f" {plan.uplink.clip:g}: the samples will be too wide, or off where devices differ; use a"
         f" clip of {_rounded_up(fitting)}{slope}"
     )
-    grade: Grade = "infeasible" if share > _HOPELESSLY_CLIPPED else "warning"
+    grade: Grade = "infeasible" if share > HOPELESSLY_CLIPPED else "warning"
     numbers = {"clipped_fraction": share, "clip": plan.uplink.clip, "fitting": fitting}
     short = f"{100 * share:.2g} % of gradient entries will be clipped"
     return [Finding("clipped", grade, text, short, numbers)]

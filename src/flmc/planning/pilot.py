@@ -6,6 +6,7 @@ gradients, some tens of batches, and gives up on a model whose gradients are not
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,6 @@ import numpy as np
 from flmc.base.arrays import Array
 from flmc.models.model import Model
 from flmc.models.wide_linear import WideLinear
-from flmc.uplink.uplink import Uplink
 
 _AT_ONCE = 8_000_000
 """Number of local gradients' entries that are held in memory at a time, 64 MB."""
@@ -38,16 +38,18 @@ def summed_gradients(model: Model, theta: Array) -> Array:
     return np.concatenate(parts)
 
 
-_MOST_DIRECTIONS = 48
+MOST_DIRECTIONS = 128
 """Entries of theta up to which the whole curvature is measured, in one batch of twice as many
 places; where there are more, Lanczos' method finds the directions that matter."""
 _MOST_LANCZOS = 12
 """Steps of Lanczos' method at most, each with gradients at two values of theta."""
-_MOST_STEPS = 12
+_MOST_STEPS = 20
 """Steps of Newton's method at most, where the whole curvature matrix is measured."""
 _MOST_LONG_STEPS = 4
 """Steps of Newton's method at most, where Lanczos' method measures the curvature in a few
 directions."""
+_MOST_TRIALS = 12
+"""Places along a step of Newton's method at which the gradient is looked at, at most."""
 _REACH = 0.1
 """Half the distance of the two places of a difference quotient, in posterior standard deviations
 along its direction: far enough that rounding and small kinks do not matter."""
@@ -91,11 +93,11 @@ class MeasuredCurvature:
 
 class Pilot:
     """A search for the mode on the first data set of a model, before a run: it gives the mode, the
-    curvature, and local gradients around the mode, clipped as the uplink says. ``rng`` is its own
-    source of random numbers."""
+    curvature, and draws around the mode. ``rng`` is its own source of random numbers."""
 
-    def __init__(self, model: Model, uplink: Uplink, rng: np.random.Generator) -> None:
-        self._model, self._uplink, self._rng = model, uplink, rng
+    def __init__(self, model: Model, rng: np.random.Generator) -> None:
+        # Weak: surveys are kept by model, and must not keep the model.
+        self._asked, self._rng = weakref.ref(model), rng
         self._sd = np.broadcast_to(np.asarray(model.prior.sd, dtype=np.float64), (model.dim,))
         mean = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (model.dim,))
         # A little beside the mean, which may be a saddle point by symmetry.
@@ -104,24 +106,29 @@ class Pilot:
         self._reach = 1e-4 * self._sd
         self.curves: list[MeasuredCurvature] = []
         """Curvature at the visited places: near the prior's mean first, at the end last."""
+        self.num_batches = 0
+        """Batches of gradients that were evaluated so far, each at several theta."""
         self.arrived = False
         """Whether the end is a mode: the gradient small beside its fluctuations, all curvatures
         positive."""
 
-    def local_gradients(self, theta: Array) -> Array:
-        """Gradients of every device at each of several theta (place, dim), with single examples
-        clipped as the uplink says, (place, device, dim)."""
-        return np.asarray(self._uplink.local_gradients(self._model, theta[None], slice(0, 1))[0])
+    @property
+    def _model(self) -> Model:
+        """The model, which whoever asks the pilot holds."""
+        model = self._asked()
+        assert model is not None
+        return model
 
     def summed(self, theta: Array) -> Array:
         """Gradient of the sum of all local costs, (place, dim), at each of several theta (place,
         dim), without any clipping."""
+        self.num_batches += 1
         return summed_gradients(self._model, theta)
 
     def travel(self) -> None:
         """Go from the prior's mean to the mode by Newton's method; ``curves``, ``arrived`` and
         ``theta`` hold the outcome."""
-        long = len(self.theta) > _MOST_DIRECTIONS
+        long = len(self.theta) > MOST_DIRECTIONS
         gradient = self.summed(self.theta[None])[0]
         curve = self._curve(gradient)
         for _ in range(_MOST_LONG_STEPS if long else _MOST_STEPS):
@@ -148,28 +155,33 @@ class Pilot:
         self.arrived = positive and decrement < _NEAR * len(gradient)
 
     def _line_search(self, step: Array, gradient: Array) -> tuple[Array, Array] | None:
-        """A theta along ``step`` from the present one where the cost does not rise steeply, and the
-        gradient there; None if no such theta is found within eight trials."""
-        share, slope = 1.0, float(gradient @ step)
-        for _ in range(8):
+        """A theta along ``step`` from the present one where the cost is about as flat as it gets on
+        the way, and the gradient there; None if no better theta is found.
+
+        The whole step is taken where the cost does not rise steeply at its end; else the place
+        where its slope along the step turns positive is enclosed by halving."""
+        slope, low, high = abs(float(gradient @ step)), 0.0, 1.0
+        share, best = 1.0, None
+        for _ in range(_MOST_TRIALS):
             there = self.theta + share * step
             then = self.summed(there[None])[0]
-            if not np.isfinite(then).all():
-                share /= 10
-                continue
-            rise = float(then @ step)
-            if rise <= 0.5 * abs(slope):
-                return there, then
-            # The slope along the step turns from negative to positive: go back to its zero by
-            # linear interpolation, and at least half way.
-            share *= min(0.5, abs(slope) / (abs(slope) + rise))
-        return None
+            rise = float(then @ step) if np.isfinite(then).all() else np.inf
+            if rise > 0.5 * slope:
+                high = share
+            else:
+                best = there, then
+                if share == 1.0 or rise > -0.5 * slope:
+                    break
+                low = share
+            # Where numbers overflow, the place is far beyond.
+            share = low + (high - low) * (0.5 if np.isfinite(rise) else 0.1)
+        return best
 
     def _curve(self, gradient: Array) -> MeasuredCurvature | None:
         """Curvature of the summed cost at the present theta; None where it is not finite."""
         if not np.isfinite(gradient).all():
             return None
-        if len(self.theta) > _MOST_DIRECTIONS:
+        if len(self.theta) > MOST_DIRECTIONS:
             return self._lanczos(gradient)
         basis = np.eye(len(self.theta))
         if not self.curves:
@@ -182,8 +194,9 @@ class Pilot:
         return MeasuredCurvature(basis, matrix)
 
     def _reaches(self, curvature: Array, most: Array | float) -> Array:
-        """Distances over which to take difference quotients, (direction), from the curvatures along
-        their directions, and ``most`` at most."""
+        """Distances from theta at which gradients are taken for difference quotients, (direction):
+        a tenth of the posterior standard deviation that the ``curvature`` of each direction
+        implies, and ``most`` at most."""
         with np.errstate(divide="ignore"):
             return np.minimum(_REACH / np.sqrt(np.abs(curvature)), most)
 
@@ -222,8 +235,9 @@ class Pilot:
         return MeasuredCurvature(basis, np.array(images) @ basis.T)
 
     def draw(self, temperature: float) -> Array:
-        """A few draws around the mode, (place, dim), by some Langevin steps with exact gradients;
-        their variance is ``temperature`` times the posterior's."""
+        """A few draws around the mode, (place, dim), by Langevin steps with exact gradients at
+        a ``temperature``. All start at the mode, so that only directions of large curvature reach
+        their full width, ``temperature`` times the posterior's variance."""
         # A step of 0.4/L: stable, and a direction with the largest curvature forgets its start
         # within the few moves.
         largest = float(self.curves[-1].eigenvalues[-1])

@@ -1,0 +1,183 @@
+"""A verdict against the truth: what a plan, its run and a server without data say of a chain, and
+how far its draws really are from the posterior."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import flmc
+from flmc.base.arrays import Array
+from flmc.base.findings import Finding, gravest
+from flmc.deploy.server.federation_result import result_without_data
+from flmc.planning.plans import Plan
+
+SNR_DB = 40.0
+"""Power of a symbol over the noise, at the transmitter: high enough that power is no obstacle."""
+MOST_ROUNDS = 20_000
+"""Rounds that a run may have; where the automatic number is larger, this one is planned for."""
+KEPT_DRAWS = 500
+"""Draws of a chain that are looked at, about."""
+MEAN_LIMIT, VARIANCE_LIMIT, ERRORS = 0.25, 0.25, 3.0
+"""A chain is wrong if the mean of a parameter is off by more than 0.25 posterior standard
+deviations, or its variance by more than 25 %, in both cases plus three standard errors."""
+_MOST_NUMBERS = 30_000_000
+"""Numbers of all chains up to which every kept round is looked at."""
+GOOD = "good"
+"""The verdict where no finding speaks against a plan or a run."""
+
+
+@dataclass(frozen=True)
+class Distance:
+    """How far draws are from a posterior, in the parameter where it is farthest: the mean in
+    posterior standard deviations and the ratio of variances, each with its standard error."""
+
+    mean: float
+    mean_error: float
+    variance: float
+    variance_error: float
+    wrong: bool
+
+    @classmethod
+    def measured(
+        cls,
+        draws: Array,
+        mean: Array,
+        sd: Array,
+        mean_error: Array | float = 0.0,
+        variance_error: Array | float = 0.0,
+    ) -> Distance:
+        """From draws (chain, draw, entry) and a reference with mean and sd (entry), whose own
+        errors are in sd, and relative to the variance.
+
+        Chains are independent, so that the spread of their averages is the error of the whole."""
+        away = (draws - mean) / sd
+        count = len(away)
+        means = away.mean(axis=1)
+        shift = means.mean(axis=0)
+        squares = np.square(away - shift).mean(axis=1)
+        ratio = squares.mean(axis=0)
+        shift_error = np.hypot(means.std(axis=0, ddof=1) / count**0.5, mean_error)
+        ratio_error = np.hypot(squares.std(axis=0, ddof=1) / count**0.5, ratio * variance_error)
+        off = np.abs(shift) - MEAN_LIMIT - ERRORS * shift_error
+        far = np.abs(ratio - 1) - VARIANCE_LIMIT - ERRORS * ratio_error
+        # On the scale of the logarithm too: where some chains are lost, a ratio of 700 has an error
+        # of 400, and is no accident all the same.
+        logarithm, slack = np.log(ratio), ERRORS * ratio_error / ratio
+        wide = np.maximum(
+            logarithm - np.log(1 + VARIANCE_LIMIT), np.log(1 - VARIANCE_LIMIT) - logarithm
+        )
+        # A chain that left the range of numbers is wrong too: comparisons with NaN are False.
+        wrong = not max(off.max(), far.max(), (wide - slack).max()) <= 0
+        i = int(np.argmax(np.abs(shift)))
+        j = int(np.argmax(np.abs(logarithm)))
+        numbers = map(float, (shift[i], shift_error[i], ratio[j], ratio_error[j]))
+        mean_off, mean_slack, wide_by, wide_slack = numbers
+        return cls(mean_off, mean_slack, wide_by, wide_slack, wrong)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One plan: what was said of it, and what came of it."""
+
+    case: str
+    deal: str
+    scheme: str
+    plan: str
+    plan_codes: tuple[str, ...]
+    run: str
+    run_codes: tuple[str, ...]
+    server: str
+    server_codes: tuple[str, ...]
+    predicted: Mapping[str, float | None]
+    """Numbers that the plan states: temperature, shift, variance ratios, share clipped, draws."""
+    distance: Distance
+    num_rounds: int
+    num_burn_in: int
+    seconds: float
+    planning_seconds: float
+
+    @property
+    def wrong(self) -> bool:
+        """Whether the draws are wrong, by more than chance explains."""
+        return self.distance.wrong
+
+
+def verdict(findings: Sequence[Finding]) -> tuple[str, tuple[str, ...]]:
+    """The severity of the gravest findings, ``good`` where there is none; and their codes."""
+    worst = gravest(findings)
+    if not worst:
+        return GOOD, ()
+    return worst[0].severity, tuple(dict.fromkeys(each.code for each in worst))
+
+
+def planned(model: flmc.Model, uplink: flmc.Uplink, **settings: Any) -> Plan:
+    """The plan of a user who leaves everything to the planner and asks for no privacy; with a
+    number of rounds, and a quarter of them as burn-in, where the planner has none."""
+    limits = flmc.Limits(privacy="off")
+    plan = partial(flmc.plan, model, uplink, limits, **settings)
+    with suppress(flmc.errors.InvalidSetting):
+        made = plan(num_rounds="auto")
+        if made.num_rounds <= MOST_ROUNDS:
+            return made
+        return plan(num_rounds=MOST_ROUNDS, num_burn_in="auto")
+    return plan(num_rounds=MOST_ROUNDS, num_burn_in=MOST_ROUNDS // 4)
+
+
+def judge(
+    case: str,
+    deal: str,
+    scheme: str,
+    model: flmc.Model,
+    plan: Callable[[], Plan],
+    compare: Callable[[Array], Distance],
+    chains: int,
+) -> Row:
+    """Plan, run and compare; ``compare`` takes draws (chain, draw, dim) of the model."""
+    began = time.perf_counter()
+    made = plan()
+    planning = time.perf_counter() - began
+    kept = made.num_rounds - made.num_burn_in
+    thin = max(1, kept // KEPT_DRAWS)
+    # A server sees every round; draws of all chains must fit into memory.
+    every = kept * made.dim * chains <= _MOST_NUMBERS
+    law = made.prediction
+    predicted: dict[str, float | None] = {
+        "temperature": made.temperature,
+        "shift": None if law is None else law.mean_shift,
+        "smallest": None if law is None else law.variance_ratio_smallest,
+        "largest": None if law is None else law.variance_ratio_largest,
+        "clipped": None if law is None else law.clipped_fraction,
+        "draws": made.effective_draws,
+        "clip": made.uplink.clip,
+    }
+    said = verdict(made.findings)
+    told: tuple[str, tuple[str, ...]]
+    server: tuple[str, tuple[str, ...]]
+    try:
+        result = flmc.run(made, model, seed=1, chains=chains, thin=1 if every else thin)
+    except flmc.errors.RunFailed:
+        failed = Distance(np.nan, np.nan, np.nan, np.nan, wrong=True)
+        told = server = ("infeasible", ("run-failed",))
+        distance = failed
+    else:
+        told, draws = verdict(result.findings), result.draws
+        distance = compare(draws[:, ::thin] if every else draws)
+        server = _server_verdict(made, model, draws[0]) if every else ("unknown", ())
+    return Row(
+        case, deal, scheme, *said, *told, *server, predicted, distance, made.num_rounds,
+        made.num_burn_in, time.perf_counter() - began, planning,
+    )  # fmt: skip
+
+
+def _server_verdict(plan: Plan, model: flmc.Model, kept: Array) -> tuple[str, tuple[str, ...]]:
+    """What a server says that has one chain, (draw, dim), and no data: nor what a plan that was
+    made with data says."""
+    theta = kept if model.coordinates is None else model.coordinates.from_model(kept)
+    return verdict(result_without_data(replace(plan, findings=()), theta, 0.0).findings)

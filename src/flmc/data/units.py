@@ -1,0 +1,79 @@
+"""Doubts about units: features that are far larger or smaller on one device than on the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from flmc.base.arrays import Array, IntArray
+from flmc.base.findings import Finding
+
+_FACTOR = 50.0
+"""Ratio of a device's magnitudes to those of the others beyond which its units are doubted: metres
+and centimetres differ by 100, kilograms and grams by 1000."""
+_FEWEST, _MOST_ROWS = 5, 200
+"""Fewest examples of a device that are judged, and most that are looked at."""
+_MOST_NUMBERS = 1_000_000
+"""Most features that are looked at in all: a plan must not wait for this."""
+
+
+def doubt_units(
+    features: Array, sizes: Sequence[int], names: Sequence[str], devices: Sequence[str]
+) -> tuple[Finding, ...]:
+    """At most one finding: on one device a feature is 50 times or more larger or smaller than on
+    the others. ``features`` are (sample, feature) in the order of the devices, whose numbers of
+    examples are ``sizes``."""
+    count = np.asarray(sizes, dtype=np.intp)
+    kept = np.flatnonzero(count >= _FEWEST)
+    rows = min(_MOST_ROWS, _MOST_NUMBERS // max(1, len(kept) * features.shape[1]))
+    if len(kept) < 2 or rows < _FEWEST:
+        return ()
+    # Evenly spaced examples of each device, (device, row); -1 where it has fewer.
+    rows = int(min(rows, count.max()))
+    taken = np.minimum(count[kept], rows)
+    spaced = np.arange(rows) * count[kept, None] // taken[:, None]
+    begin = (np.cumsum(count) - count)[kept, None]
+    used = np.arange(rows) < taken[:, None]
+    values = np.abs(features[np.where(used, begin + spaced, 0)])
+    # Zeros have no units: a column of zeros and ones is not doubted.
+    values = np.where(used[:, :, None] & (values > 0), values, np.nan)
+    number: IntArray = np.isfinite(values).sum(axis=1)  # (device, feature)
+    ordered = np.sort(values, axis=1)  # those that are not there come last
+    place = np.maximum(number - 1, 0)[:, None] // 2
+    middle = np.where(number >= _FEWEST, np.take_along_axis(ordered, place, axis=1)[:, 0], np.nan)
+    root = np.sqrt(np.nansum(np.square(values), axis=1) / np.maximum(number, 1))
+    root = np.where(number >= _FEWEST, root, np.nan)
+    usual = _median_of_others(middle)
+    # A median is not moved by a few large values, a root mean square not by a few small ones:
+    # neither a heavy tail nor a device that is near zero by chance counts.
+    ratio = np.where(middle > usual, middle / usual, np.minimum(root / usual, 1.0))
+    off = np.where(np.isfinite(ratio), np.maximum(ratio, 1 / ratio), 1.0)
+    device, feature = divmod(int(np.argmax(off)), off.shape[1])
+    worst = float(off[device, feature])
+    if worst < _FACTOR:
+        return ()
+    name, who = names[feature], devices[kept[device]]
+    size = "larger" if ratio[device, feature] > 1 else "smaller"
+    text = (
+        f"the feature {name!r} is some {worst:.0f} times {size} on device {who!r} than on the"
+        " others: is it in other units there?"
+    )
+    short = f"{name!r} may be in other units on device {who!r}"
+    return (Finding("units", "warning", text, short, {"ratio": float(ratio[device, feature])}),)
+
+
+def _median_of_others(middle: Array) -> Array:
+    """For each device and feature the median (of an even number, the geometric mean of the middle
+    two) over all other devices, where ``middle`` (device, feature) may have NaN for a device that
+    does not count; NaN where no other device does."""
+    ordered = np.sort(middle, axis=0)
+    rank = np.argsort(np.argsort(middle, axis=0), axis=0)
+    others = np.isfinite(middle).sum(axis=0) - 1
+    two = []
+    for half in (others - 1) // 2, others // 2:
+        place = np.broadcast_to(np.maximum(half, 0), middle.shape)
+        # Without the device itself, the ranks above its own move down by one.
+        place = np.minimum(place + (place >= rank), len(middle) - 1)
+        two.append(np.take_along_axis(ordered, place, axis=0))
+    return np.where(others > 0, np.sqrt(two[0] * two[1]), np.nan)

@@ -1,0 +1,412 @@
+r"""Forecast of what a plan's chain samples, from the gradients of any model whose data are at hand.
+
+The chain's stationary law is taken for normal, :math:`N(m, C)`, and its first two moments are
+matched (a Gaussian closure). At :math:`\theta = m + L z`, with :math:`C = L L^\top` and standard
+normal z, let :math:`D(\theta)` be the expected estimate of the summed gradient that the server
+receives, bounds of examples, clip, link and errors of the channel estimates included, and
+:math:`V(\theta)` its variance in each entry. By Stein's identity :math:`J = E[D z^\top] L^{-1}` is
+the mean Jacobian of D, and
+
+.. math:: E[D(\theta)] = 0, \qquad
+          C = (I - \eta J) C (I - \eta J)^\top + \eta^2 \operatorname{diag} E[V(\theta)] .
+
+The posterior is treated in the same way, with the exact gradient G and a vanishing step:
+:math:`E[G] = 0` and :math:`C^{-1} = E[G z^\top] L^{-1}`, which is the normal law closest to it in
+Kullback-Leibler divergence. Both laws use the same nodes z, so that what a normal law cannot
+describe cancels to first order where they are compared. For quadratic costs, entries clipped or
+not, all of this agrees with :mod:`flmc.planning.prediction`, which integrates over each gradient
+entry instead and needs no nodes. ``docs/sampling.md`` derives both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.randomness import Purpose, generator
+from flmc.models.distributions import Gaussian
+from flmc.models.model import Model
+from flmc.planning.pilot import MOST_DIRECTIONS, Pilot, places_at_once
+from flmc.planning.plans import Plan
+from flmc.planning.prediction import Prediction, compare_laws, slowest_memory, solve_stationary
+from flmc.uplink.csi import arrival_of
+
+_FEWEST_NODES = 128
+"""Number of places at which gradients are evaluated for a mean over the law, at least; twice the
+number of entries where that is more."""
+_SHARES = (1.0, 0.5)
+"""Shares of a step that are taken in turn, until one leads to a law: half a step helps where the
+posterior is far from normal, or a link nearly flat."""
+_MOST_ITERATIONS = 60
+"""Largest number of iterations of the search for a law."""
+_NUM_STARTS = 8
+"""Starts from which chains without noise are followed to their mean."""
+_NUM_NOISY, _LOST = 32, 8.0
+"""Chains that are followed with their noise through the burn-in, and the distance from the mean, in
+standard deviations of the chain times the root of the number of entries, at which one is lost."""
+_ARRIVED = 0.25
+"""Distance from the mean, in standard deviations of the chain, at which it has arrived."""
+_MOST_MOVES = 4000
+"""Evaluations of the expected estimates on the way from the starts, at most."""
+_NEWTON_STEPS = 8
+"""Steps of Newton's method, with the mean Jacobian, to where chains without noise come to rest."""
+_STABLE = 0.25
+"""Step times largest slope up to which several rounds are followed in one."""
+_TOLERANCE = 1e-4
+"""Change of a law in one iteration, in its own standard deviations, at which the search ends."""
+
+
+@dataclass(frozen=True)
+class Law:
+    """A normal law of theta: mean (dim) and covariance (dim, dim)."""
+
+    mean: Array
+    covariance: Array
+
+    @classmethod
+    def of(cls, posterior: Gaussian) -> Law:
+        """The posterior of the first data set, where it is known."""
+        return cls(np.asarray(posterior.mean[0]), np.asarray(posterior.covariance[0]))
+
+    @property
+    def root(self) -> Array:
+        """Lower triangular L with covariance L L^T, (dim, dim)."""
+        return np.asarray(np.linalg.cholesky(self.covariance))
+
+    @property
+    def places(self) -> Array:
+        """Places of the law, (place, dim), whose mean and covariance are exactly its own."""
+        return np.asarray(self.mean + _nodes(len(self.mean)) @ self.root.T)
+
+    def distance(self, mean: Array) -> float:
+        """Distance of another mean, (dim), in standard deviations of the worst direction."""
+        away = mean - self.mean
+        return math.sqrt(max(0.0, float(away @ np.linalg.solve(self.covariance, away))))
+
+
+def _nodes(dim: int) -> Array:
+    """Places of a standard normal law, (node, dim), in pairs z and -z, whose second moments are
+    exactly those of the law: means of quadratic functions over them have no error."""
+    count = max(_FEWEST_NODES // 2, dim)
+    half = generator(0, Purpose.CHECK, 1).standard_normal((count, dim))
+    # Whitened by the polar factor, the least change that makes the second moments exact.
+    left, _, right = np.linalg.svd(half, full_matrices=False)
+    half = left @ right * math.sqrt(count)
+    return np.concatenate([half, -half])
+
+
+class Reception:
+    """What the server of a plan receives at given theta, on average over bits, channels and
+    schedules: called with theta (place, dim), it returns the expected estimate of the summed
+    gradient and the variance of the estimate, both (place, dim)."""
+
+    def __init__(self, plan: Plan, model: Model) -> None:
+        self._plan, self._model = plan, model
+        expected = plan.expected
+        active = np.maximum(expected.num_active, 1.0)
+        share = plan.num_devices / active  # K/K_a, by which the server scales what it receives
+        noise = np.square(share) * plan.uplink.noise_power / np.square(expected.gain)
+        self._noise = np.asarray(noise.mean(axis=0))
+        self._share = float(share.mean())
+        arrival = arrival_of(plan.uplink, plan.num_devices, plan.scheduler)
+        ones = np.ones(plan.num_devices)
+        self._factor: Array = ones if arrival is None else arrival.mean
+        self._square: Array = ones if arrival is None else arrival.mean_square
+        self._weights = None if plan.scheduler.everyone else _weights(plan)
+
+    def __call__(self, theta: Array) -> tuple[Array, Array]:
+        """Expected estimate and its variance at each theta, both (place, dim)."""
+        size = places_at_once(self._model)
+        parts = [self._few(theta[first : first + size]) for first in range(0, len(theta), size)]
+        drift, variance = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return drift, variance
+
+    def _few(self, theta: Array) -> tuple[Array, Array]:
+        """Expected estimate and its variance, both (place, dim), at no more theta than fit into
+        memory together."""
+        uplink = self._plan.uplink
+        local = uplink.local_gradients(self._model, theta[None], slice(0, 1))[0]
+        sent = uplink.clipped(local)
+        symbol = uplink.mean_symbol(sent)
+        factor, square = self._factor[:, None], self._square[:, None]
+        # A factor of arrival that scatters makes noise of the mean symbol as well.
+        scatter = square * uplink.symbol_variance(sent) + (square - factor**2) * symbol**2
+        variance = self._share * scatter.sum(axis=1) + self._noise
+        symbol = factor * symbol
+        if self._weights is None:
+            return symbol.sum(axis=1), variance
+        mean, deviation = self._weights
+        if deviation is None:
+            # K_a of K devices, drawn without returning: K^2/K_a - K times their variance.
+            spread = symbol.var(axis=1, ddof=1) if len(mean) > 1 else np.zeros_like(variance)
+            return symbol.sum(axis=1), variance + len(mean) * (self._share - 1.0) * spread
+        # Each schedule in turn; its noise is taken for independent from round to round, which is
+        # too much where devices take turns.
+        drift = np.einsum("k,pkd->pd", mean, symbol)
+        return drift, variance + np.square(np.tensordot(symbol, deviation, (1, 1))).mean(axis=2)
+
+
+def _weights(plan: Plan) -> tuple[Array, Array | None]:
+    """Mean weight K/K_a of every device in the server's estimate over the kept rounds, 0 where it
+    is silent, (device); and the deviations from it in single rounds, (round, device). The
+    deviations are None where all devices are equally likely: the mean is 1 then."""
+    if plan.scheduler.random and plan.uplink.fading.alike:
+        return np.ones(plan.num_devices), None
+    active = plan.planned_active
+    assert active is not None  # not everybody transmits
+    kept = active[-(plan.num_rounds - plan.num_burn_in) :]
+    kept = kept[kept.sum(axis=1) > 0]
+    weight = plan.num_devices * kept / kept.sum(axis=1, keepdims=True)
+    mean = weight.mean(axis=0)
+    return mean, (weight - mean)[:: max(1, len(weight) // 256)]
+
+
+def posterior_law(pilot: Pilot) -> Law | None:
+    """The normal law closest to the posterior of the first data set, found from where a pilot
+    arrived; None where no such law is found."""
+    dim = len(pilot.theta)
+    if not pilot.arrived or dim > MOST_DIRECTIONS:
+        return None
+    curve = pilot.curves[-1]
+    if len(curve.basis) < dim:
+        return None
+    start = _inverse(curve.basis.T @ curve.matrix @ curve.basis)
+    if start is None:
+        return None
+    for share in _SHARES:
+        law = _closest(pilot, Law(pilot.theta, start), _nodes(dim), share)
+        if law is not None:
+            return law
+    return None
+
+
+def _closest(pilot: Pilot, law: Law, nodes: Array, share: float) -> Law | None:
+    """The normal law closest to the posterior, by Newton's method for its mean and precision from
+    another ``law``, with ``share`` of each step; None where it is not found."""
+    for _ in range(_MOST_ITERATIONS):
+        gradient = pilot.summed(law.mean + nodes @ law.root.T)
+        if not np.isfinite(gradient).all():
+            return None
+        precision = share * _mean_jacobian(gradient, nodes, law)
+        if share < 1.0:
+            precision = precision + (1.0 - share) * np.linalg.inv(law.covariance)
+        inverse = _inverse(precision)
+        if inverse is None:
+            return None
+        shift = share * (inverse @ gradient.mean(axis=0))
+        new = Law(law.mean - _bounded(shift, law), inverse)
+        done, law = _close(new, law), new
+        if done:
+            return law
+    return None
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a plan's chain samples: its stationary law, the mean Jacobian J of the received
+    gradient there, (dim, dim), and the posterior's law."""
+
+    chain: Law
+    jacobian: Array
+    posterior: Law
+    clipped_fraction: float
+    step_size: float
+    travel: Travel | None
+
+    @property
+    def prediction(self) -> Prediction:
+        """The chain's law compared with the posterior's."""
+        laws = (self.chain.mean, self.chain.covariance, self.posterior.mean)
+        return compare_laws(
+            *(each[None] for each in (*laws, self.posterior.covariance)),
+            clipped_fraction=self.clipped_fraction,
+            memory=slowest_memory(self.jacobian[None], self.step_size),
+            travel=self.travel,
+        )
+
+
+def forecast(plan: Plan, model: Model, posterior: Law) -> Forecast | None:
+    """The stationary law of a plan's chain for the first data set, searched from the posterior's;
+    None where there is none: the step is too large, or nearly every gradient is clipped."""
+    for share in _SHARES:
+        found = _search(plan, model, posterior, share)
+        if found is not None:
+            return found
+    return None
+
+
+def _search(plan: Plan, model: Model, posterior: Law, share: float) -> Forecast | None:
+    """The stationary law of a plan's chain, searched from the posterior's with ``share`` of each
+    step; None where it is not found."""
+    nodes, receive, law = _nodes(model.dim), Reception(plan, model), posterior
+    for _ in range(_MOST_ITERATIONS):
+        drift, variance = receive(law.mean + nodes @ law.root.T)
+        if not np.isfinite(drift).all():
+            return None
+        jacobian = _mean_jacobian(drift, nodes, law)
+        try:
+            shift = np.linalg.solve(jacobian, drift.mean(axis=0))
+        except np.linalg.LinAlgError:
+            return None
+        noise = np.square(plan.step_size) * np.diag(variance.mean(axis=0))
+        covariance = solve_stationary((plan.step_size * jacobian)[None], noise[None])
+        if covariance is None or np.linalg.eigvalsh(covariance[0])[0] <= 0:
+            return None
+        spread = share * covariance[0] + (1.0 - share) * law.covariance
+        new = Law(law.mean - share * _bounded(shift, law), spread)
+        done, law = _close(new, law), new
+        if done:
+            clipped = _clipped_share(plan, model, law.mean + nodes @ law.root.T)
+            with np.errstate(all="ignore"):
+                travel = follow_starts(plan, model, law, jacobian)
+            return Forecast(law, jacobian, posterior, clipped, plan.step_size, travel)
+    return None
+
+
+class Travel(NamedTuple):
+    """The way of chains from their starts to their law, of the worst start: without noise, but for
+    chains that noise carries off."""
+
+    rounds_to_arrive: int
+    """Rounds until the distance from the mean is a quarter of a standard deviation."""
+    left_shift: float
+    """What the way leaves in the mean of the kept rounds, in standard deviations; where noise
+    carries a chain off in the burn-in, how far."""
+    left_variance: float
+    """What the way adds to the variance of the kept rounds, over that of the law."""
+
+
+def follow_starts(plan: Plan, model: Model, law: Law, jacobian: Array) -> Travel | None:
+    """The way of chains that are moved by the expected gradient estimates alone, from eight draws
+    of the prior, or from zero where chains start there; None where gradients on the way are not
+    finite."""
+    receive = Reception(plan, model)
+    theta = np.zeros((1, model.dim))
+    if plan.start == "prior":
+        rng = generator(0, Purpose.CHECK, 2)
+        theta = np.stack([model.prior.draw(rng, model.dim) for _ in range(_NUM_STARTS)])
+    whiten: Array = np.asarray(np.linalg.inv(law.root), dtype=np.float64)
+    # Without noise chains come to rest where the expected estimate vanishes: near the law's mean,
+    # but not there, where the law is skew.
+    rest = law.mean
+    for _ in range(_NEWTON_STEPS):
+        rest = rest - _bounded(np.linalg.solve(jacobian, receive(rest[None])[0][0]), law)
+    eigenvalues = plan.step_size * np.linalg.eigvals(jacobian)
+    slowest = max(1e-300, float(eigenvalues.real.min()))
+    # Rounds are taken together as long as a step of the fastest direction stays small.
+    together = max(1, int(_STABLE / max(float(np.abs(eigenvalues).max()), 1e-300)))
+    kept, done = plan.num_rounds - plan.num_burn_in, 0
+    sums, squares = np.zeros(theta.shape), np.zeros(len(theta))
+    distance = np.linalg.norm((theta - rest) @ whiten.T, axis=1)
+    for move in _moves(plan, plan.num_rounds, together):
+        if not np.isfinite(distance).all():
+            return None
+        if distance.max() <= _ARRIVED:
+            break
+        inside = max(0, move.end - max(done, plan.num_burn_in))
+        sums = sums + inside * (theta - rest) @ whiten.T
+        squares = squares + inside * distance**2
+        theta = theta - move.count * move.step * receive(theta)[0]
+        distance = np.linalg.norm((theta - rest) @ whiten.T, axis=1)
+        done = move.end
+    # From here on the distance shrinks like a geometric series, at the slowest direction's rate.
+    rounds = done + math.ceil(math.log(max(float(distance.max()) / _ARRIVED, 1.0)) / slowest)
+    memory = math.exp(-slowest * max(0, plan.num_burn_in - done))
+    tail = distance * memory * min(1.0 / slowest, max(0, plan.num_rounds - done))
+    tails = np.square(distance * memory) * min(0.5 / slowest, max(0, plan.num_rounds - done))
+    shift = float((np.linalg.norm(sums, axis=1) + tail).max()) / kept
+    farthest = _farthest(plan, model, receive, rest, whiten, together)
+    if farthest > _LOST * math.sqrt(model.dim):
+        shift = max(shift, farthest)
+    return Travel(rounds, shift, float((squares + tails).max()) / kept)
+
+
+class _Move(NamedTuple):
+    """Some rounds that are followed in one: their number, the sampler's step in each of them, and
+    the number of rounds that have passed after them."""
+
+    count: int
+    step: float
+    end: int
+
+
+def _moves(plan: Plan, last: int, together: int) -> Iterator[_Move]:
+    """The first ``last`` rounds of a plan, some of them taken in one: ``together`` at the plan's
+    step, fewer where the first steps are larger; 4000 moves at most."""
+    done = 0
+    for _ in range(_MOST_MOVES):
+        if done >= last:
+            return
+        fast = done < plan.num_fast
+        factor = plan.burn_in_step_factor if fast else 1.0
+        count = min(max(1, int(together / factor)), (plan.num_fast if fast else last) - done)
+        done += count
+        yield _Move(count, factor * plan.step_size, done)
+
+
+def _farthest(
+    plan: Plan, model: Model, receive: Reception, rest: Array, whiten: Array, together: int
+) -> float:
+    """Distance from ``rest``, in standard deviations of the chain, of the farthest of some chains
+    after the burn-in, with their noise: where a cost is flat far away, noise may carry them off.
+    ``together`` rounds are taken in one."""
+    rng = generator(0, Purpose.CHECK, 3)
+    theta = np.zeros((_NUM_NOISY, model.dim))
+    if plan.start == "prior":
+        theta = np.stack([model.prior.draw(rng, model.dim) for _ in range(_NUM_NOISY)])
+    for move in _moves(plan, plan.num_burn_in, together):
+        drift, variance = receive(theta)
+        noise = np.sqrt(move.count * variance) * rng.standard_normal(theta.shape)
+        theta = theta - move.step * (move.count * drift + noise)
+    distance = np.linalg.norm((theta - rest) @ whiten.T, axis=1)
+    return float(distance.max()) if np.isfinite(distance).all() else math.inf
+
+
+def _clipped_share(plan: Plan, model: Model, places: Array) -> float:
+    """Share of the devices' gradient entries beyond the clip at some places, (place, dim)."""
+    uplink = plan.uplink
+    some = places[: max(1, min(len(places), places_at_once(model)))]
+    local = uplink.local_gradients(model, some[None], slice(0, 1))[0]
+    if uplink.clips_norm:
+        return float((np.linalg.norm(local, axis=2) > uplink.clip).mean())
+    return float((np.abs(local) > uplink.clip).mean())
+
+
+def _mean_jacobian(values: Array, nodes: Array, law: Law) -> Array:
+    """Mean Jacobian of a function of theta under a law, (dim, dim), from its values at the nodes,
+    (node, dim), by Stein's identity."""
+    return np.asarray(np.linalg.solve(law.root.T, nodes.T @ values / len(nodes)).T)
+
+
+def _inverse(hessian: Array) -> Array | None:
+    """Inverse of the symmetric part of a matrix; None unless it is positive definite, also after
+    its entries are scaled to a unit diagonal."""
+    matrix = (hessian + hessian.T) / 2
+    diagonal = np.diag(matrix)
+    if not np.isfinite(matrix).all() or not (diagonal > 0).all():
+        return None
+    # Scaled, so that entries in unlike units do not spoil the inverse.
+    scale = 1.0 / np.sqrt(diagonal)
+    scaled = matrix * np.outer(scale, scale)
+    if np.linalg.eigvalsh(scaled)[0] < 1e-9:
+        return None
+    return np.asarray(np.linalg.inv(scaled) * np.outer(scale, scale))
+
+
+def _bounded(shift: Array, law: Law) -> Array:
+    """A step of the mean, cut down to two standard deviations of the law: Newton's method may
+    leave for good where a link is nearly flat."""
+    length = law.distance(law.mean + shift)
+    return shift if length <= 2.0 else shift * (2.0 / length)
+
+
+def _close(new: Law, old: Law) -> bool:
+    """Whether two laws differ by less than the tolerance in every direction."""
+    root = old.root
+    scaled = np.linalg.solve(root, np.linalg.solve(root, new.covariance).T)
+    change = np.abs(scaled - np.eye(len(root))).max()
+    return bool(change < _TOLERANCE and old.distance(new.mean) < _TOLERANCE)

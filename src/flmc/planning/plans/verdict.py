@@ -1,0 +1,135 @@
+"""The verdict of a plan: three lights, of which each must be green for the word GOOD.
+
+*Sampling*: whether the samples are those of the posterior, as predicted or piloted. *Privacy*:
+whether the budget of the whole run is kept. *Use*: whether one chain is worth enough independent
+draws. A light that nobody could judge is not green; one that was not asked for does not count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+from flmc.base.findings import Finding, Light, gravest
+from flmc.base.tables import Row, Severity, format_up
+
+if TYPE_CHECKING:
+    from flmc.planning.plans.plan_value import Plan
+
+State = Literal["good", "not asked", "unknown", "warning", "infeasible"]
+"""State of a light, from the best to the worst."""
+_SHOWN: dict[State, tuple[str, Severity]] = {
+    "good": ("GOOD", "good"),
+    "not asked": ("GOOD", "plain"),
+    "unknown": ("NOT KNOWN", "unknown"),
+    "warning": ("WARNING", "warning"),
+    "infeasible": ("INFEASIBLE", "bad"),
+}
+"""The verdict in a word, by the worst state of the lights, and how a row of that state is shown."""
+
+
+class LightState(NamedTuple):
+    """One light of a verdict: what it is about, its state, and the reason in a few words."""
+
+    light: Light
+    state: State
+    words: str
+
+    @property
+    def row(self) -> Row:
+        """The light as a row of a table."""
+        return Row(self.light, f"{self.state}: {self.words}", severity=_SHOWN[self.state][1])
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The three lights of a plan together."""
+
+    lights: tuple[LightState, ...]
+    """Sampling, privacy and use, in this order."""
+
+    @property
+    def state(self) -> State:
+        """State of the worst light; ``good`` where only lights that were not asked for are not."""
+        order = get_args(State)
+        worst = max((each.state for each in self.lights), key=order.index)
+        return "good" if worst == "not asked" else worst
+
+    @property
+    def good(self) -> bool:
+        """Whether every light that was asked for is green."""
+        return self.state == "good"
+
+    @property
+    def headline(self) -> Row:
+        """The verdict in a word, with the reasons of the lights that decide it."""
+        state = self.state
+        reasons = [each.words for each in self.lights if state in ("good", each.state)]
+        word, severity = _SHOWN[state]
+        return Row(word, "; ".join(reasons), severity=severity)
+
+    def light(self, name: str) -> LightState:
+        """The light of this name: ``sampling``, ``privacy`` or ``use``."""
+        return next(each for each in self.lights if each.light == name)
+
+    def to_document(self) -> dict[str, Any]:
+        """The verdict in plain values, for JSON."""
+        return {
+            "state": self.state,
+            "lights": {
+                each.light: {"state": each.state, "words": each.words} for each in self.lights
+            },
+        }
+
+
+def verdict_of(
+    plan: Plan, findings: Sequence[Finding] | None = None, *, with_run: bool = False
+) -> Verdict:
+    """The verdict of a plan, from its findings, its prediction and its privacy budget.
+
+    ``findings`` are in place of the plan's, such as those of its run. ``with_run`` states, where
+    the budget is for a round only, what the whole run costs, which may take a second to compute."""
+    findings = plan.findings if findings is None else findings
+    greens = {"sampling": _sampling, "privacy": _privacy, "use": _use}
+    lights = []
+    for light in get_args(Light):
+        worst = gravest([each for each in findings if each.light == light])
+        if worst:
+            reasons = "; ".join(each.short or each.message for each in worst)
+            if light == "privacy" and with_run and plan.limits.scope == "round":
+                reasons += "" if plan.run_cost is None else f"; the run costs {plan.run_cost}"
+            # Grades of findings that are graver than notes are states of a light.
+            lights.append(LightState(light, worst[0].severity, reasons))  # type: ignore[arg-type]
+        else:
+            lights.append(LightState(light, *greens[light](plan)))
+    return Verdict(tuple(lights))
+
+
+def _sampling(plan: Plan) -> tuple[State, str]:
+    """State and words of the sampling of a plan that no finding speaks against."""
+    law = plan.prediction
+    if law is None or law.mean_shift is None:
+        return "unknown", "what the chain samples was not predicted"
+    shift = "less than 0.01" if law.mean_shift < 0.01 else f"{law.mean_shift:.2g}"
+    return "good", (
+        f"by prediction the samples' variance is {law.variance_ratio:.3g} times the posterior's,"
+        f" and their mean is off by {shift} posterior sd"
+    )
+
+
+def _privacy(plan: Plan) -> tuple[State, str]:
+    """State and words of the privacy of a plan that no finding speaks against."""
+    limits = plan.limits
+    if limits.privacy == "off" or limits.epsilon is None or plan.uplink.noise_is_exact:
+        return "not asked", "no privacy budget was asked for"
+    if plan.unknown_privacy is not None:
+        return "unknown", plan.unknown_privacy
+    where = ", in a simulation: the plan looked at the data" if plan.data_dependent else ""
+    return "good", f"the whole run keeps epsilon {format_up(limits.epsilon)}{where}"
+
+
+def _use(plan: Plan) -> tuple[State, str]:
+    """State and words of the use of a plan that no finding speaks against."""
+    if plan.effective_draws is None:
+        return "unknown", "how many independent draws one chain is worth is not known"
+    return "good", f"one chain is worth {plan.effective_draws:.3g} independent draws"

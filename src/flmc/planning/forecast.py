@@ -310,7 +310,7 @@ def follow_starts(plan: Plan, model: Model, law: Law, jacobian: Array) -> Travel
         inside = max(0, move.end - max(done, plan.num_burn_in))
         sums = sums + inside * (theta - rest) @ whiten.T
         squares = squares + inside * distance**2
-        theta = theta - move.count * move.step * receive(theta)[0]
+        theta = theta - move.rounds * move.step * receive(theta)[0]
         distance = np.linalg.norm((theta - rest) @ whiten.T, axis=1)
         done = move.end
     # From here on the distance shrinks like a geometric series, at the slowest direction's rate.
@@ -329,7 +329,7 @@ class _Move(NamedTuple):
     """Some rounds that are followed in one: their number, the sampler's step in each of them, and
     the number of rounds that have passed after them."""
 
-    count: int
+    rounds: int
     step: float
     end: int
 
@@ -360,8 +360,8 @@ def _farthest(
         theta = np.stack([model.prior.draw(rng, model.dim) for _ in range(_NUM_NOISY)])
     for move in _moves(plan, plan.num_burn_in, together):
         drift, variance = receive(theta)
-        noise = np.sqrt(move.count * variance) * rng.standard_normal(theta.shape)
-        theta = theta - move.step * (move.count * drift + noise)
+        noise = np.sqrt(move.rounds * variance) * rng.standard_normal(theta.shape)
+        theta = theta - move.step * (move.rounds * drift + noise)
     distance = np.linalg.norm((theta - rest) @ whiten.T, axis=1)
     return float(distance.max()) if np.isfinite(distance).all() else math.inf
 

@@ -11,11 +11,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy import linalg
 
 import flmc
 from flmc.base.arrays import Array
 from flmc.base.findings import Finding, gravest
 from flmc.deploy.server.federation_result import result_without_data
+from flmc.evaluation.chain_statistics import effective_size_of_mean
+from flmc.planning.judgement import FEW_DRAWS, PREDICTED
 from flmc.planning.plans import Plan
 
 SNR_DB = 40.0
@@ -36,13 +39,17 @@ GOOD = "good"
 @dataclass(frozen=True)
 class Distance:
     """How far draws are from a posterior, in the parameter where it is farthest: the mean in
-    posterior standard deviations and the ratio of variances, each with its standard error."""
+    posterior standard deviations and the ratio of variances, each with its standard error. And what
+    a warning may be about: the ratio of variances in the worst direction, and the effective draws
+    of one chain, in the parameter that has fewest."""
 
     mean: float
     mean_error: float
     variance: float
     variance_error: float
     wrong: bool
+    direction: float
+    draws: float
 
     @classmethod
     def measured(
@@ -52,9 +59,11 @@ class Distance:
         sd: Array,
         mean_error: Array | float = 0.0,
         variance_error: Array | float = 0.0,
+        reference: Array | None = None,
     ) -> Distance:
-        """From draws (chain, draw, entry) and a reference with mean and sd (entry), whose own
-        errors are in sd, and relative to the variance.
+        """From draws (chain, draw, entry) and a posterior with mean and sd (entry), whose own
+        errors are in sd, and relative to the variance; ``reference`` are draws of the posterior,
+        (draw, entry), without which the worst direction is one of the entries.
 
         Chains are independent, so that the spread of their averages is the error of the whole."""
         away = (draws - mean) / sd
@@ -79,7 +88,39 @@ class Distance:
         j = int(np.argmax(np.abs(logarithm)))
         numbers = map(float, (shift[i], shift_error[i], ratio[j], ratio_error[j]))
         mean_off, mean_slack, wide_by, wide_slack = numbers
-        return cls(mean_off, mean_slack, wide_by, wide_slack, wrong)
+        effective = float(effective_size_of_mean(np.moveaxis(away, 2, 0)).min()) / count
+        worst = wide_by
+        if reference is not None and np.isfinite(away).all():
+            worst = _worst_direction(away, (reference - mean) / sd)
+        return cls(mean_off, mean_slack, wide_by, wide_slack, wrong, worst, effective)
+
+    def bears_out(self, codes: Sequence[str]) -> bool:
+        """Whether the measurement shows what a plan warned of: too few effective draws, or a
+        variance beyond the tolerances that a plan may predict without a word. Other warnings are
+        borne out by wrong draws only."""
+        shown = {
+            "few-draws": self.draws < FEW_DRAWS,
+            "variance-ratio": not PREDICTED.narrow <= self.direction <= PREDICTED.wide,
+        }
+        return self.wrong or any(shown.get(code, False) for code in codes)
+
+
+def _worst_direction(draws: Array, reference: Array) -> float:
+    """Ratio of the variance of draws (chain, draw, entry) to that of a reference (draw, entry) in
+    the direction where it is farthest from 1.
+
+    The direction is found with one half of the chains and of the reference and measured with the
+    other half, in turn: on one and the same half chance alone would find a bad one."""
+    chains, drawn = (draws[::2], draws[1::2]), (reference[::2], reference[1::2])
+    logs = []
+    for here, there in ((0, 1), (1, 0)):
+        sampled = [np.cov(part.reshape(-1, part.shape[2]), rowvar=False) for part in chains]
+        exact = [np.cov(part, rowvar=False) for part in drawn]
+        ratios, directions = linalg.eigh(np.atleast_2d(sampled[here]), np.atleast_2d(exact[here]))
+        w = directions[:, np.argmax(np.abs(np.log(ratios)))]
+        wide, narrow = (w @ np.atleast_2d(each[there]) @ w for each in (sampled, exact))
+        logs.append(np.log(wide / narrow))
+    return float(np.exp(np.mean(logs)))
 
 
 @dataclass(frozen=True)
@@ -163,7 +204,7 @@ def judge(
     try:
         result = flmc.run(made, model, seed=1, chains=chains, thin=1 if every else thin)
     except flmc.errors.RunFailed:
-        failed = Distance(np.nan, np.nan, np.nan, np.nan, wrong=True)
+        failed = Distance(np.nan, np.nan, np.nan, np.nan, True, np.nan, np.nan)
         told = server = ("infeasible", ("run-failed",))
         distance = failed
     else:

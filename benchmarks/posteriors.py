@@ -41,13 +41,15 @@ Parameters = dict[str, Any]
 @dataclass(frozen=True)
 class Reference:
     """What is known of a posterior: names (entry), mean and sd (entry), and their standard errors,
-    that of the mean in sd and that of the variance relative to it, both (entry)."""
+    that of the mean in sd and that of the variance relative to it, both (entry); and some draws,
+    (draw, entry), for variances in other directions than the entries."""
 
     names: tuple[str, ...]
     mean: Array
     sd: Array
     mean_error: Array
     variance_error: Array
+    draws: Array
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,7 @@ def _of_draws(
         sd,
         np.full(len(mean), independent**-0.5),
         np.sqrt((fourth - 1.0) / independent),
+        draws,
     )
 
 

@@ -58,16 +58,19 @@ def draw(seed: int) -> Regression:
         )
         assert model.posterior is not None
         mean = model.posterior.mean[0]
-        sd = np.sqrt(np.diagonal(model.posterior.covariance[0]))
+        covariance = model.posterior.covariance[0]
+        sd = np.sqrt(np.diagonal(covariance))
+        # A generator of its own: the stream of the case goes on as before.
+        drawn = np.random.default_rng([33, seed]).multivariate_normal(mean, covariance, 4000)
         scale = math.sqrt(1.0 / noise)
     else:
         model = logistic(data)
-        mean, sd = logistic_moments(data.features, data.targets)
+        mean, sd, drawn = logistic_moments(data.features, data.targets)
         scale = 0.5
     error = 0.0 if linear else _PROPOSALS**-0.5 * 2
 
     def compare(draws: Array) -> Distance:
-        return Distance.measured(draws, mean, sd, error, error)
+        return Distance.measured(draws, mean, sd, error, error, drawn)
 
     uplink, settings, how = _uplink(rng, model, scale, linear)
     rounds: dict[str, Any] = {"num_rounds": "auto"}
@@ -168,9 +171,10 @@ def _joined(scheme: str, settings: dict[str, Any], words: str) -> str:
     return f"{scheme}, clip {size}" + (f", {words}" if words else "")
 
 
-def logistic_moments(features: Array, targets: Array) -> tuple[Array, Array]:
-    """Posterior mean and sd of intercept and slopes, (dim), for targets -1 and +1, with the prior
-    N(0, 25) for the intercept and N(0, 1) for slopes: importance sampling about the mode."""
+def logistic_moments(features: Array, targets: Array) -> tuple[Array, Array, Array]:
+    """Posterior mean and sd of intercept and slopes, (dim), and 4000 draws, (draw, dim), for
+    targets -1 and +1, with the prior N(0, 25) for the intercept and N(0, 1) for slopes: importance
+    sampling about the mode."""
     design = np.column_stack([np.ones(len(features)), features])
     precision = np.diag([1 / 25, *np.ones(features.shape[1])])
 
@@ -198,4 +202,5 @@ def logistic_moments(features: Array, targets: Array) -> tuple[Array, Array]:
     # Fewer effective proposals would not be worth the error that is stated for them.
     assert 1 / np.square(weights).sum() > _PROPOSALS / 4
     mean = weights @ theta
-    return mean, np.sqrt(weights @ np.square(theta - mean))
+    drawn = theta[rng.choice(len(theta), 4000, p=weights)]
+    return mean, np.sqrt(weights @ np.square(theta - mean)), drawn

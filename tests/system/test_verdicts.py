@@ -46,3 +46,23 @@ def test_wrong_draws_are_seen_and_right_ones_pass() -> None:
     assert Distance.measured(exact * np.array([1.0, 1.0, 2**0.5]), mean, sd).wrong
     lost = exact + 100.0 * (np.arange(16) < 2)[:, None, None]
     assert Distance.measured(lost, mean, sd).wrong
+
+
+def test_a_warning_is_borne_out_by_what_it_warned_of() -> None:
+    """Wide in a direction that no entry shows, or few effective draws, is not wrong by entries."""
+    rng = np.random.default_rng(2)
+    exact, reference = rng.standard_normal((16, 400, 2)), rng.standard_normal((4000, 2))
+    mean, sd = np.zeros(2), np.ones(2)
+    turn = np.array([[1.0, 1.0], [1.0, -1.0]]) / 2**0.5
+    uneven = exact * np.array([1.4, 0.5]) ** 0.5 @ turn
+    measured = Distance.measured(uneven, mean, sd, reference=reference)
+    assert not measured.wrong
+    # The error of a variance from half of the draws, and of the reference, is below 0.06.
+    assert measured.direction == pytest.approx(0.5, abs=0.06)
+    assert measured.bears_out(["variance-ratio"])
+    assert not measured.bears_out(["few-draws"])
+    right = Distance.measured(exact, mean, sd, reference=reference)
+    assert 300 < right.draws < 500
+    assert not right.bears_out(["variance-ratio", "few-draws", "burn-in"])
+    slow = np.repeat(exact[:, :10], 40, axis=1)  # ten values of 40 rounds each
+    assert Distance.measured(slow, mean, sd).bears_out(["few-draws"])

@@ -269,7 +269,7 @@ def _search(plan: Plan, model: Model, posterior: Law, share: float) -> Forecast 
 
 class Travel(NamedTuple):
     """The way of chains from their starts to their law, of the worst start: without noise, but for
-    chains that noise carries off."""
+    chains that noise carries off, or that it has brought to their law when the burn-in ends."""
 
     rounds_to_arrive: int
     """Rounds until the distance from the mean is a quarter of a standard deviation."""
@@ -282,8 +282,9 @@ class Travel(NamedTuple):
 
 def follow_starts(plan: Plan, model: Model, law: Law, jacobian: Array) -> Travel | None:
     """The way of chains that are moved by the expected gradient estimates alone, from eight draws
-    of the prior, or from zero where chains start there; None where gradients on the way are not
-    finite."""
+    of the prior, or from zero where chains start there; where 32 chains that are followed with
+    their noise are spread like the law after the burn-in, they have arrived. None where gradients
+    on the way are not finite."""
     receive = Reception(plan, model)
     theta = np.zeros((1, model.dim))
     if plan.start == "prior":
@@ -319,9 +320,13 @@ def follow_starts(plan: Plan, model: Model, law: Law, jacobian: Array) -> Travel
     tail = distance * memory * min(1.0 / slowest, max(0, plan.num_rounds - done))
     tails = np.square(distance * memory) * min(0.5 / slowest, max(0, plan.num_rounds - done))
     shift = float((np.linalg.norm(sums, axis=1) + tail).max()) / kept
-    farthest = _farthest(plan, model, receive, rest, whiten, together)
+    squared = _after_burn_in(plan, model, receive, law, whiten, together)
+    farthest = math.sqrt(squared.max()) if np.isfinite(squared).all() else math.inf
     if farthest > _LOST * math.sqrt(model.dim):
         shift = max(shift, farthest)
+    elif _like_the_law(squared, model.dim):
+        # Where a cost is flat far away, noise brings chains back sooner than the gradient does.
+        return Travel(min(rounds, plan.num_burn_in), 0.0, 0.0)
     return Travel(rounds, shift, float((squares + tails).max()) / kept)
 
 
@@ -348,12 +353,11 @@ def _moves(plan: Plan, last: int, together: int) -> Iterator[_Move]:
         yield _Move(count, factor * plan.step_size, done)
 
 
-def _farthest(
-    plan: Plan, model: Model, receive: Reception, rest: Array, whiten: Array, together: int
-) -> float:
-    """Distance from ``rest``, in standard deviations of the chain, of the farthest of some chains
-    after the burn-in, with their noise: where a cost is flat far away, noise may carry them off.
-    ``together`` rounds are taken in one."""
+def _after_burn_in(
+    plan: Plan, model: Model, receive: Reception, law: Law, whiten: Array, together: int
+) -> Array:
+    """Squared distances from a law's mean, in its standard deviations, of some chains after the
+    burn-in, (chain), with their noise; ``together`` rounds are taken in one."""
     rng = generator(0, Purpose.CHECK, 3)
     theta = np.zeros((_NUM_NOISY, model.dim))
     if plan.start == "prior":
@@ -362,8 +366,22 @@ def _farthest(
         drift, variance = receive(theta)
         noise = np.sqrt(move.rounds * variance) * rng.standard_normal(theta.shape)
         theta = theta - move.step * (move.rounds * drift + noise)
-    distance = np.linalg.norm((theta - rest) @ whiten.T, axis=1)
-    return float(distance.max()) if np.isfinite(distance).all() else math.inf
+    return np.asarray(np.square((theta - law.mean) @ whiten.T).sum(axis=1))
+
+
+def _like_the_law(squared: Array, dim: int) -> bool:
+    """Whether squared distances (chain) are no larger than those of draws from the law, by more
+    than chance and a quarter: their mean and the largest of them."""
+    # By Laurent and Massart a chi-squared variable of d degrees of freedom exceeds
+    # d + 2 sqrt(d t) + 2 t with a probability of at most exp(-t), 1e-3 here for each of the two.
+    count = len(squared)
+
+    def bound(freedom: int, chance: float) -> float:
+        t = -math.log(chance)
+        return freedom + 2.0 * math.sqrt(freedom * t) + 2.0 * t
+
+    usual = float(squared.sum()) <= 1.25 * bound(count * dim, 1e-3)
+    return usual and float(squared.max()) <= 1.25 * bound(dim, 1e-3 / count)
 
 
 def _clipped_share(plan: Plan, model: Model, places: Array) -> float:

@@ -12,7 +12,7 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.data.linear_data import LinearStatistics
 from flmc.models.regressions import logistic
-from flmc.planning.forecast import Law, forecast
+from flmc.planning.forecast import Law, _like_the_law, forecast
 from flmc.planning.judgement import noise_of
 from flmc.planning.prediction import predict
 from flmc.settings.assembly import assemble
@@ -212,3 +212,18 @@ def test_what_cannot_be_predicted_is_not_known() -> None:
     assert plan.verdict is not None
     assert plan.verdict.light("sampling").state != "good"
     assert not plan.verdict.good
+
+
+def test_chains_that_are_spread_like_their_law_have_arrived() -> None:
+    """Draws of the law pass, but for a chance of 2 in 1000; chains that are twice as wide, or one
+    chain of 32 that is far away, do not."""
+    rng = np.random.default_rng(5)
+    for dim in (1, 4, 30):
+        drawn = rng.standard_normal((2000, 32, dim))
+        squared = np.square(drawn).sum(axis=2)
+        passed = np.array([_like_the_law(each, dim) for each in squared])
+        # 2000 x 0.002 = 4 failures at most are expected; 5 standard errors of a count are 10.
+        assert (~passed).sum() <= 14
+        assert not any(_like_the_law(4.0 * each, dim) for each in squared[:200])
+        drawn[:, 0, 0] += 4.0 * dim**0.5 + 6.0
+        assert not any(_like_the_law(each, dim) for each in np.square(drawn).sum(axis=2)[:200])

@@ -195,12 +195,16 @@ def test_requirements_in_a_file(
     assert 'require = ["rounds<=6"]' in Path("b.toml").read_text()
     capsys.readouterr()
     for text, words in (
-        ('require = "good"', "require must be a list of texts"),
+        ("require = 5", "require must be a list of texts"),
         ('require = ["god"]', "a requirement must be NAME<=NUMBER"),
     ):
         Path("a.toml").write_text(text + "\n")
         assert main(["plan", *short]) == 2
         assert words in capsys.readouterr().err
+    # One text is a list of one, as an option that is given once.
+    Path("a.toml").write_text('require = "rounds<=6"\n')
+    assert main(["plan", "--no-run", *short]) == 0
+    capsys.readouterr()
     Path("a.toml").write_text('require = ["good"]\n[sweep]\nsnr_db = [10, 20]\n')
     assert main(["sweep", "--config", "a.toml", "--plan-only"]) == 2
     assert "require must not be given for a sweep" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from flmc.base import checks
 from flmc.base.errors import InvalidSetting
@@ -35,7 +35,14 @@ def _requirement(text: str) -> str:
     return read_requirement(text).text
 
 
-Requirement = Annotated[str, AfterValidator(_requirement)]
+def _as_list(value: object) -> object:
+    """One text as the only one of a list, as an option that is given once."""
+    return [value] if isinstance(value, str) else value
+
+
+Requirements = Annotated[
+    list[Annotated[str, AfterValidator(_requirement)]], BeforeValidator(_as_list)
+]
 
 
 def _defaults(registry: Registry) -> str:
@@ -173,7 +180,7 @@ class Settings(BaseModel):
         None,
         description="what is chosen by rule and explained: some of clip,link,slope,rounds",
     )
-    require: list[Requirement] | None = Field(
+    require: Requirements | None = Field(
         None,
         description=(
             "what a plan must meet, else exit 1: temperature<=1.05, run.epsilon<=3, burn-in, good"

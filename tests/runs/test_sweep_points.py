@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,8 +21,9 @@ from flmc.runs.sweeps.grid import read_grid
 from flmc.runs.sweeps.points import given_in, key_of, plan_point, run_point
 from flmc.settings.assembly import assemble
 from flmc.settings.construction import make_model, make_uplink
-from flmc.settings.schema import merge
+from flmc.settings.schema import Settings, merge
 from flmc.views.sweep_figure import draw_sweep_file
+from support import full
 
 SMALL = {"devices": 4, "samples": 80, "rounds": 40, "burn_in": 20, "engine": "numpy"}
 
@@ -264,3 +266,128 @@ def test_a_link_is_left_out_for_schemes_without_one() -> None:
     (alone,) = read_grid({"scheme": "analog", "link": "linear", "sweep": {"seed": [1]}}, {}).points
     with pytest.raises(InvalidSetting, match="link and slope_parameter are for the"):
         make_uplink(alone)
+
+
+VALUES: dict[str, tuple[Any, Any]] = {
+    "scheme": ("digital", "analog"),
+    "snr_db": (25.0, 40.0),
+    "epsilon": (5.0, 0.5),
+    "delta": (0.01, 1e-4),
+    "run_delta": (1e-5, 1e-3),
+    "scope": ("round", "run"),
+    "privacy": ("tight", "off"),
+    "neighbouring": ("device", "example"),
+    "example_clip": (1.0, 3.0),
+    "example_norm": (1.0, 3.0),
+    "example_shrink": (0.5, 1.0),
+    "allocation": ("static", "adaptive"),
+    "langevin": ("calibrated", "paper"),
+    "step_size": ("auto", 0.002),
+    "link": ("sigmoid", "linear"),
+    "slope_parameter": (0.05, 0.1),
+    "clip": (30.0, 10.0),
+    "clipping": ("entry", "norm"),
+    "modulation": ("real", "complex"),
+    "average_snr_db": (5.0, 20.0),
+    "csi_error": (0.0, 0.2),
+    "devices": (4, 5),
+    "dim": (2, 3),
+    "samples": (80, 90),
+    "rounds": (40, 50),
+    "burn_in": (20, 10),
+    "burn_in_step_factor": ("auto", 2.0),
+    "start": ("prior", "zero"),
+    "fading": (0.04, "rayleigh"),
+    "scheduling": ("all", "random:2"),
+    "noise_power": (1.0, 2.0),
+    "gain": (0.01, 0.1),
+    "public_smoothness": (100.0, 200.0),
+    "public_convexity": (5.0, 9.0),
+    "model": ("linear", "logistic"),
+    "data_file": ("a.csv", "b.csv"),
+    "target": ("y", "z"),
+    "device_column": ("site", "other"),
+    "deal": ("iid", "label"),
+    "standardise": ("data", None),
+    "precondition": ("none", "prior"),
+    "pilot_rounds": (5, 10),
+    "choose": ("rounds", "clip"),
+    "thin": (1, 2),
+    "experiments": (1, 2),
+    "chains": (2, 3),
+    "seed": (0, 1),
+    "data": ("examples", "sufficient"),
+    "engine": ("numpy", "numba"),
+}
+"""Two values of every setting that a sweep may vary."""
+OF_FILES = {"rounds": 40, "burn_in": 20, "engine": "numpy", "chains": 2, "data_file": "a.csv"}
+BASES = ({**SMALL, "chains": 2}, {**OF_FILES, "target": "y", "deal": "iid", "devices": 3})
+"""Settings with synthetic data, and with those of a file."""
+
+
+@pytest.fixture
+def two_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data files ``a.csv`` and ``b.csv`` with two targets and two columns of devices."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(1)
+    for name in ("a", "b"):
+        rows = [
+            f"{x:.6f},{x + e:.6f},{e:.6f},{i % 3},{i % 2}"
+            for i, (x, e) in enumerate(rng.standard_normal((40, 2)))
+        ]
+        Path(f"{name}.csv").write_text("\n".join(["x,y,z,site,other", *rows]) + "\n")
+
+
+def assert_swept_as_run(base: dict[str, Any], vary: dict[str, list[Any]]) -> None:
+    """Every row of a sweep is that of its settings alone, computed by themselves."""
+    for row in flmc.sweep(base, vary=vary, workers=1).rows:
+        changed = {name: row[name] for name in vary}
+        # Without the settings that have their default, which some points would refuse.
+        alone = run_point(given_in(merge({}, {**base, **changed})))
+        assert {name: row[name] for name in alone if name not in vary} == {
+            name: value for name, value in alone.items() if name not in vary
+        }, changed
+
+
+@pytest.mark.parametrize("base", BASES, ids=["drawn", "file"])
+@pytest.mark.usefixtures("two_files")
+def test_a_sweep_over_any_setting_gives_the_rows_of_single_runs(base: dict[str, Any]) -> None:
+    # A sweep refuses the others.
+    refused = {"require", "checkpoint_rounds", "threads"}
+    assert {*VALUES} == {*Settings.model_fields} - refused
+    for name, values in VALUES.items():
+        given = [value for value in values if value is not None]
+        assert_swept_as_run({n: v for n, v in base.items() if n != name}, {name: given})
+
+
+@pytest.mark.usefixtures("two_files")
+def test_a_sweep_over_two_settings_gives_the_rows_of_single_runs() -> None:
+    rng = random.Random(3)
+    for _ in range(full(40, 4)):
+        base = rng.choice(BASES)
+        one, two = rng.sample(sorted(VALUES), 2)
+        vary = {n: [v for v in VALUES[n] if v is not None] for n in (one, two)}
+        assert_swept_as_run({n: v for n, v in base.items() if n not in vary}, vary)
+
+
+@pytest.mark.usefixtures("two_files")
+def test_points_of_edited_files_and_code_are_computed_anew() -> None:
+    """A finished point is kept only while the data and the own code that it names are the same."""
+    Path("own_links.py").write_text(
+        "import flmc\ndef make():\n    return flmc.links.Sigmoid(0.1)\n"
+    )
+    base = {**SMALL, "chains": 2}
+    asked: list[tuple[dict[str, Any], dict[str, list[Any]], str]] = [
+        (BASES[1], {"seed": [1, 2]}, "a.csv"),
+        (base, {"link": ["own_links:make"]}, "own_links.py"),
+    ]
+    for given, vary, name in asked:
+        keys = [key_of(point) for point in read_grid({**given, "sweep": vary}, {}).points]
+        again = [key_of(point) for point in read_grid({**given, "sweep": vary}, {}).points]
+        assert keys == again
+        for edit in ("0.5,0.5,0.5,1,1\n", "0.5,0.5,0.5,1,2\n"):
+            path = Path(name)
+            path.write_text(path.read_text() + (edit if name == "a.csv" else f"# {edit}"))
+            edited = [key_of(point) for point in read_grid({**given, "sweep": vary}, {}).points]
+            assert not {*keys} & {*edited}
+            keys = edited

@@ -25,21 +25,21 @@ from flmc.runs.execution import run
 from flmc.runs.results import Result
 from flmc.settings.assembly import assemble, make_limits, planner_arguments
 from flmc.settings.construction import make_model, make_uplink, named_code
+from flmc.settings.contents import contents_of
 from flmc.settings.schema import Settings, merge
 
-_DATA = (
-    "model",
-    "devices",
-    "dim",
-    "samples",
-    "experiments",
-    "data",
-    "example_clip",
-    "example_norm",
-    "seed",
+_RESOLVED = frozenset(
+    {
+        *("scheme", "snr_db", "average_snr_db", "noise_power", "fading", "csi_error"),
+        *("link", "slope_parameter", "clip", "clipping", "modulation", "example_shrink"),
+        *("epsilon", "delta", "run_delta", "scope", "privacy", "neighbouring", "allocation"),
+        *("langevin", "rounds", "burn_in", "burn_in_step_factor", "step_size", "gain", "start"),
+        *("scheduling", "public_smoothness", "public_convexity"),
+    }
 )
-"""Settings that decide the model of a point, with its data."""
-_IDLE = ("threads", "checkpoint_rounds", "chains")
+"""Settings whose whole effect is in the uplink, the limits and the arguments of the planner, which
+stand for them in the digest. Every other setting is in it as it is: a new one, too."""
+_IDLE = frozenset({"threads", "checkpoint_rounds", "chains"})
 """Settings left out of the digest: two without effect, and ``chains``, which enters as the number
 of chains that it results in."""
 
@@ -55,8 +55,10 @@ def key_of(settings: Settings, *, plan_only: bool = False) -> str:
 
 
 def data_key(settings: Settings) -> str:
-    """The settings that decide the model of a point, as text: equal texts mean equal models."""
-    return json.dumps([getattr(settings, name) for name in _DATA])
+    """Everything that may decide the model of a point, with the contents of its files, as text:
+    equal texts mean equal models."""
+    values = settings.model_dump(mode="json", exclude=set(_RESOLVED | _IDLE))
+    return json.dumps([values, contents_of(settings)], sort_keys=True)
 
 
 def given_in(settings: Settings) -> dict[str, Any]:
@@ -69,7 +71,11 @@ def _deciding(settings: Settings) -> dict[str, Any]:
     """Everything that decides the row of a point, in plain values."""
     given = given_in(settings)
     common = {"chains": settings.num_chains, "engine": settings.engine}
-    written = {"settings": {name: v for name, v in given.items() if name not in _IDLE}, **common}
+    written = {
+        "settings": {name: v for name, v in given.items() if name not in _IDLE},
+        "contents": contents_of(settings),
+        **common,
+    }
     # The behaviour of a user's own object is not in its attributes alone, and only the worker
     # imports it: such points are compared as they are written.
     if settings.model != "linear" or named_code(given):

@@ -320,13 +320,15 @@ def follow_starts(plan: Plan, model: Model, law: Law, jacobian: Array) -> Travel
     tail = distance * memory * min(1.0 / slowest, max(0, plan.num_rounds - done))
     tails = np.square(distance * memory) * min(0.5 / slowest, max(0, plan.num_rounds - done))
     shift = float((np.linalg.norm(sums, axis=1) + tail).max()) / kept
-    squared = _after_burn_in(plan, model, receive, law, whiten, together)
-    farthest = math.sqrt(squared.max()) if np.isfinite(squared).all() else math.inf
-    if farthest > _LOST * math.sqrt(model.dim):
-        shift = max(shift, farthest)
-    elif _like_the_law(squared, model.dim):
+    after = _after_burn_in(plan, model, receive, together)
+    farthest = float(np.linalg.norm((after - rest) @ whiten.T, axis=1).max())
+    if not farthest <= _LOST * math.sqrt(model.dim):
+        shift = max(shift, farthest) if math.isfinite(farthest) else math.inf
+    elif rounds > plan.num_burn_in and _like_the_law(
+        np.square((after - law.mean) @ whiten.T).sum(axis=1), model.dim
+    ):
         # Where a cost is flat far away, noise brings chains back sooner than the gradient does.
-        return Travel(min(rounds, plan.num_burn_in), 0.0, 0.0)
+        return Travel(plan.num_burn_in, 0.0, 0.0)
     return Travel(rounds, shift, float((squares + tails).max()) / kept)
 
 
@@ -353,11 +355,9 @@ def _moves(plan: Plan, last: int, together: int) -> Iterator[_Move]:
         yield _Move(count, factor * plan.step_size, done)
 
 
-def _after_burn_in(
-    plan: Plan, model: Model, receive: Reception, law: Law, whiten: Array, together: int
-) -> Array:
-    """Squared distances from a law's mean, in its standard deviations, of some chains after the
-    burn-in, (chain), with their noise; ``together`` rounds are taken in one."""
+def _after_burn_in(plan: Plan, model: Model, receive: Reception, together: int) -> Array:
+    """Places of some chains after the burn-in, (chain, dim), with their noise; ``together`` rounds
+    are taken in one."""
     rng = generator(0, Purpose.CHECK, 3)
     theta = np.zeros((_NUM_NOISY, model.dim))
     if plan.start == "prior":
@@ -366,7 +366,7 @@ def _after_burn_in(
         drift, variance = receive(theta)
         noise = np.sqrt(move.rounds * variance) * rng.standard_normal(theta.shape)
         theta = theta - move.step * (move.rounds * drift + noise)
-    return np.asarray(np.square((theta - law.mean) @ whiten.T).sum(axis=1))
+    return theta
 
 
 def _like_the_law(squared: Array, dim: int) -> bool:

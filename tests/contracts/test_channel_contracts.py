@@ -13,6 +13,7 @@ import pytest
 import flmc
 from contracts.registered import DEVICES, DIM, fadings, schedulers
 from flmc.base.arrays import Array
+from flmc.sampling import schedule
 
 BLOCK = range(128, 200)
 
@@ -201,6 +202,110 @@ def test_a_policy_that_breaks_its_word_is_refused() -> None:
         flmc.errors.RunFailed, match=r"in 30 rounds, and its most_rounds declares 6"
     ):
         flmc.run(plan, model)
+
+
+class OldestFirst(flmc.Scheduler):
+    """A policy with a memory: the ``count`` devices that have been silent longest."""
+
+    random: ClassVar[bool] = False
+
+    def __init__(self, count: int = 5) -> None:
+        self.count = count
+
+    def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
+        """1 for the devices whose age is largest, (round, device)."""
+        # Ages that begin apart, so that turns have no period of which 128 is a multiple.
+        age = np.arange(fading.shape[1])[::-1].copy()
+        active = np.zeros((len(rounds), fading.shape[1]))
+        for row in active:
+            row[np.argsort(-age, kind="stable")[: self.count]] = 1.0
+            age = np.where(row > 0, 0, age + 1)
+        return active
+
+    def most_rounds(self, num_rounds: int, num_devices: int) -> int:
+        """Whole turns, the last one begun."""
+        return -(-num_rounds * self.count // num_devices)
+
+
+class Sparing(flmc.ThresholdDevices):
+    """A policy by channel with a memory: a device that transmitted rests for two rounds."""
+
+    def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
+        """1 for rested devices with a strong channel, (round, device)."""
+        strong = super().draw(rng, rounds, fading)
+        for index in range(1, len(strong)):
+            strong[index] *= 1.0 - strong[max(0, index - 2) : index].max(axis=0)
+        return strong
+
+    def most_rounds(self, num_rounds: int, num_devices: int) -> int:
+        """Every third round."""
+        return -(-num_rounds // 3)
+
+
+def test_the_oldest_first_policy_keeps_its_ages_over_blocks() -> None:
+    """20 devices by turns of 3 come again within 7 rounds, in plan and schedule alike; a block
+    of 128 rounds, which is no whole number of turns, would begin anew."""
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
+    count, rounds = 3, 300  # turns of 20/3 rounds: no block ends with one
+    plan = flmc.plan(
+        model, flmc.Digital(), num_rounds=rounds, num_burn_in=50, scheduler=OldestFirst(count)
+    )
+    planned = plan.scheduler.draw_planned(rounds, 20)
+    blocks = [schedule.draw_schedule(plan, 7, range(1), block).active for block in range(3)]
+    drawn = np.concatenate([each[0] for each in blocks if each is not None])
+    assert planned is not None
+    assert np.array_equal(drawn, planned)
+    gaps = max(np.diff(np.flatnonzero(drawn[:, device])).max() for device in range(20))
+    assert gaps == 7
+    assert np.array_equal(schedule.draw_transmitting(plan, 7, 1, range(100, 260)), drawn[100:260])
+    assert (
+        schedule.draw_activity(plan, 7, 1).most_rounds == 45 == plan.scheduler.most_rounds(300, 20)
+    )
+    flmc.run(plan, model, seed=7, chains=2)  # its true most_rounds is not refused
+
+
+@pytest.mark.parametrize("engine", ["numpy", "numba"])
+@pytest.mark.parametrize("policy", [OldestFirst(3), Sparing(0.03)], ids=["ages", "rests"])
+def test_a_policy_with_a_memory_survives_cuts(
+    engine: str, policy: flmc.Scheduler, tmp_path: Path
+) -> None:
+    """A run that is resumed within a block, or cut into groups of data sets, has the same devices
+    active as one in one go, and the draws to the last bit."""
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_experiments=3, num_samples=200))
+    uplink = flmc.Digital(fading=flmc.RayleighFading(0.04))
+    plan = flmc.plan(model, uplink, num_rounds=300, num_burn_in=50, scheduler=policy)
+    whole = flmc.run(plan, model, seed=3, chains=2, engine=engine)
+    calls = iter([False, False])
+    with pytest.raises(flmc.errors.Interrupted):
+        flmc.run(
+            plan,
+            model,
+            seed=3,
+            chains=2,
+            engine=engine,
+            out=tmp_path / "record",
+            checkpoint_rounds=50,
+            experiments_at_once=2,
+            stop=lambda: next(calls, True),
+        )
+    resumed = flmc.resume(tmp_path / "record", plan, model)
+    assert np.array_equal(whole.draws, resumed.draws)
+    entries = [json.loads(entry) for entry in flmc.load(tmp_path / "record").ledger]
+    active = [schedule.draw_schedule(plan, 3, range(3), block).active for block in range(3)]
+    union = np.concatenate([each.max(axis=0) for each in active if each is not None])
+    for entry, row in zip(entries, union, strict=True):
+        silent = entry.get("silent", [])
+        assert silent == np.flatnonzero(row == 0).tolist()
+    if isinstance(policy, Sparing):
+        for each in np.concatenate([a for a in active if a is not None], axis=1):
+            assert (each[:-1] * each[1:]).sum() == (each[:-2] * each[2:]).sum() == 0
+
+
+def test_a_subclass_with_its_own_draw_promises_nothing() -> None:
+    assert flmc.ThresholdDevices(0.1).forgets
+    assert flmc.RandomDevices(2).forgets
+    assert not Sparing(0.1).forgets
+    assert not OldestFirst().forgets
 
 
 def test_given_and_scheduler_exclude_each_other() -> None:

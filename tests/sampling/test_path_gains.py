@@ -154,14 +154,16 @@ def test_cutting_threads_and_memory_change_no_bit(
     assert np.array_equal(whole, draws(most_rounds=37))
     assert np.array_equal(whole, draws(resources=Resources(threads=2, experiments_at_once=1)))
     assert len(fading._asked) == 3
-    monkeypatch.setattr(path_gains, "_whole_runs", path_gains._WholeRuns(most_bytes=0))
+    monkeypatch.setattr(
+        path_gains, "_whole_runs", path_gains.WholeRuns(path_gains._draw_whole_run, most_bytes=0)
+    )
     assert np.array_equal(whole, draws())
     assert np.array_equal(whole, draws(most_rounds=37))
     assert len(fading._asked) > 3
 
 
 def test_kept_path_gains_are_bounded_and_belong_to_their_plan(small: flmc.LinearGaussian) -> None:
-    kept = path_gains._WholeRuns(most_bytes=3 * ROUNDS * 8)
+    kept = path_gains.WholeRuns(path_gains._draw_whole_run, most_bytes=3 * ROUNDS * 8)
     plan = power_plan(small, Correlated())
     for experiment in (0, 1, 2, 3, 3, 0):
         kept.draw(plan, 1, experiment)
@@ -179,7 +181,11 @@ def test_kept_path_gains_are_bounded_and_belong_to_their_plan(small: flmc.Linear
 def test_too_large_a_run_is_said_once(
     small: flmc.LinearGaussian, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(path_gains, "_whole_runs", path_gains._WholeRuns(most_bytes=ROUNDS * 8))
+    monkeypatch.setattr(
+        path_gains,
+        "_whole_runs",
+        path_gains.WholeRuns(path_gains._draw_whole_run, most_bytes=ROUNDS * 8),
+    )
     plan = power_plan(small, Correlated())
     with caplog.at_level(logging.WARNING):
         draw_schedule(plan, 1, range(1), 0)

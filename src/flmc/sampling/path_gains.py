@@ -3,7 +3,7 @@
 Independent rounds are drawn from a stream for each block. Dependent rounds (Jakes, Gauss-Markov, a
 trace) are drawn for the whole run at once, and a block is a slice of them, so that an interrupted
 run resumes with the same channel. Whole runs stay in memory for later blocks, up to
-``_KEPT_BYTES``; beyond that they are drawn again, with the same result."""
+``KEPT_BYTES``; beyond that they are drawn again, with the same result."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import logging
 import threading
 import weakref
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -22,53 +23,47 @@ from flmc.uplink.fading import Fading
 
 _log = logging.getLogger(__name__)
 
-_KEPT_BYTES = 256_000_000
-"""Largest number of bytes of path gains of whole runs in memory."""
+KEPT_BYTES = 256_000_000
+"""Largest number of bytes of path gains of whole runs in memory, and of their active devices."""
 
 _Key = tuple[int, int, int]
 
 
-class _WholeRuns:
-    """A cache of the path gains of whole runs, safe for threads; the least recently used go
-    first."""
+class WholeRuns:
+    """A cache of what a function draws for all rounds of an experiment, such as path gains, safe
+    for threads; the least recently used go first. ``draw_anew`` takes the plan, the seed and the
+    number of the experiment."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self.most_bytes = most_bytes
+    def __init__(self, draw_anew: Callable[[Plan, int, int], Array], most_bytes: int) -> None:
+        self._draw_anew, self.most_bytes = draw_anew, most_bytes
         self._kept: OrderedDict[_Key, tuple[weakref.ref[Plan], Array]] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
         self._warned = False
 
     def draw(self, plan: Plan, seed: int, experiment: int) -> Array:
-        """Path gains of all rounds of one experiment, cached or drawn, (1 or round, 1 or device, 1
-        or dim)."""
+        """What was drawn for all rounds of one experiment, from the cache or drawn anew."""
         # By identity: two plans may be equal while their fadings, of a user's own, are not.
         key = (id(plan), seed, experiment)
         with self._lock:
-            plan_then, gains = self._kept.get(key, (None, None))
+            plan_then, drawn = self._kept.get(key, (None, None))
             # An identity is used again after its object is gone, so it is not enough.
-            if gains is not None and plan_then is not None and plan_then() is plan:
+            if drawn is not None and plan_then is not None and plan_then() is plan:
                 self._kept.move_to_end(key)
-                return gains
+                return drawn
         # Without the lock: two threads that draw the same experiment get the same numbers.
-        drawn = _law(plan).draw_checked(
-            generator(seed, Purpose.FADING, experiment),
-            range(plan.num_rounds),
-            plan.num_devices,
-            plan.dim,
-        )
-        gains = without_copies(drawn).copy()  # a copy, because a user's own array may change
+        drawn = self._draw_anew(plan, seed, experiment)
         with self._lock:
-            self._keep(key, plan, gains)
-        return gains
+            self._keep(key, plan, drawn)
+        return drawn
 
-    def _keep(self, key: _Key, plan: Plan, gains: Array) -> None:
-        """Add path gains to the cache, with the lock held, and evict the oldest beyond its size."""
+    def _keep(self, key: _Key, plan: Plan, drawn: Array) -> None:
+        """Add an array to the cache, with the lock held, and evict the oldest beyond its size."""
         # Another thread may have drawn the same meanwhile: its bytes must not count twice.
         if key in self._kept:
             self._bytes -= self._kept.pop(key)[1].nbytes
-        self._kept[key] = (weakref.ref(plan), gains)
-        self._bytes += gains.nbytes
+        self._kept[key] = (weakref.ref(plan), drawn)
+        self._bytes += drawn.nbytes
         # A run that is larger than the cache evicts itself, too, and is drawn for every block.
         while self._bytes > self.most_bytes:
             _, (_, oldest) = self._kept.popitem(last=False)
@@ -90,13 +85,24 @@ class _WholeRuns:
         )
 
 
-_whole_runs = _WholeRuns(_KEPT_BYTES)
-
-
 def _law(plan: Plan) -> Fading:
     """Law of a plan's true path gains, also where devices know only estimates of them."""
     uplink = plan.uplink
     return uplink.known_fading if uplink.estimated is None else uplink.estimated.fading
+
+
+def _draw_whole_run(plan: Plan, seed: int, experiment: int) -> Array:
+    """Path gains of all rounds of one experiment, (1 or round, 1 or device, 1 or dim)."""
+    drawn = _law(plan).draw_checked(
+        generator(seed, Purpose.FADING, experiment),
+        range(plan.num_rounds),
+        plan.num_devices,
+        plan.dim,
+    )
+    return without_copies(drawn).copy()  # a copy, because a user's own array may change
+
+
+_whole_runs = WholeRuns(_draw_whole_run, KEPT_BYTES)
 
 
 def constant_path_gains(plan: Plan, seed: int) -> Array:

@@ -1,7 +1,10 @@
 """The schedule of a run: step, gain, path gains and active devices of every round.
 
 It follows from the plan, the seed and the channel; no data enter, so it is public and known before
-a round begins. Rounds are drawn by blocks of ``ROUNDS_PER_BLOCK``, each from streams of its own."""
+a round begins. Rounds are drawn by blocks of ``ROUNDS_PER_BLOCK``, each from streams of its own. A
+policy that may remember earlier rounds is asked once for the whole run, and a block is a slice of
+its answer, so that cuts, resumed runs and every role of a federation have the same devices active.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flmc.base.arrays import Array
+from flmc.base.arrays import Array, without_copies
 from flmc.base.randomness import ROUNDS_PER_BLOCK, Purpose, generator
 from flmc.planning.plans import Plan
 from flmc.planning.plans.expectation import calibrated_cap
 from flmc.planning.temperature import temperature
 from flmc.sampling.langevin import Round
-from flmc.sampling.path_gains import constant_path_gains, draw_known_channel
+from flmc.sampling.path_gains import (
+    KEPT_BYTES,
+    WholeRuns,
+    constant_path_gains,
+    draw_known_channel,
+)
 from flmc.uplink.power import realised_gain
 
 
@@ -159,6 +167,11 @@ def _draw_policies(plan: Plan, seed: int, num_experiments: int, blocks: range) -
     """Which devices transmit in the rounds of some blocks, as the scheduler draws it: an array
     (round, device) with 1 or 0 for one experiment after the other, or a single one where all
     experiments have the same devices active. For plans that do not say it themselves."""
+    if not plan.scheduler.forgets:
+        rounds = slice(block_of(plan, blocks[0]).start, block_of(plan, blocks[-1]).stop)
+        for experiment in range(num_experiments if plan.scheduler.random else 1):
+            yield _whole_policies.draw(plan, seed, experiment)[rounds].astype(np.float64)
+        return
     # All blocks of an experiment before the next: where rounds depend on each other, its path gains
     # are drawn once.
     for experiment in range(num_experiments if plan.scheduler.random else 1):
@@ -185,6 +198,10 @@ def _ask_policy(plan: Plan, seed: int, experiments: range, block: int, fading: A
     draws it, (experiment, round, device) with 1 or 0; a single experiment where the scheduler is
     not random."""
     rounds = block_of(plan, block)
+    if not plan.scheduler.forgets:
+        asked = experiments if plan.scheduler.random else range(1)
+        wholes = [_whole_policies.draw(plan, seed, e) for e in asked]
+        return np.stack([each[rounds.start : rounds.stop] for each in wholes]).astype(np.float64)
     if not plan.scheduler.random:
         experiments = experiments[:1]  # the policy says that all have the same devices active
         fading = fading[:1]
@@ -197,6 +214,30 @@ def _ask_policy(plan: Plan, seed: int, experiments: range, block: int, fading: A
             for e, channel in zip(experiments, channels, strict=True)
         ]
     )
+
+
+def _draw_whole_policy(plan: Plan, seed: int, experiment: int) -> Array:
+    """Which devices transmit in all rounds of one experiment, as a scheduler that may remember
+    earlier rounds says in one answer: True or False, (round, device)."""
+    one, last = range(experiment, experiment + 1), -(-plan.num_rounds // ROUNDS_PER_BLOCK)
+    drawn = (
+        draw_known_channel(plan, seed, one, block, block_of(plan, block)).fading[0]
+        for block in range(last)
+    )
+    # Devices or entries that share a path gain are held once, also over all rounds of a run.
+    parts = [without_copies(part) for part in drawn]
+    if not plan.uplink.known_fading.constant:
+        parts = [
+            np.broadcast_to(part, (len(block_of(plan, block)), *part.shape[1:]))
+            for block, part in enumerate(parts)
+        ]
+        parts = [np.concatenate(parts)]
+    fading = np.broadcast_to(parts[0], (plan.num_rounds, plan.num_devices, plan.dim))
+    rng = generator(seed, Purpose.SCHEDULING, experiment)
+    return plan.scheduler.draw_checked(rng, range(plan.num_rounds), fading).astype(np.bool_)
+
+
+_whole_policies = WholeRuns(_draw_whole_policy, KEPT_BYTES)
 
 
 def schedule_of(plan: Plan, fading: Array, active: Array | None, rounds: range) -> Schedule:

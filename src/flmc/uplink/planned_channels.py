@@ -125,12 +125,20 @@ def draw_planned_rounds(
 ) -> PlannedRounds:
     """Rounds that a plan counts on where a scheduler decides from the path gains who transmits:
     channels are drawn, and the scheduler is asked. ``InvalidSetting`` if nobody ever transmits."""
-    rounds = standing_for(fading, range(num_rounds))
+    every = range(num_rounds)
+    # A policy that remembers earlier rounds is asked as in a run: for all rounds, from the first.
+    rounds = standing_for(fading, every) if scheduler.forgets else every
     channels = draw_planned_channels(fading, rounds, num_rounds, num_devices, dim)
     drawn = np.concatenate([part for _, part in channels.parts()])
     # Another stream than that of the planned fading; the policies of flmc do not use it.
     rng = generator(0, Purpose.PLANNING, 1)
-    active = scheduler.draw_checked(rng, range(len(drawn)), drawn)
+    if scheduler.forgets:
+        active = scheduler.draw_checked(rng, range(len(drawn)), drawn)
+    else:
+        # A short run is drawn several times, the last time perhaps not to its end.
+        drawn = drawn[: len(drawn) // num_rounds * num_rounds]
+        runs = drawn.reshape(-1, num_rounds, *drawn.shape[1:])
+        active = np.concatenate([scheduler.draw_checked(rng, every, each) for each in runs])
     heard = active.any(axis=1)
     if not heard.any():
         raise InvalidSetting(

@@ -35,6 +35,11 @@ class Scheduler(ABC):
     """Whether two experiments may have different devices active in the same round."""
     everyone: ClassVar[bool] = False
     """Whether all devices transmit in every round."""
+    independent: ClassVar[bool] = False
+    """Whether the draws of all rounds are independent of each other, so that a run may ask for them
+    in blocks of rounds; a policy that does not say so is asked once, for all rounds of a run, and
+    may remember earlier rounds. It holds for the ``draw`` of the class that states it: a subclass
+    with a ``draw`` of its own states it again."""
     by_channel: ClassVar[bool] = False
     """Whether who transmits follows from the path gains alone. Then as many transmit as the channel
     decides, which may be nobody: such a round is skipped. The gain of a round is calibrated for the
@@ -47,9 +52,11 @@ class Scheduler(ABC):
         Parameters
         ----------
         rng
-            The only source of randomness: one stream for each experiment and block of rounds.
+            The only source of randomness: one stream for each experiment or, for policies that are
+            ``independent``, one for each experiment and block of rounds.
         rounds
-            The rounds in question, counted from 0.
+            The rounds in question, counted from 0: all of a run, the first to the last, unless the
+            policy is ``independent``.
         fading
             Path gains (round, device, dim) of these rounds.
 
@@ -58,6 +65,17 @@ class Scheduler(ABC):
         Array
             1 for a device that transmits, else 0: (round, device).
         """
+
+    @property
+    def forgets(self) -> bool:
+        """Whether ``independent`` was stated for the ``draw`` of this policy, and not for one that
+        a subclass has replaced."""
+        for kind in type(self).__mro__:
+            if "independent" in vars(kind):
+                return bool(vars(kind)["independent"])
+            if "draw" in vars(kind):
+                return False
+        return False
 
     def most_rounds(self, num_rounds: int, num_devices: int) -> int:
         """Upper bound of the number of rounds in which any one device transmits: all of them.

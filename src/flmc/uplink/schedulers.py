@@ -34,6 +34,7 @@ class AllDevices(Scheduler):
     """Every device transmits in every round."""
 
     random: ClassVar[bool] = False
+    independent: ClassVar[bool] = True
     everyone: ClassVar[bool] = True
 
     def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
@@ -62,6 +63,7 @@ class GivenDevices(Scheduler):
 
     active: Array
     random: ClassVar[bool] = False
+    independent: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "active", np.asarray(self.active, dtype=np.float64))
@@ -125,6 +127,7 @@ class RandomDevices(CountedDevices):
         Devices in a round, at least 1.
     """
 
+    independent: ClassVar[bool] = True
     counted: ClassVar[str] = "random"
 
     def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
@@ -160,6 +163,7 @@ class ThresholdDevices(Scheduler):
     """
 
     threshold: float
+    independent: ClassVar[bool] = True
     by_channel: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -187,6 +191,7 @@ class StrongestDevices(CountedDevices):
         Devices in a round, at least 1.
     """
 
+    independent: ClassVar[bool] = True
     by_channel: ClassVar[bool] = True
     counted: ClassVar[str] = "strongest"
 
@@ -220,6 +225,7 @@ class PredecessorDevices(Scheduler):
     """
 
     snr_db: float
+    independent: ClassVar[bool] = True
     by_channel: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

@@ -55,6 +55,10 @@ class Forgetful(Correlated):
     independent = True
 
 
+def whole_runs(most_bytes: int) -> path_gains.WholeRuns:
+    return path_gains.WholeRuns(path_gains._draw_whole_run, most_bytes)
+
+
 def power_plan(model: flmc.Model, fading: flmc.Fading, **settings: object) -> flmc.Plan:
     """A plan in which nothing but power limits the gain, over more than two blocks of rounds."""
     return flmc.plan(
@@ -154,16 +158,14 @@ def test_cutting_threads_and_memory_change_no_bit(
     assert np.array_equal(whole, draws(most_rounds=37))
     assert np.array_equal(whole, draws(resources=Resources(threads=2, experiments_at_once=1)))
     assert len(fading._asked) == 3
-    monkeypatch.setattr(
-        path_gains, "_whole_runs", path_gains.WholeRuns(path_gains._draw_whole_run, most_bytes=0)
-    )
+    monkeypatch.setattr(path_gains, "_whole_runs", whole_runs(0))
     assert np.array_equal(whole, draws())
     assert np.array_equal(whole, draws(most_rounds=37))
     assert len(fading._asked) > 3
 
 
 def test_kept_path_gains_are_bounded_and_belong_to_their_plan(small: flmc.LinearGaussian) -> None:
-    kept = path_gains.WholeRuns(path_gains._draw_whole_run, most_bytes=3 * ROUNDS * 8)
+    kept = whole_runs(3 * ROUNDS * 8)
     plan = power_plan(small, Correlated())
     for experiment in (0, 1, 2, 3, 3, 0):
         kept.draw(plan, 1, experiment)
@@ -184,7 +186,7 @@ def test_too_large_a_run_is_said_once(
     monkeypatch.setattr(
         path_gains,
         "_whole_runs",
-        path_gains.WholeRuns(path_gains._draw_whole_run, most_bytes=ROUNDS * 8),
+        whole_runs(ROUNDS * 8),
     )
     plan = power_plan(small, Correlated())
     with caplog.at_level(logging.WARNING):

@@ -13,6 +13,7 @@ from flmc.base.randomness import check_seed
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.runs import records
+from flmc.runs.fingerprints import Fingerprints
 from flmc.runs.job import Job
 from flmc.runs.results import Result, describe
 from flmc.runs.snapshots import Watch
@@ -110,6 +111,7 @@ def run(
     description = {
         **describe(plan, seed, chains, job.engine.name, keep_draws, thin),
         "identity": job.identity,
+        "contents": {**job.code, **Fingerprints().of_settings(settings or {})},
     }
     kept = {
         "settings": None if settings is None else dict(settings),
@@ -166,6 +168,14 @@ def resume(
             asked["keep_draws"],
             asked.get("thin", 1),
         )
+        now = {**job.code, **Fingerprints().of_settings(asked.get("settings") or {})}
+        then = asked.get("contents", now)  # older records have none, and their identity only
+        changed = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
+        if changed:
+            raise InvalidSetting(
+                f"{changed[0]!r} was changed since the run in {str(path)!r} began: restore what it"
+                " was, or begin a new run"
+            )
         if asked["identity"] != job.identity:
             raise InvalidSetting(
                 f"the record in {str(path)!r} was made with other data, or another prior, link or"

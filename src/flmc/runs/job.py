@@ -30,6 +30,7 @@ from flmc.models.model import Model
 from flmc.planning.judgement import check_model
 from flmc.planning.plans import Plan
 from flmc.runs import records
+from flmc.runs.fingerprints import Fingerprints
 from flmc.runs.ledger import Ledger
 from flmc.runs.recorder import Recorder
 from flmc.runs.results import Result, metrics_document
@@ -102,10 +103,21 @@ class Job:
         ]
         if self.thin > 1:
             parts.append(self.thin)
+        if self.code:  # left out where all is flmc's own, so that older records still fit
+            parts.append(sorted(self.code.items()))
         digest = hashlib.sha256(repr(parts).encode())
         for array in self._fingerprint():
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
+
+    @cached_property
+    def code(self) -> dict[str, str]:
+        """SHA-256 digests of the modules of a user's own that define the uplink, its link and
+        fading, the scheduler or the model, by name of the module; ``InvalidSetting`` for a class
+        without readable source."""
+        uplink = self.plan.uplink
+        used = (uplink, uplink.link, uplink.known_fading, self.plan.scheduler, self.model)
+        return Fingerprints().of_objects(*used)
 
     def _fingerprint(self) -> Iterator[Array]:
         """Gradients, starting points and bit probabilities at fixed thetas. They stand for the

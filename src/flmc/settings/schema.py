@@ -7,6 +7,7 @@ import difflib
 import json
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -26,6 +27,26 @@ PositiveCount = Annotated[int, Field(ge=1, le=10**15)]
 # The registry in the annotation tells `choices_of`, and with it help and messages, the names.
 Scheme = Annotated[str, SCHEMES, AfterValidator(SCHEMES.check_name)]
 EngineName = Annotated[str, ENGINES, AfterValidator(ENGINES.check_name)]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Mark beside a setting's type: the only part of a problem that the setting decides. A setting
+    without a mark may decide anything, the model and its data first of all."""
+
+    name: str
+
+
+UPLINK, PLAN = Part("uplink"), Part("plan")
+"""Settings that enter through the uplink that is made of them, and through the planner alone."""
+SIMULATION, NOTHING = Part("simulation"), Part("nothing")
+"""Settings that change a simulation and no plan; and those that change no result at all."""
+
+
+def names_of(*parts: Part) -> set[str]:
+    """Names of the settings that decide one of these parts and nothing else."""
+    fields = Settings.model_fields.items()
+    return {name for name, field in fields if any(part in field.metadata for part in parts)}
 
 
 def _requirement(text: str) -> str:
@@ -66,18 +87,22 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
-    scheme: Scheme = Field("digital", description="how devices transmit")
-    snr_db: float = Field(
+    scheme: Annotated[Scheme, UPLINK] = Field("digital", description="how devices transmit")
+    snr_db: Annotated[float, UPLINK] = Field(
         25.0, allow_inf_nan=False, description="largest SNR, power limit over noise power, in dB"
     )
-    epsilon: Positive = Field(5.0, description="privacy budget")
-    delta: Probability = Field(0.01, description="its delta, for one round")
-    run_delta: Probability = Field(1e-5, description="delta of statements about the whole run")
-    scope: Literal["round", "run"] = Field("round", description="what the budget is for")
-    privacy: Literal["tight", "tail", "paper", "off"] = Field(
+    epsilon: Annotated[Positive, PLAN] = Field(5.0, description="privacy budget")
+    delta: Annotated[Probability, PLAN] = Field(0.01, description="its delta, for one round")
+    run_delta: Annotated[Probability, PLAN] = Field(
+        1e-5, description="delta of statements about the whole run"
+    )
+    scope: Annotated[Literal["round", "run"], PLAN] = Field(
+        "round", description="what the budget is for"
+    )
+    privacy: Annotated[Literal["tight", "tail", "paper", "off"], PLAN] = Field(
         "tight", description="criterion of the privacy limit"
     )
-    neighbouring: Literal["device", "example"] = Field(
+    neighbouring: Annotated[Literal["device", "example"], PLAN] = Field(
         "device", description="what is replaced in neighbouring data"
     )
     example_clip: Positive | None = Field(
@@ -92,56 +117,68 @@ class Settings(BaseModel):
             "what that leaves of the gradient; auto: for standard normal features and residuals"
         ),
     )
-    allocation: Literal["static", "adaptive"] = Field(
+    allocation: Annotated[Literal["static", "adaptive"], PLAN] = Field(
         "static", description="how a run's budget is spent over rounds"
     )
-    langevin: Literal["calibrated", "paper", "off"] = Field(
+    langevin: Annotated[Literal["calibrated", "paper", "off"], PLAN] = Field(
         "calibrated", description="limit that keeps enough noise"
     )
-    step_size: Positive | Literal["auto"] = Field("auto", description="a number or auto")
-    link: str = Field(
+    step_size: Annotated[Positive | Literal["auto"], PLAN] = Field(
+        "auto", description="a number or auto"
+    )
+    link: Annotated[str, UPLINK] = Field(
         "sigmoid",
         description=f"probability of a +1 bit: {LINKS.described}; auto (chosen by prediction)",
     )
-    slope_parameter: Positive | None = Field(
+    slope_parameter: Annotated[Positive | None, UPLINK] = Field(
         None, description=f"of the link; default {_defaults(LINKS)}"
     )
-    clip: Positive = Field(30.0, description="bound of a local gradient")
-    clipping: Literal["entry", "norm"] = Field(
+    clip: Annotated[Positive, UPLINK] = Field(30.0, description="bound of a local gradient")
+    clipping: Annotated[Literal["entry", "norm"], UPLINK] = Field(
         "entry", description="what the clip bounds: each entry of a local gradient, or its norm"
     )
-    modulation: Literal["real", "complex"] = Field(
+    modulation: Annotated[Literal["real", "complex"], UPLINK] = Field(
         "real", description="entries of a symbol: one (BPSK), or two (QPSK)"
     )
-    average_snr_db: Finite | None = Field(
+    average_snr_db: Annotated[Finite | None, UPLINK] = Field(
         None,
         description=(
             "long-term SNR limit in dB: a device's mean power over all rounds, expected over the"
             " channel"
         ),
     )
-    csi_error: Annotated[float, Field(ge=0, le=0.9)] = Field(
+    csi_error: Annotated[Annotated[float, Field(ge=0, le=0.9)], UPLINK] = Field(
         0.0, description="error of the channel estimates that devices invert, from 0 to 0.9"
     )
     devices: PositiveCount = Field(20, description="number of devices")
     dim: PositiveCount = Field(5, description="number of entries")
     samples: PositiveCount = Field(1200, description="number of examples in all")
-    rounds: PositiveCount = Field(300, description="number of rounds")
-    burn_in: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
+    rounds: Annotated[PositiveCount, PLAN] = Field(300, description="number of rounds")
+    burn_in: Annotated[Annotated[int, Field(ge=0)] | Literal["auto"], PLAN] = Field(
         200, description="rounds that are not kept; auto: as many as the sampler needs"
     )
-    burn_in_step_factor: Positive | Literal["auto"] = Field(
+    burn_in_step_factor: Annotated[Positive | Literal["auto"], PLAN] = Field(
         "auto", description="larger steps in early burn-in"
     )
-    start: Literal["prior", "zero"] = Field("prior", description="where chains start")
-    fading: str | Finite = Field(0.04, description=f"path gain: a number, or {FADINGS.described}")
-    scheduling: str = Field("all", description=f"who transmits in a round: {SCHEDULERS.described}")
-    noise_power: Positive = Field(1.0, description="variance of the noise in each real entry")
-    gain: Positive | list[Positive] | None = Field(None, description="override of the planned gain")
-    public_smoothness: Positive | None = Field(
+    start: Annotated[Literal["prior", "zero"], PLAN] = Field(
+        "prior", description="where chains start"
+    )
+    fading: Annotated[str | Finite, UPLINK] = Field(
+        0.04, description=f"path gain: a number, or {FADINGS.described}"
+    )
+    scheduling: Annotated[str, PLAN] = Field(
+        "all", description=f"who transmits in a round: {SCHEDULERS.described}"
+    )
+    noise_power: Annotated[Positive, UPLINK] = Field(
+        1.0, description="variance of the noise in each real entry"
+    )
+    gain: Annotated[Positive | list[Positive] | None, PLAN] = Field(
+        None, description="override of the planned gain"
+    )
+    public_smoothness: Annotated[Positive | None, PLAN] = Field(
         None, description="largest curvature, from public knowledge"
     )
-    public_convexity: Positive | None = Field(
+    public_convexity: Annotated[Positive | None, PLAN] = Field(
         None, description="smallest curvature, from public knowledge"
     )
     model: str = Field("linear", description=f"what is sampled: {MODELS.described}")
@@ -188,7 +225,7 @@ class Settings(BaseModel):
     )
     thin: PositiveCount = Field(1, description="kept rounds for each draw of a record")
     experiments: PositiveCount = Field(1, description="number of data sets")
-    chains: PositiveCount | None = Field(
+    chains: Annotated[PositiveCount | None, SIMULATION] = Field(
         None, description="per data set; default 200 in all, at least 1"
     )
     seed: int = Field(0, ge=0, description="of all randomness")
@@ -196,11 +233,11 @@ class Settings(BaseModel):
         "examples",
         description="synthetic data drawn as examples, or straight as sufficient statistics",
     )
-    engine: EngineName = Field("auto", description="what simulates")
-    checkpoint_rounds: PositiveCount | None = Field(
+    engine: Annotated[EngineName, SIMULATION] = Field("auto", description="what simulates")
+    checkpoint_rounds: Annotated[PositiveCount | None, NOTHING] = Field(
         None, description="with --out: rounds between checkpoints; default: what takes 5 seconds"
     )
-    threads: PositiveCount | None = Field(
+    threads: Annotated[PositiveCount | None, NOTHING] = Field(
         None, description="of the numba engine; default: all processors"
     )
 

@@ -18,8 +18,9 @@ from flmc.base.progress import Progress
 from flmc.base.version import VERSION
 from flmc.runs.files.durable_files import read_json, shared, write_json
 from flmc.runs.files.regular_files import check_regular
+from flmc.runs.fingerprints import Fingerprints
 from flmc.runs.sweeps.grid import SweepGrid
-from flmc.runs.sweeps.points import data_key, given_in, key_of
+from flmc.runs.sweeps.points import data_key, forget_model, given_in, key_of
 from flmc.runs.sweeps.table import Sweep, write_rows
 from flmc.runs.sweeps.workers import Work
 
@@ -43,7 +44,10 @@ def run_grid(
     written. ``plan_only`` says whether ``work`` plans only. ``RunFailed`` if ``out`` cannot be
     written."""
     points = grid.points
-    keys = [key_of(point, plan_only=plan_only) for point in points]
+    if plan_only:
+        forget_model()  # its data may have changed since an earlier sweep of this process
+    fingerprints = Fingerprints()
+    keys = [key_of(point, plan_only=plan_only, fingerprints=fingerprints) for point in points]
     try:
         store = _Store(None if out is None else out / "points")
         with store.in_use():

@@ -22,76 +22,59 @@ from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.planning.privacy_cost import Cost
 from flmc.runs.execution import run
+from flmc.runs.fingerprints import Fingerprints
 from flmc.runs.results import Result
-from flmc.settings.assembly import assemble, make_limits, planner_arguments
+from flmc.settings.assembly import assemble
 from flmc.settings.construction import make_model, make_uplink, named_code
-from flmc.settings.contents import contents_of
-from flmc.settings.schema import Settings, merge
-
-_RESOLVED = frozenset(
-    {
-        *("scheme", "snr_db", "average_snr_db", "noise_power", "fading", "csi_error"),
-        *("link", "slope_parameter", "clip", "clipping", "modulation", "example_shrink"),
-        *("epsilon", "delta", "run_delta", "scope", "privacy", "neighbouring", "allocation"),
-        *("langevin", "rounds", "burn_in", "burn_in_step_factor", "step_size", "gain", "start"),
-        *("scheduling", "public_smoothness", "public_convexity"),
-    }
-)
-"""Settings whose whole effect is in the uplink, the limits and the arguments of the planner, which
-stand for them in the digest. Every other setting is in it as it is: a new one, too."""
-_IDLE = frozenset({"threads", "checkpoint_rounds", "chains"})
-"""Settings left out of the digest: two without effect, and ``chains``, which enters as the number
-of chains that it results in."""
+from flmc.settings.schema import NOTHING, PLAN, SIMULATION, UPLINK, Settings, merge, names_of
 
 
-def key_of(settings: Settings, *, plan_only: bool = False) -> str:
+def key_of(
+    settings: Settings, *, plan_only: bool = False, fingerprints: Fingerprints | None = None
+) -> str:
     """Digest, 24 hexadecimal digits, of everything that decides the row of a point, with the
-    version of flmc; the point's file is named by it."""
-    decides = {"flmc": VERSION, "plan_only": plan_only, **_deciding(settings)}
-    if plan_only:  # nothing is simulated
-        decides = {name: part for name, part in decides.items() if name not in ("chains", "engine")}
+    version of flmc; the point's file is named by it. ``fingerprints`` are shared by the points of a
+    grid, so that a file is read once; None: files are read now."""
+    # Every setting counts unless the schema says, beside it, that it has no effect here.
+    idle = names_of(NOTHING, SIMULATION) if plan_only else names_of(NOTHING)
+    values = {**settings.model_dump(mode="json"), "chains": settings.num_chains}
+    uplink = _uplink_of(settings)
+    if uplink is not None:  # compared by what its settings make, however they are written
+        idle |= names_of(UPLINK)
+    decides = {
+        "flmc": VERSION,
+        "plan_only": plan_only,
+        "settings": {name: value for name, value in values.items() if name not in idle},
+        "uplink": uplink,
+        "contents": (fingerprints or Fingerprints()).of_settings(values),
+    }
     text = json.dumps(decides, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 def data_key(settings: Settings) -> str:
-    """Everything that may decide the model of a point, with the contents of its files, as text:
-    equal texts mean equal models."""
-    values = settings.model_dump(mode="json", exclude=set(_RESOLVED | _IDLE))
-    return json.dumps([values, contents_of(settings)], sort_keys=True)
+    """The settings that decide the model of a point, as text: equal texts mean equal models, as
+    long as no file is changed."""
+    others = names_of(UPLINK, PLAN, SIMULATION, NOTHING)
+    return json.dumps(settings.model_dump(mode="json", exclude=others))
 
 
 def given_in(settings: Settings) -> dict[str, Any]:
-    """Settings that differ from their defaults, as plain values, from which
-    :func:`flmc.settings.schema.merge` makes the point again."""
-    return settings.model_dump(mode="json", exclude_defaults=True)
+    """Settings that were given, as plain values, from which :func:`flmc.settings.schema.merge`
+    makes the point again, with what it refuses."""
+    return settings.model_dump(mode="json", exclude_unset=True)
 
 
-def _deciding(settings: Settings) -> dict[str, Any]:
-    """Everything that decides the row of a point, in plain values."""
-    given = given_in(settings)
-    common = {"chains": settings.num_chains, "engine": settings.engine}
-    written = {
-        "settings": {name: v for name, v in given.items() if name not in _IDLE},
-        "contents": contents_of(settings),
-        **common,
-    }
-    # The behaviour of a user's own object is not in its attributes alone, and only the worker
-    # imports it: such points are compared as they are written.
-    if settings.model != "linear" or named_code(given):
-        return written
+def _uplink_of(settings: Settings) -> Any:
+    """The uplink that settings make, as plain values; None where it is not known before the run, or
+    cannot be made, as the row of the point then says."""
+    # Only the worker imports a user's own code.
+    if named_code(settings.model_dump()):
+        return None
     try:
-        point = merge({}, given)
-        made = {"uplink": make_uplink(point), "limits": make_limits(point)}
-        planner = planner_arguments(point)
-    except FlmcError:  # the point will fail, and its row say why
-        return written
-    return {
-        **{name: to_document(each) for name, each in made.items()},
-        "planner": {name: to_document(each) for name, each in planner.items()},
-        "data": data_key(point),
-        **common,
-    }
+        return to_document(make_uplink(settings))
+    except FlmcError:
+        return None
 
 
 def run_point(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,6 +130,11 @@ def _plan_only_columns(settings: Settings) -> dict[str, Any]:
 
 _latest: dict[str, Model] = {}
 """The model that this process built last, by its :func:`data_key`; one, because data are large."""
+
+
+def forget_model() -> None:
+    """Forget the model that this process built last, so that the next one is built anew."""
+    _latest.clear()
 
 
 def _shared_model(settings: Settings) -> Model:

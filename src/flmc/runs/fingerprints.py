@@ -1,0 +1,173 @@
+"""Fingerprints of what a run takes from outside of flmc: the contents of data files, and the source
+of a user's own code with the modules that it imports. Nothing is imported to find them."""
+
+from __future__ import annotations
+
+import ast
+import glob
+import hashlib
+import importlib.util
+import inspect
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from flmc.base.errors import InvalidSetting
+from flmc.settings.construction import named_code
+from flmc.settings.registered import FADINGS
+from flmc.settings.registry import CURRENT_DIRECTORY
+
+_INSTALLED = tuple(str(Path(sysconfig.get_path(name)).resolve()) for name in ("purelib", "platlib"))
+MISSING = "missing"
+"""In place of the digest of a file or module that is not there: what uses it fails, and says so."""
+
+
+class Fingerprints:
+    """Digests of files and modules as they are when first asked for; make a new one to see later
+    changes."""
+
+    def __init__(self) -> None:
+        self._files: dict[Path, str] = {}
+        self._modules: dict[str, dict[str, str]] = {}
+
+    def of_settings(self, settings: Mapping[str, Any]) -> dict[str, str]:
+        """SHA-256 digests of all files and own modules that settings name, by file or module;
+        empty where settings name none. ``InvalidSetting`` for code without readable source."""
+        digests = {}
+        for path in _files_of(settings):
+            digests[str(path)] = self._of_file(path)
+        for name, text in named_code(settings).items():
+            digests |= self.of_module(text.partition(":")[0], f"{name} {text!r}")
+        return digests
+
+    def of_objects(self, *objects: object) -> dict[str, str]:
+        """SHA-256 digests of the modules that define the classes of objects, where these are not
+        flmc's; ``InvalidSetting`` for a class without readable source."""
+        digests: dict[str, str] = {}
+        for each in objects:
+            for kind in type(each).__mro__:
+                if kind.__module__ == "__main__":
+                    # A script or notebook is edited to resume its run: its other lines do not
+                    # count.
+                    digests[f"__main__.{kind.__qualname__}"] = _of_class(kind)
+                elif _is_own(kind.__module__):
+                    what = f"the class {kind.__module__}.{kind.__qualname__}"
+                    digests |= self.of_module(kind.__module__, what)
+        return digests
+
+    def of_module(self, name: str, what: str) -> dict[str, str]:
+        """SHA-256 digests of the source of a module and of all that it imports, but for installed
+        packages, by name; ``what`` names the module's user in messages."""
+        if name not in self._modules:
+            digests: dict[str, str] = {}
+            self._collect(name, what, digests)
+            self._modules[name] = digests
+        return self._modules[name]
+
+    def _collect(self, name: str, what: str, digests: dict[str, str]) -> None:
+        """Add the digests of a module and of the modules that it imports to ``digests``."""
+        path = _source_of(name)
+        if path is None:
+            digests[name] = MISSING
+            return
+        if not path.is_file():
+            raise InvalidSetting(
+                f"{what} must have source that can be read, so that changes are noticed; the module"
+                f" {name!r} has none: put it into a .py file, or keep no record"
+            )
+        digests[name] = self._of_file(path)
+        for other in _imports(path, name):
+            if other not in digests and (found := _source_of(other)) is not None:
+                installed = str(found.resolve()).startswith(_INSTALLED)
+                if found.suffix == ".py" and not installed:
+                    self._collect(other, what, digests)
+
+    def _of_file(self, path: Path) -> str:
+        """SHA-256 of the contents of a file, or ``MISSING``."""
+        if path not in self._files:
+            try:
+                self._files[path] = _digest(path)
+            except OSError:
+                self._files[path] = MISSING
+        return self._files[path]
+
+
+def _digest(path: Path) -> str:
+    """SHA-256 of the contents of a regular file; ``OSError`` for anything else."""
+    if not path.is_file():  # a pipe would wait for somebody who writes
+        raise OSError(f"{path} is no regular file")
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _of_class(kind: type) -> str:
+    """SHA-256 of the source of a class in a script or a notebook; ``InvalidSetting`` if it was
+    typed where no source is kept."""
+    try:
+        return hashlib.sha256(inspect.getsource(kind).encode()).hexdigest()
+    except (OSError, TypeError) as error:
+        raise InvalidSetting(
+            f"the class {kind.__qualname__} must have source that can be read, so that changes are"
+            " noticed by flmc.resume; it has none: put it into a .py file, or keep no record"
+        ) from error
+
+
+def _files_of(settings: Mapping[str, Any]) -> Iterator[Path]:
+    """Files that settings name: those of ``data_file``, and that of a fading's trace."""
+    source, fading = settings.get("data_file"), settings.get("fading")
+    if isinstance(source, str) and not source.startswith("sklearn:"):
+        yield from map(Path, sorted(glob.glob(source)) if glob.has_magic(source) else [source])
+    if isinstance(fading, str):
+        name, _, rest = fading.partition(":")
+        if name in FADINGS.names and any(each.text for each in FADINGS[name].parameters):
+            yield Path(rest)
+
+
+def _is_own(module: str) -> bool:
+    """Whether a module is neither flmc's nor Python's."""
+    top = module.partition(".")[0]
+    return (top != "flmc" and top not in sys.stdlib_module_names) or top == "__main__"
+
+
+def _source_of(module: str) -> Path | None:
+    """File of a module that is not flmc's or Python's; None if there is no such module. A module
+    without a file gives its bare name as path."""
+    if not _is_own(module):
+        return None
+    loaded = sys.modules.get(module)
+    if loaded is not None:
+        file = getattr(loaded, "__file__", None)
+        return Path(file) if file else Path(module)
+    if CURRENT_DIRECTORY.get() and "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError, AttributeError):
+        return None
+    if spec is None or not spec.has_location:
+        return None
+    return Path(spec.origin or module)
+
+
+def _imports(path: Path, module: str) -> Iterator[str]:
+    """Names of modules that a source file may import, at its top or within functions."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    parts = module.split(".")
+    yield from (".".join(parts[:count]) for count in range(1, len(parts)))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, *([base] if base else [])])
+            yield base
+            # A name that is imported may be a module itself.
+            yield from (f"{base}.{alias.name}" for alias in node.names)

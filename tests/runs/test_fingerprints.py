@@ -1,0 +1,191 @@
+"""Fingerprints: no row of a sweep and no resumed run of other settings, data or code."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flmc
+from flmc.runs.sweeps.points import run_point
+from flmc.settings.schema import NOTHING, Settings, names_of
+
+SMALL: dict[str, Any] = {"devices": 4, "samples": 40, "rounds": 12, "burn_in": 4, "chains": 2}
+SMALL |= {"engine": "numpy"}
+OTHER: dict[str, Any] = {
+    "scheme": "analog", "snr_db": 3.0, "epsilon": 2.0, "delta": 0.02, "run_delta": 1e-4,
+    "scope": "run", "privacy": "tail", "neighbouring": "example", "example_clip": 2.0,
+    "example_norm": 2.0, "example_shrink": 0.9, "allocation": "adaptive", "langevin": "off",
+    "step_size": 1e-4, "link": "linear", "slope_parameter": 0.1, "clip": 10.0, "clipping": "norm",
+    "modulation": "complex", "average_snr_db": 3.0, "csi_error": 0.1, "devices": 5, "dim": 3,
+    "samples": 60, "rounds": 14, "burn_in": 3, "burn_in_step_factor": 2.0, "start": "zero",
+    "fading": "rayleigh:0.04", "scheduling": "random:2", "noise_power": 2.0, "gain": 0.1,
+    "public_smoothness": 90.0, "public_convexity": 2.0, "model": "logistic", "data_file": "b.csv",
+    "target": "z", "device_column": "who", "deal": "label", "standardise": "data",
+    "precondition": "prior", "pilot_rounds": 5, "choose": "clip", "thin": 2, "experiments": 2,
+    "chains": 3, "seed": 1, "data": "sufficient", "engine": "numba",
+}  # fmt: skip
+"""Another value of every setting that a sweep takes."""
+
+
+def write_data(path: Path, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = [f"{a:.6f},{b:.6f},{i % 3},{a + b:.4f}" for i, (a, b) in enumerate(rng.random((24, 2)))]
+    path.write_text("x,z,who,y\n" + "\n".join(rows) + "\n")
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_data(tmp_path / "a.csv", 1)
+    write_data(tmp_path / "b.csv", 2)
+    return tmp_path
+
+
+def test_every_setting_has_another_value() -> None:
+    assert {*OTHER} | names_of(NOTHING) | {"require"} == {*Settings.model_fields}
+
+
+def row_of(settings: dict[str, Any], vary: dict[str, Any], out: Path) -> dict[str, Any]:
+    done = flmc.sweep(settings, vary={name: [value] for name, value in vary.items()}, out=out)
+    return {name: value for name, value in done.rows[0].items() if name not in vary}
+
+
+ON_FILE = {"data_file": "a.csv", "target": "y", "deal": "iid", "devices": 4}
+
+
+@pytest.mark.parametrize("base", ["synthetic", "file"])
+def test_every_setting_counts_in_a_sweep(base: str, files: Path) -> None:
+    """One directory for all sweeps: a key that left out a setting would find an old row."""
+    few = {name: value for name, value in SMALL.items() if base != "file" or name != "samples"}
+    given = {**few, **ON_FILE} if base == "file" else few
+    chosen = random.Random(4)
+    changes = [{}, *({name: OTHER[name]} for name in OTHER)]
+    changes += [{name: OTHER[name] for name in chosen.sample(sorted(OTHER), 2)} for _ in range(20)]
+    for change in changes:
+        rest = {name: value for name, value in given.items() if name not in change}
+        # A sweep needs a setting that varies; the seed, unless it is among the changes.
+        vary = {"seed": 0, **change}
+        single = run_point({**rest, **vary})
+        row = row_of(rest, vary, files / "out")
+        assert row == {n: v for n, v in single.items() if n not in vary}, change
+
+
+def test_data_settings_give_rows_of_their_own(files: Path) -> None:
+    few = {"rounds": 12, "burn_in": 4, "chains": 2, "engine": "numpy", "target": "y"}
+    for vary in (
+        {"data_file": ["a.csv", "b.csv"]},
+        {"deal": ["iid", "label", "size:0.5"]},
+        {"precondition": ["none", "prior"]},
+    ):
+        base = {**few, **{n: v for n, v in ON_FILE.items() if n not in vary}}
+        for plan_only in (False, True):
+            done = flmc.sweep(base, vary=vary, workers=1, plan_only=plan_only)
+            assert done.num_failed == 0, done.rows
+            assert done.num_distinct == len(done.rows)
+        whole = flmc.sweep(base, vary=vary, workers=1)
+        assert len({row["posterior_trace"] for row in whole.rows}) > 1 or "data_file" not in vary
+
+
+def test_replaced_data_are_noticed_by_sweeps(files: Path) -> None:
+    base = {**ON_FILE, "target": "y", "rounds": 12, "burn_in": 4, "chains": 2, "engine": "numpy"}
+    old = row_of(base, {"seed": 0}, files / "out")
+    for seed in range(3, 8):
+        write_data(files / "a.csv", seed)
+        new = row_of(base, {"seed": 0}, files / "out")
+        assert new == {n: v for n, v in run_point({**base, "seed": 0}).items() if n != "seed"}
+        assert new != old
+        old = new
+
+
+_numbers = count()
+CODE = """
+import numpy as np
+import flmc
+from {helper} import LEVEL
+
+class Own(flmc.Fading):
+    def draw(self, rng, rounds, num_devices, dim):
+        return np.full((len(rounds), num_devices, dim), LEVEL)
+
+class OwnScheme(flmc.Digital):
+    pass
+
+fading = Own()
+"""
+
+
+@pytest.mark.parametrize("edited", ["module", "helper"])
+def test_edited_code_is_noticed_by_sweeps_and_resumed_runs(edited: str, files: Path) -> None:
+    """Each command is a process of its own, as an edited module is imported anew only there."""
+    module, helper = (f"{kind}_{next(_numbers)}" for kind in ("mine", "helper"))
+    paths = {"module": files / f"{module}.py", "helper": files / f"{helper}.py"}
+    paths["module"].write_text(CODE.format(helper=helper))
+    paths["helper"].write_text("LEVEL = 0.04\n")
+    script = f"""
+import sys, flmc, {module}
+model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=40, num_devices=4))
+uplink = {module}.OwnScheme(fading={module}.fading)
+plan = flmc.plan(model, uplink, num_rounds=20, num_burn_in=4)
+if sys.argv[1] == "run":
+    try:
+        flmc.run(plan, model, engine="numpy", out="record", stop=lambda: True)
+    except flmc.errors.Interrupted:
+        pass
+else:
+    try:
+        flmc.resume("record", plan, model)
+    except flmc.errors.InvalidSetting as error:
+        print(error)
+    else:
+        print("resumed")
+few = {{"devices": 4, "samples": 40, "rounds": 12, "burn_in": 4, "chains": 2, "engine": "numpy"}}
+few["fading"] = "{module}:fading"
+flmc.sweep(few, vary={{"seed": [0]}}, out="sweep", workers=1)
+print("points", len(list(__import__("pathlib").Path("sweep/points").glob("*.json"))))
+"""
+
+    def start(what: str) -> str:
+        command = [sys.executable, "-c", script, what]
+        return subprocess.run(command, cwd=files, capture_output=True, text=True, check=True).stdout
+
+    assert start("run") == "points 1\n"
+    kept = paths[edited].read_text()
+    paths[edited].write_text(kept + "\nEDITED = True\n")
+    said = start("resume")
+    assert "was changed since the run in 'record' began" in said
+    assert "points 2" in said
+    paths[edited].write_text(kept)
+    said = start("resume")
+    assert "resumed" in said
+    assert "points 2" in said
+
+
+def test_replaced_data_are_noticed_by_resume(files: Path) -> None:
+    from flmc.settings.assembly import assemble
+    from flmc.settings.schema import merge
+
+    given = {**ON_FILE, "rounds": 200, "burn_in": 20, "engine": "numpy"}
+
+    def problem() -> Any:
+        return assemble(merge({}, given))
+
+    first = problem()
+    plan = first.plan()
+    with pytest.raises(flmc.errors.Interrupted):
+        flmc.run(
+            plan, first.model, engine="numpy", out=files / "r", settings=given, stop=lambda: True
+        )
+    text = (files / "a.csv").read_text()
+    # A white space changes no number, and no gradient would show it; a digest of contents does.
+    (files / "a.csv").write_text(text.replace(",", ", ", 1))
+    with pytest.raises(flmc.errors.InvalidSetting, match=r"'a\.csv' was changed since the run"):
+        flmc.resume(files / "r", plan, first.model)
+    (files / "a.csv").write_text(text)
+    flmc.resume(files / "r", plan, first.model)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from flmc.base.errors import InvalidSetting
-from flmc.settings.construction import named_code
 from flmc.settings.registered import FADINGS
 from flmc.settings.registry import CURRENT_DIRECTORY
 
@@ -35,7 +34,12 @@ class Fingerprints:
     def of_settings(self, settings: Mapping[str, Any]) -> dict[str, str]:
         """SHA-256 digests of all files and own modules that settings name, by file or module;
         empty where settings name none. ``InvalidSetting`` for code without readable source."""
-        digests = {}
+        digests: dict[str, str] = {}
+        if not settings:
+            return digests
+        # Settings are checked by pydantic, which a run from Python does without.
+        from flmc.settings.construction import named_code
+
         for path in _files_of(settings):
             digests[str(path)] = self._of_file(path)
         for name, text in named_code(settings).items():

@@ -115,7 +115,7 @@ class Quantised(Uplink):
         for a subclass that clips or draws symbols in its own way."""
         sent = tuple(transmissions)
         # As transmits_like, which takes no class that is abstract.
-        if type(self).symbols is not Quantised.symbols or type(self).clipped is not Uplink.clipped:
+        if type(self).symbols is not Quantised.symbols or not self._clips_as_proven:
             return super().privacy_event(sent, neighbouring)
         span = float(self._levels[-1] - self._levels[0])
         return as_received(self, GaussianEvent(span, self.noise_power, sent))

@@ -32,6 +32,34 @@ from flmc.uplink.link import Link
 from flmc.uplink.symbol_format import VALUES, SymbolFormat
 
 
+WHAT_IS_SENT = ("symbols", "clipped", "local_gradients")
+"""Methods of an uplink that decide what a device transmits, which a privacy statement is about."""
+_STATEMENT = (
+    "privacy_event",
+    "shared_event",
+    "event_of_rounds",
+    "shares_move",
+    "largest_move",
+    "example_bound",
+    "example_moves_like_device",
+    "clips_norm",
+    "estimated",
+    "transmits_like",
+    "_clips_as_proven",
+)
+"""Methods and facts of an uplink that a privacy statement is made of."""
+
+
+def _definer(kind: type, name: str) -> type:
+    """The class in the method resolution order of ``kind`` that defines an attribute."""
+    return next(each for each in kind.__mro__ if name in vars(each))
+
+
+def _of_flmc(kind: type) -> bool:
+    """Whether a class comes with flmc, and not from a user."""
+    return kind.__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
 class _WithoutLink:
     """The link of a scheme that has none. It stands outside the dataclass, where it would become a
     setting of every scheme; a scheme with a link has a field of this name."""
@@ -106,14 +134,20 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
             )
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Reset ``standard_symbols`` for a subclass that clips or transmits in its own way;
-        ``TypeError`` for one that states ``random_bits``, a name of earlier versions with two
-        meanings."""
+        """Reset ``standard_symbols`` and the privacy statement for a subclass that takes gradients,
+        clips or transmits in its own way and does not state them anew; ``TypeError`` for one that
+        states ``random_bits``, a name of earlier versions with two meanings."""
         super().__init_subclass__(**kwargs)
         # Along all bases, because a mixin may bring other symbols than those of the statement.
-        stated = next(each for each in cls.__mro__ if "standard_symbols" in vars(each))
-        if any(getattr(cls, name) is not getattr(stated, name) for name in ("symbols", "clipped")):
+        stated = _definer(cls, "standard_symbols")
+        if any(getattr(cls, name) is not getattr(stated, name) for name in WHAT_IS_SENT):
             cls.standard_symbols = False
+        # A statement is about what the class that makes it, or a class above it, transmits.
+        order = cls.__mro__.index
+        sender = min((_definer(cls, name) for name in WHAT_IS_SENT), key=order)
+        for name in ("privacy_event", "shared_event", "event_of_rounds"):
+            if order(_definer(cls, name)) > order(sender):
+                setattr(cls, name, vars(Uplink)[name])
         if "random_bits" in vars(cls):
             raise TypeError(
                 f"{cls.__name__}.random_bits is no fact of an uplink any more: state randomised"
@@ -270,8 +304,33 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         """
         raise UnknownPrivacy(
             f"no privacy guarantee is known for the {self.scheme} uplink ({type(self).__name__}):"
-            " its worst-case pair is not proven; use digital or analog, or switch privacy off"
+            f" its worst-case pair is not proven{self._changed()}; use digital or analog, or switch"
+            " privacy off"
         )
+
+    def _changed(self) -> str:
+        """End of a sentence that names what a user's class changes of what is transmitted, and who
+        may state its privacy; empty for the classes of flmc."""
+        senders = {name: _definer(type(self), name) for name in WHAT_IS_SENT}
+        own = {name: kind for name, kind in senders.items() if not _of_flmc(kind)}
+        if not own:
+            return ""
+        kind = min(own.values(), key=type(self).__mro__.index)
+        return (
+            f", because {' and '.join(own)} of {kind.__name__} decide what is transmitted: a class"
+            " that does so states its privacy_event itself"
+        )
+
+    @property
+    def privacy_stated_by(self) -> str | None:
+        """The user's class that makes the privacy statement, or a part of it, as
+        ``module:Class``; None where every part is flmc's own."""
+        kinds = [_definer(type(self), name) for name in _STATEMENT]
+        own = [kind for kind in kinds if not _of_flmc(kind)]
+        if not own:
+            return None
+        kind = min(own, key=type(self).__mro__.index)
+        return f"{kind.__module__}:{kind.__qualname__}"
 
     def event_of_rounds(
         self, gains: Array, dim: int, neighbouring: str = "device", times: int = 1
@@ -336,10 +395,11 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         )
 
     def transmits_like(self, kind: type[Uplink]) -> bool:
-        """Whether clipping and symbols are those of an uplink for which a proof exists.
+        """Whether local gradients, clipping and symbols are those of an uplink for which a proof
+        exists.
 
-        A subclass that clips, quantises or transmits in its own way has no proof, whatever it is
-        called.
+        A subclass that takes gradients, clips, quantises or transmits in its own way has no proof,
+        whatever it is called.
 
         Parameters
         ----------
@@ -349,9 +409,18 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         Returns
         -------
         bool
-            True if this class overrides neither ``symbols`` of ``kind`` nor ``Uplink.clipped``.
+            True if this class overrides neither ``symbols`` of ``kind`` nor ``clipped`` and
+            ``local_gradients`` of ``Uplink``.
         """
-        return type(self).symbols is kind.symbols and type(self).clipped is Uplink.clipped
+        return type(self).symbols is kind.symbols and self._clips_as_proven
+
+    @property
+    def _clips_as_proven(self) -> bool:
+        """Whether gradients are taken and clipped as every proof assumes."""
+        own = type(self)
+        return (
+            own.clipped is Uplink.clipped and own.local_gradients is ExampleBounds.local_gradients
+        )
 
     @abstractmethod
     def mean_symbol(self, gradient: Array) -> Array:

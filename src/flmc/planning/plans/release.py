@@ -86,11 +86,15 @@ class Coverage:
     data_dependent: bool
     """Whether the plan was computed from the devices' data: then there is no statement for a
     deployment at all."""
+    stated_by: str | None = None
+    """User's class that states the privacy, ``module:Class``; None: flmc does."""
 
     @property
     def in_words(self) -> str:
         """Privacy cost of one chain, and of all chains if they were given out, in words."""
         text = f"{self.cost}, of one chain"
+        if self.stated_by is not None:
+            text += f", as stated by {self.stated_by}"
         if self.num_chains > 1:
             text += (
                 f"; all {self.num_chains} chains together, if they were given out, would cost"
@@ -128,7 +132,8 @@ def coverage_of(plan: Plan, num_chains: int) -> Coverage | None:
     one, every = plan.release().cost, plan.release(num_chains).cost
     if one is None or every is None:
         return None
-    return Coverage(1, num_chains, one, every, plan.data_dependent)
+    stated_by = plan.uplink.privacy_stated_by
+    return Coverage(1, num_chains, one, every, plan.data_dependent, stated_by)
 
 
 def release_of(plan: Plan, num_chains: int, *, with_cost: bool = True) -> Release:

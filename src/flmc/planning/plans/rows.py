@@ -66,9 +66,10 @@ def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
         rows.append(Row("privacy budget", f"epsilon {limits.epsilon:g} for {what}"))
     if limits.scope == "round" or not with_run:  # the delta of a round says little about a run
         meaning = f"{limits.criterion}: {_CRITERIA[limits.criterion]}"
-        rows.append(Row("privacy, one round", f"{once} ({meaning}){_below(plan)}"))
+        whose = _as_stated(plan, meaning)
+        rows.append(Row("privacy, one round", f"{once} ({whose}){_below(plan)}"))
     if with_run and plan.run_cost is not None:
-        over = f"{_charged(plan, exposure)} (tight)"
+        over = f"{_charged(plan, exposure)} ({_as_stated(plan, 'tight')})"
         rows.append(Row("privacy, whole run", f"{plan.run_cost}, {over}"))
         if plan.run_cost.epsilon >= exposure.run.largest_loss * (1 - 1e-9):
             rows.append(
@@ -92,6 +93,12 @@ def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
         )
         rows.append(Row("data dependent", text))
     return rows
+
+
+def _as_stated(plan: Plan, proven: str) -> str:
+    """``proven`` where the privacy statement is flmc's; else who states it, in words."""
+    by = plan.uplink.privacy_stated_by
+    return proven if by is None else f"as stated by {by}, which flmc has not proven"
 
 
 def _charged(plan: Plan, exposure: Exposure) -> str:

@@ -125,6 +125,8 @@ def _privacy(plan: Plan) -> tuple[State, str]:
     if plan.unknown_privacy is not None:
         return "unknown", plan.unknown_privacy
     where = ", in a simulation: the plan looked at the data" if plan.data_dependent else ""
+    if plan.uplink.privacy_stated_by is not None:
+        where = f", as stated by {plan.uplink.privacy_stated_by}{where}"
     return "good", f"the whole run keeps epsilon {format_up(limits.epsilon)}{where}"
 
 

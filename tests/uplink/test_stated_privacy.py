@@ -1,0 +1,104 @@
+"""A privacy statement belongs to the class that decides what is transmitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+
+import flmc
+from flmc.base.arrays import Array
+from flmc.base.errors import UnknownPrivacy
+from flmc.models.model import Model
+from flmc.privacy.event import Event
+
+Sent = Iterable[tuple[float, int]]
+
+
+class Unclipped:
+    """Mixin that takes gradients of examples as they are."""
+
+    def local_gradients(
+        self, model: Model, theta: Array, experiments: slice = slice(None)
+    ) -> Array:
+        return model.gradient(theta, experiments)
+
+
+class UnclippedAnalog(Unclipped, flmc.Analog):
+    pass
+
+
+class UnclippedDigital(Unclipped, flmc.Digital):
+    pass
+
+
+class Doubled(flmc.Analog):
+    def clipped(self, gradient: Array) -> Array:
+        return 2.0 * super().clipped(gradient)
+
+
+class Stated(UnclippedAnalog):
+    """States what it reveals itself: as much as a whole device."""
+
+    def privacy_event(self, transmissions: Sent, neighbouring: str = "device") -> Event:
+        return flmc.Analog(clip=self.clip).privacy_event(transmissions, "device")
+
+
+class Loosened(Stated):
+    """Changes what is sent below the class that states its privacy."""
+
+    def symbols(self, gradient: Array, uniform: Array | None) -> Array:
+        return 3.0 * gradient
+
+
+def _plan(uplink: flmc.Uplink, **limits: object) -> flmc.Plan:
+    data = flmc.data.draw_linear(seed=1, num_samples=40, num_devices=4)
+    return flmc.plan(
+        flmc.LinearGaussian(data),
+        uplink,
+        flmc.Limits(neighbouring="example", **limits),  # type: ignore[arg-type]
+        num_rounds=20,
+        num_burn_in=10,
+    )
+
+
+@pytest.mark.parametrize("kind", [UnclippedAnalog, UnclippedDigital, Doubled, Loosened])
+@pytest.mark.parametrize("neighbouring", ["device", "example"])
+@pytest.mark.parametrize("bound", ["example_clip", "example_norm"])
+def test_who_changes_what_is_sent_inherits_no_statement(
+    kind: type[flmc.Uplink], neighbouring: str, bound: str
+) -> None:
+    uplink = kind(**{bound: 4.0})
+    with pytest.raises(UnknownPrivacy, match=r"privacy_event itself|nothing is proven"):
+        uplink.event_of_rounds(np.ones((1, 1)), 5, neighbouring)
+    with pytest.raises(UnknownPrivacy, match="decide what is transmitted"):
+        uplink.privacy_event([(1.0, 5)], neighbouring)
+
+
+@pytest.mark.parametrize("kind", [UnclippedAnalog, UnclippedDigital])
+def test_a_plan_without_a_statement_prints_none_and_refuses_a_budget(
+    kind: type[flmc.Uplink],
+) -> None:
+    plan = _plan(kind(example_clip=4.0))
+    assert plan.unknown_privacy is not None and plan.run_cost is None
+    assert "privacy statement" in str(plan) and "none: " in str(plan)
+    with pytest.raises(UnknownPrivacy):
+        _plan(kind(example_clip=4.0), epsilon=1.0, scope="run")
+
+
+def test_a_statement_of_a_user_is_printed_as_theirs() -> None:
+    uplink = Stated(example_clip=4.0)
+    assert uplink.privacy_stated_by == f"{__name__}:Stated"
+    text = " ".join(str(_plan(uplink)).split())
+    assert f"as stated by {__name__}:Stated" in text
+    assert "(tight)" not in text and "(tight:" not in text
+
+
+@pytest.mark.parametrize("uplink", [flmc.Analog(), flmc.Digital(), flmc.Ideal()])
+def test_statements_of_flmc_are_its_own(uplink: flmc.Uplink) -> None:
+    assert uplink.privacy_stated_by is None
+
+
+def test_compiled_engines_leave_own_local_gradients_alone() -> None:
+    assert flmc.Analog.standard_symbols and not UnclippedAnalog.standard_symbols

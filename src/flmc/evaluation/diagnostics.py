@@ -281,6 +281,43 @@ class Mixing(NamedTuple):
         ]
 
 
+_LEAST_FOR_SHAPE, _ODD_SHAPE, _WRONG_SHAPE = 200.0, 0.3, 1.0
+"""Effective draws from which on fourth moments are judged, and excess kurtosis from which on a
+normal posterior's draws are noted, and warned of."""
+
+
+def judge_shape(chains: Array | None, mixing: Mixing | None) -> list[Finding]:
+    """List with one finding where draws (experiment, chain, draw, dim) of a normal posterior have
+    heavier or lighter tails than a normal law, in the entry where that is worst; else empty. It
+    looks at the first data set, where chains have mixed and hold enough effective draws."""
+    if chains is None or mixing is None or mixing.doubt > 1.0:
+        return []
+    effective = mixing.entries.ess_bulk
+    if not effective >= _LEAST_FOR_SHAPE:
+        return []
+    draws = thinned(chains).reshape(-1, chains.shape[-1])
+    scaled = (draws - draws.mean(axis=0)) / draws.std(axis=0)
+    excess = (scaled**4).mean(axis=0) - 3.0
+    worst = int(np.argmax(np.abs(excess)))
+    # The excess kurtosis of n normal numbers has a standard deviation of about sqrt(24/n), and a
+    # long right tail: hence five of them.
+    least = max(_ODD_SHAPE, 5.0 * math.sqrt(24.0 / effective))
+    if not abs(excess[worst]) > least:
+        return []
+    beyond = float((np.abs(scaled[:, worst]) > 3.0).mean())
+    tails = "heavier" if excess[worst] > 0 else "lighter"
+    short = f"excess kurtosis {excess[worst]:.2g} in entry {worst}, must be 0"
+    text = (
+        f"{short}: the draws' tails are {tails} than those of the posterior, which is normal"
+        f" ({100 * beyond:.2g} % lie beyond three standard deviations, 0.27 % should), whatever"
+        " their variance; the noise is not normal, or differs much between rounds: use a smaller"
+        " step, over which noise averages out"
+    )
+    grade: Grade = "warning" if abs(excess[worst]) > _WRONG_SHAPE else "note"
+    numbers = {"excess_kurtosis": float(excess[worst]), "beyond_three_sd": beyond}
+    return [Finding("tails", grade, text, short, numbers)]
+
+
 def thinned(chains: Array) -> Array:
     """Draws of the first data set, (chain, draw, dim), from ``chains`` (experiment, chain, draw,
     dim); where there are more than about 10,000, only every n-th draw of a chain."""

@@ -34,6 +34,7 @@ from flmc.planning.prediction import EXPERIMENTS_PREDICTED, Prediction, predict
 from flmc.planning.public_model import PublicLaw, PublicModel
 from flmc.planning.step_size import Curvature
 from flmc.uplink.example_clipping import typical_shrink
+from flmc.uplink.noise import GAUSSIAN
 from flmc.uplink.uplink import Uplink
 
 
@@ -153,6 +154,7 @@ def judge_chain(
         )
         findings += judge_shift(shift, words, tolerances)
     findings += judge_temperature(heat, cure_of_heat(decided))
+    findings += _judge_noise_law(decided.uplink)
     findings += judge_law(law, 1.0 if public else heat, tolerances)
     if failure:
         findings += failure
@@ -223,7 +225,11 @@ def with_forecast(
     if off:
         linear = isinstance(model, LinearGaussian)
         findings += forgotten_shrink(decided.uplink, dim=model.dim if linear else None)
-    findings += [*unstable_early_steps(decided, curvature), *_pilot_note(model)]
+    findings += [
+        *unstable_step(decided, curvature),
+        *unstable_early_steps(decided, curvature),
+        *_pilot_note(model),
+    ]
     return replace(
         decided,
         judged=True,
@@ -337,6 +343,19 @@ def judge_temperature(heat: float, cure: str = "") -> list[Finding]:
     text = f"temperature {heat:.3g} instead of 1: the samples' variance will be {meaning}{cure}"
     short = f"temperature {heat:.3g}, must be 1"
     return [Finding("temperature", _grade_of(heat), text, short, {"temperature": heat})]
+
+
+def _judge_noise_law(uplink: Uplink) -> list[Finding]:
+    """List with one finding where the receiver's noise is not normal; else empty."""
+    if uplink.noise_law is GAUSSIAN:
+        return []
+    name = type(uplink.noise_law).__name__
+    short = f"the noise has the law {name}, not the normal one"
+    text = (
+        f"{short}: gain and predictions rest on its variance alone, and the shape of the draws is"
+        " not known before a run; its fourth moments are looked at where the posterior is known"
+    )
+    return [Finding("noise-law", "unknown", text, short)]
 
 
 def cure_of_heat(decided: Plan) -> str:
@@ -458,6 +477,21 @@ def judge_burn_in(
     )
     short = f"{needed} rounds of burn-in needed, {planned} planned"
     return [Finding("burn-in", grade, text, short, {"needed": needed, "planned": planned})]
+
+
+def unstable_step(decided: Plan, curvature: Curvature) -> list[Finding]:
+    """List with one finding where the effective step times the smoothness is above 2, so that
+    chains diverge; else empty."""
+    relative = (decided.effective_step_size or 0.0) * (curvature.smoothness or 0.0)
+    if relative <= 2.0:
+        return []
+    text = (
+        f"the effective step times the smoothness is {relative:.3g}, and above 2 chains diverge"
+        f" where the curvature is largest: use a step below {decided.step_size / relative:.2g}, or"
+        " step_size 'auto'"
+    )
+    short = f"step times smoothness {relative:.3g}, must be below 2"
+    return [Finding("unstable-step", "warning", text, short, {"relative_step": relative})]
 
 
 def unstable_early_steps(decided: Plan, curvature: Curvature) -> list[Finding]:

@@ -21,7 +21,7 @@ from flmc.base.findings import Finding, Grade
 from flmc.base.tables import Grid, Listing, Row, format_percent
 from flmc.base.version import VERSION
 from flmc.evaluation import named_draws
-from flmc.evaluation.diagnostics import Mixing, judge_mixing
+from flmc.evaluation.diagnostics import Mixing, judge_mixing, judge_shape
 from flmc.evaluation.metrics import Metrics
 from flmc.evaluation.one_chain import OneChain, Spread
 from flmc.evaluation.stein import Evidence
@@ -259,10 +259,17 @@ class Result:
     @property
     def draws(self) -> Array:
         """Kept draws, (experiment * chain, draw, dim): data sets and their chains share the first
-        axis. ``InvalidSetting`` if none were kept."""
+        axis, all chains of the first data set coming first. ``draws_by_chain`` has them apart.
+        ``InvalidSetting`` if none were kept."""
+        return self.draws_by_chain.reshape(-1, *self.draws_by_chain.shape[2:])
+
+    @property
+    def draws_by_chain(self) -> Array:
+        """Kept draws with an axis for each of (data set, chain, draw, entry); ``InvalidSetting`` if
+        none were kept."""
         if self.chains is None:
             raise InvalidSetting("this run kept no draws: run it with keep_draws=True")
-        return self.chains.reshape(-1, *self.chains.shape[2:])
+        return self.chains
 
     @property
     def kept_draws(self) -> Array | None:
@@ -436,7 +443,8 @@ class Result:
         if mixing is not None:
             findings += mixing.findings(known_posterior=self.metrics is not None)
         findings += [] if self.evidence is None else self.evidence.findings(mixing)
-        findings += [] if self.metrics is None else _measured(self.metrics)
+        if self.metrics is not None:  # the posterior is known, and normal
+            findings += [*_measured(self.metrics), *judge_shape(self.chains, mixing)]
         if self.num_undefined:
             text = f"{self.num_undefined} gradient entries were not finite; NaN counts as 0"
             numbers = {"num_undefined": float(self.num_undefined)}

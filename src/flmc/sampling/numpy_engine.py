@@ -197,6 +197,7 @@ class _NoiseSource:
     def __init__(self, plan: Plan, seed: int, tile: _Tile, block: int) -> None:
         pairs = [(e, c) for e in tile.experiments for c in tile.chains]
         self._lead = (len(tile.experiments), len(tile.chains))
+        self._law = plan.uplink.noise_law
         self._per_round: dict[str, tuple[int, ...]] = {"normal": (plan.dim,)}
         self._streams = {
             "normal": [generator(seed, Purpose.CHANNEL, e, c, block) for e, c in pairs]
@@ -231,7 +232,7 @@ class _NoiseSource:
             numbers = np.empty((len(streams), num_rounds, *self._per_round[kind]))
             for rng, row in zip(streams, numbers, strict=True):
                 if kind == "normal":
-                    rng.standard_normal(out=row)
+                    row[...] = self._law.draw(rng, row.shape)
                 else:
                     rng.random(out=row)
             self._buffer[kind] = numbers.reshape(*self._lead, *numbers.shape[1:])

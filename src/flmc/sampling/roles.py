@@ -23,6 +23,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.privacy.safe_noise.entropy import Entropy, draw_uniform
 from flmc.privacy.safe_noise.noise_grid import MOST_STEPS, NoiseGrid
 from flmc.uplink.channel import estimate_gradient, invert_channel, superpose_received
+from flmc.uplink.noise import why_not_drawn
 from flmc.uplink.uplink import Uplink
 
 
@@ -154,6 +155,9 @@ def device_on_grid(
             f"the {uplink.scheme} uplink has symbols without a bound, which no grid holds; use"
             " digital or analog"
         )
+    cannot = why_not_drawn(uplink.noise_law)
+    if cannot is not None:
+        raise InvalidSetting(f"the grid cannot stand for the channel: {cannot}; use flmc.run")
     if grid.noise_power != uplink.noise_power:
         raise InvalidSetting(
             f"the grid must have the uplink's noise power {uplink.noise_power:g}, got"

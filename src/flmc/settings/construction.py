@@ -161,7 +161,7 @@ def make_uplink(settings: Settings) -> Uplink:
     return kind.from_settings({**fields, **own})
 
 
-_OF_LINKS, _OF_CHANNELS = ("link", "slope_parameter"), ("csi_error", "average_snr_db")
+_OF_LINKS, _OF_CHANNELS = ("link", "slope_parameter"), ("csi_error", "average_snr_db", "fading")
 """Settings that are refused for a scheme without a link, and for one without a channel."""
 
 

@@ -29,11 +29,12 @@ from flmc.uplink.example_clipping import ExampleBounds
 from flmc.uplink.fading import Fading
 from flmc.uplink.fadings import ConstantFading, EstimatedFading, PairedFading
 from flmc.uplink.link import Link
+from flmc.uplink.noise import GAUSSIAN, NoiseLaw
 from flmc.uplink.symbol_format import VALUES, SymbolFormat
 
-
-WHAT_IS_SENT = ("symbols", "clipped", "local_gradients")
-"""Methods of an uplink that decide what a device transmits, which a privacy statement is about."""
+WHAT_IS_SENT = ("symbols", "clipped", "local_gradients", "noise_law")
+"""Methods and facts of an uplink that decide what is transmitted and received, which a privacy
+statement is about."""
 _STATEMENT = (
     "privacy_event",
     "shared_event",
@@ -85,6 +86,9 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
     noise_is_exact: ClassVar[bool] = False
     """Whether the noise is by definition what the sampler needs, whatever the step: then no gain
     can be given, and there is no privacy to speak of."""
+    noise_law: ClassVar[NoiseLaw] = GAUSSIAN
+    """Law of the receiver's noise. With another than the normal one there is no privacy statement,
+    unless the class that declares it makes one."""
 
     clip: float = 30.0
     """Bound of a local gradient, which is clipped beyond it: of the magnitude of each entry, or of
@@ -123,6 +127,8 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         if self.average_snr_db is not None:
             checks.between("average_snr_db", self.average_snr_db, -300.0, 400.0)
         checks.positive("noise_power", self.noise_power)
+        if self.noise_law is not GAUSSIAN:
+            self.noise_law.check()
         if not isinstance(self.fading, Fading):
             raise InvalidSetting(
                 "fading must be a flmc.Fading, for example ConstantFading(0.04); got"
@@ -317,7 +323,7 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
             return ""
         kind = min(own.values(), key=type(self).__mro__.index)
         return (
-            f", because {' and '.join(own)} of {kind.__name__} decide what is transmitted: a class"
+            f", because {' and '.join(own)} of {kind.__name__} decide what is received: a class"
             " that does so states its privacy_event itself"
         )
 
@@ -416,11 +422,10 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
 
     @property
     def _clips_as_proven(self) -> bool:
-        """Whether gradients are taken and clipped as every proof assumes."""
+        """Whether gradients are taken and clipped, and noise is normal, as every proof assumes."""
         own = type(self)
-        return (
-            own.clipped is Uplink.clipped and own.local_gradients is ExampleBounds.local_gradients
-        )
+        usual = own.local_gradients is ExampleBounds.local_gradients
+        return usual and own.clipped is Uplink.clipped and self.noise_law is GAUSSIAN
 
     @abstractmethod
     def mean_symbol(self, gradient: Array) -> Array:

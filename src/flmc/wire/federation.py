@@ -29,6 +29,7 @@ from flmc.privacy.safe_noise.rounded_normal import MOST_BITS
 from flmc.uplink.csi import arrival_bound
 from flmc.uplink.fadings.fixed import ConstantFading
 from flmc.uplink.fadings.trace import TraceFile
+from flmc.uplink.noise import why_not_drawn
 from flmc.uplink.power import finite_cap
 from flmc.uplink.report import SUFFIX, scale_of
 from flmc.uplink.schedulers import AllDevices
@@ -109,6 +110,9 @@ class Federation:
                 f"the {uplink.scheme} scheme is an idea that no device can carry out; plan with"
                 " another"
             )
+        cannot = why_not_drawn(uplink.noise_law)
+        if cannot is not None:
+            raise InvalidSetting(f"a federation's air cannot stand for the channel: {cannot}")
         if self.reports:
             scale_of(uplink)
         caps = finite_cap(uplink, self.plan.gain)

@@ -31,6 +31,7 @@ from flmc.evaluation.audit.outcome import Audit
 from flmc.evaluation.audit.resolution import Resolution, expected_resolution
 from flmc.evaluation.audit.scene import Rounds, Scene, canary, level_law, neighbour
 from flmc.sampling.roles import Transmission, air, device, server
+from flmc.uplink.noise import why_not_drawn
 
 Transmit = Callable[[Scene, Array, int, np.random.Generator], tuple[Array, Array]]
 """A function from a scene, gradients (round, entry) of the attacked device, a number of trials and
@@ -53,6 +54,9 @@ def transmit(
     uniform = rng.random((trials, *local.shape)) if uplink.randomised else None
     rounds = rounds_of(scene, rng)
     sent = device(local, uniform, uplink, rounds.gains, rounds.fading, rounds.active)
+    cannot = why_not_drawn(uplink.noise_law)
+    if cannot is not None:
+        raise InvalidSetting(f"the audit cannot attack this uplink: {cannot}")
     noise = np.sqrt(uplink.noise_power) * rng.standard_normal((trials, scene.num_rounds, scene.dim))
     received = publish(scene, rounds, air(sent, rounds.fading, noise))
     # The same symbols with the attacked device at amplitude 0: selecting the others would copy all

@@ -44,6 +44,8 @@ CONSTRAINTS = {
 _LOUD = 1.2
 """Ratio of the cap of the gain and the typical gain from which on a plan says that it charges the
 cap."""
+_ROUNDED = 1e-3
+"""Relative difference of gain and limit that is not worth a word."""
 USELESS_EPSILON = 20.0
 """Epsilon of a whole run above which the statement guarantees next to nothing."""
 
@@ -230,7 +232,22 @@ def _gain_rows(plan: Plan) -> list[Row]:
         limit = getattr(plan.gain_limits, name)
         rows.append(Row(f"limit by {words}", format_number(limit) + _margin(plan, name)))
     given = " (given)" if plan.binding == "given" else ""
-    return [*rows, Row("gain", format_number(plan.typical_gain) + given + _over_rounds(plan))]
+    gain = format_number(plan.typical_gain) + given + (_over_rounds(plan) or _below_limit(plan))
+    return [*rows, Row("gain", gain)]
+
+
+def _below_limit(plan: Plan) -> str:
+    """Addition to a gain that is below the limit that decides, because rounds differ; else
+    empty."""
+    if plan.binding not in CONSTRAINTS:
+        return ""
+    if plan.typical_gain > (1 - _ROUNDED) * getattr(plan.gain_limits, plan.binding):
+        return ""
+    low, high = float(plan.planned_gain.min()), float(plan.planned_gain.max())
+    return (
+        f", the constant gain with as much noise; {format_number(low)} to {format_number(high)}"
+        " over rounds: in deep fades power allows less than the limit that decides"
+    )
 
 
 def _over_rounds(plan: Plan) -> str:

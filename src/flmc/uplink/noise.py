@@ -1,0 +1,66 @@
+"""Laws of the receiver's noise, of which the Gaussian one alone is accounted for.
+
+Privacy is proven for normal noise only. A gain is calibrated by the variance of the noise, which is
+N_0 whatever the law; the shape of the draws follows the law of the noise, and is not predicted for
+another law than the normal one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting
+
+_TRIED, _TOLERANCE = 20_000, 0.25
+"""Numbers drawn to check a law, and the largest deviation of their variance from 1."""
+
+
+class NoiseLaw(ABC):
+    """Law of the receiver's noise in each entry, over its standard deviation. A scheme declares it
+    with the class variable ``noise_law``; the NumPy engine draws it, and others refuse it."""
+
+    @abstractmethod
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        """Independent numbers of mean 0 and variance 1, from the given generator alone.
+
+        Parameters
+        ----------
+        rng
+            Stream of one chain; it is asked for successive rounds.
+        shape
+            (round, dim). Drawing rounds at once or one after the other must give the same numbers.
+        """
+
+    def check(self) -> None:
+        """Raise ``InvalidSetting`` unless drawn numbers have mean 0 and variance 1, roughly."""
+        drawn = np.asarray(self.draw(np.random.default_rng(0), (_TRIED, 1)))
+        mean, variance = float(drawn.mean()), float(drawn.var())
+        # NaN compares false, and is refused too.
+        if not (abs(mean) <= _TOLERANCE and abs(variance - 1.0) <= _TOLERANCE):
+            raise InvalidSetting(
+                f"noise_law {type(self).__name__} must draw numbers of mean 0 and variance 1,"
+                f" because noise_power scales them; got mean {mean:.3g} and variance"
+                f" {variance:.3g} in {_TRIED} numbers"
+            )
+
+
+class GaussianNoise(NoiseLaw):
+    """Standard normal noise, the law of every scheme of flmc."""
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        """Standard normal numbers."""
+        return rng.standard_normal(shape)
+
+
+GAUSSIAN = GaussianNoise()
+"""The law of normal noise: privacy statements and compiled engines ask for this object."""
+
+
+def why_not_drawn(law: NoiseLaw) -> str | None:
+    """Why something that draws normal noise itself cannot stand for a law, as the end of a
+    sentence; None for the normal law."""
+    if law is GAUSSIAN:
+        return None
+    return f"it draws normal noise, and noise_law is {type(law).__name__}"

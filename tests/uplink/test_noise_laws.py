@@ -1,0 +1,71 @@
+"""Laws of the receiver's noise: what is declared, refused and measured."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import flmc
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting, UnknownPrivacy
+from flmc.uplink.noise import NoiseLaw
+
+
+class Bursts(NoiseLaw):
+    """One number in fifty is seven times as wide; the variance of all is 1."""
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        both = rng.standard_normal((*shape, 2))
+        rare = np.abs(both[..., 1]) > 2.3263478740408408  # with a probability of 0.02
+        return np.asarray(both[..., 0] * np.where(rare, 7.0, 1.0) / np.sqrt(0.98 + 0.02 * 49))
+
+
+class Loud(NoiseLaw):
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return 3.0 * rng.standard_normal(shape)
+
+
+class BurstyAnalog(flmc.Analog):
+    noise_law: ClassVar[NoiseLaw] = Bursts()
+
+
+class LoudAnalog(flmc.Analog):
+    noise_law: ClassVar[NoiseLaw] = Loud()
+
+
+def _run(uplink: flmc.Uplink) -> flmc.Result:
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=200, num_devices=4))
+    plan = flmc.plan(model, uplink, num_rounds=400, num_burn_in=100, step_size=2e-3)
+    return flmc.run(plan, model, chains=20, engine="numpy")
+
+
+def test_another_law_has_no_privacy_statement() -> None:
+    with pytest.raises(UnknownPrivacy, match="noise_law"):
+        BurstyAnalog().event_of_rounds(np.ones((1, 1)), 5)
+
+
+def test_a_law_without_unit_variance_is_refused() -> None:
+    with pytest.raises(InvalidSetting, match=r"variance 1.*got .* variance 8\.9"):
+        LoudAnalog()
+
+
+def test_bursts_are_not_known_before_a_run_and_told_after_it() -> None:
+    result = _run(BurstyAnalog())
+    assert "noise-law" in {each.code for each in result.plan.findings}
+    assert result.coverage is None
+    (tails,) = [each for each in result.findings if each.code == "tails"]
+    assert tails.numbers["excess_kurtosis"] > 0.3
+
+
+def test_normal_noise_has_no_finding_about_tails() -> None:
+    codes = {each.code for each in _run(flmc.Analog()).findings}
+    assert not codes & {"tails", "noise-law"}
+
+
+def test_compiled_engines_refuse_a_law_that_they_cannot_draw() -> None:
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=40, num_devices=4))
+    plan = flmc.plan(model, BurstyAnalog(), num_rounds=20, num_burn_in=10)
+    with pytest.raises(InvalidSetting, match="normal noise"):
+        flmc.run(plan, model, engine="numba")

@@ -37,7 +37,7 @@ class LoudAnalog(flmc.Analog):
 
 def _run(uplink: flmc.Uplink) -> flmc.Result:
     model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=200, num_devices=4))
-    plan = flmc.plan(model, uplink, num_rounds=400, num_burn_in=100, step_size=2e-3)
+    plan = flmc.plan(model, uplink, num_rounds=400, num_burn_in=100, step_size=1e-3)
     return flmc.run(plan, model, chains=20, engine="numpy")
 
 

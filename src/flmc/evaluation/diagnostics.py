@@ -281,6 +281,8 @@ class Mixing(NamedTuple):
         ]
 
 
+_NEARLY_AGREED = 1.1
+"""R-hat up to which draws of all chains together have the shape of one law."""
 _LEAST_FOR_SHAPE, _ODD_SHAPE, _WRONG_SHAPE = 200.0, 0.3, 1.0
 """Effective draws from which on fourth moments are judged, and excess kurtosis from which on a
 normal posterior's draws are noted, and warned of."""
@@ -290,7 +292,7 @@ def judge_shape(chains: Array | None, mixing: Mixing | None) -> list[Finding]:
     """List with one finding where draws (experiment, chain, draw, dim) of a normal posterior have
     heavier or lighter tails than a normal law, in the entry where that is worst; else empty. It
     looks at the first data set, where chains have mixed and hold enough effective draws."""
-    if chains is None or mixing is None or mixing.doubt > 1.0:
+    if chains is None or mixing is None or mixing.doubt > _NEARLY_AGREED:
         return []
     effective = mixing.entries.ess_bulk
     if not effective >= _LEAST_FOR_SHAPE:

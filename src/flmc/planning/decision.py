@@ -73,6 +73,11 @@ def decide(
         check_clipping(model, by_norm=uplink.example_norm is not None)
     total = checks.at_least("num_rounds", request.num_rounds, 1)
     policy = _scheduler_of(request, total, model.num_devices)
+    if uplink.noise_is_exact and policy.by_channel:
+        raise InvalidSetting(
+            f"{type(policy).__name__} follows path gains, and the {uplink.scheme} uplink has no"
+            " channel: use another scheme, or a policy that does not follow the channel"
+        )
     fits(
         "a plan of so many rounds and devices", _bytes_of_plan(model, uplink, limits, policy, total)
     )

@@ -69,7 +69,7 @@ def _plan(uplink: flmc.Uplink, **limits: object) -> flmc.Plan:
 def test_who_changes_what_is_sent_inherits_no_statement(
     kind: type[flmc.Uplink], neighbouring: str, bound: str
 ) -> None:
-    uplink = kind(**{bound: 4.0})
+    uplink = kind(**{bound: 4.0})  # type: ignore[arg-type]
     with pytest.raises(UnknownPrivacy, match=r"privacy_event itself|nothing is proven"):
         uplink.event_of_rounds(np.ones((1, 1)), 5, neighbouring)
     with pytest.raises(UnknownPrivacy, match="decide what is received"):

@@ -6,6 +6,8 @@ import pytest
 
 import flmc
 from flmc.base.errors import InvalidSetting
+from flmc.settings.construction import make_uplink
+from flmc.settings.schema import Settings
 
 
 def _model(experiments: int = 1) -> flmc.LinearGaussian:
@@ -22,6 +24,11 @@ def test_the_ideal_uplink_refuses_policies_by_channel() -> None:
             num_burn_in=10,
             scheduler=flmc.ThresholdDevices(0.03),
         )
+
+
+def test_the_ideal_scheme_refuses_a_fading() -> None:
+    with pytest.raises(InvalidSetting, match="ideal has none, got fading = 'rayleigh'"):
+        make_uplink(Settings(scheme="ideal", fading="rayleigh"))
 
 
 def test_a_gain_below_the_limit_that_decides_is_explained() -> None:

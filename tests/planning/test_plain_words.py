@@ -28,7 +28,7 @@ def test_the_ideal_uplink_refuses_policies_by_channel() -> None:
 
 def test_the_ideal_scheme_refuses_a_fading() -> None:
     with pytest.raises(InvalidSetting, match="ideal has none, got fading = 'rayleigh'"):
-        make_uplink(Settings(scheme="ideal", fading="rayleigh"))
+        make_uplink(Settings.model_validate({"scheme": "ideal", "fading": "rayleigh"}))
 
 
 def test_a_gain_below_the_limit_that_decides_is_explained() -> None:

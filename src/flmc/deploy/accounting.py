@@ -19,14 +19,14 @@ from flmc.wire.federation import Federation
 
 
 def accounted(federation: Federation, gain: Array, neighbouring: str | None = None) -> Array:
-    """Gains, in the shape of ``gain``, at which the privacy accounting bounds what symbols sent at
-    ``gain`` and rounded to the noise grid reveal; ``neighbouring`` is ``device`` or ``example``
-    (None: the plan's), the data that the privacy statement hides."""
+    """Gains, in the shape of ``gain``, for which the accountant's cost bounds what symbols reveal
+    that are sent at ``gain`` and rounded to the noise grid; ``neighbouring`` is ``device`` or
+    ``example`` (None: the plan's), the data that the privacy statement hides."""
     plan, uplink = federation.plan, federation.plan.uplink
     hidden = neighbouring or plan.limits.neighbouring
-    # Bits and levels lie on the grid, and its peak is rounded towards 0: so the planned gain
-    # already bounds them, and symbols that move from one end to the other. Only analog symbols
-    # that move by less may be further apart after rounding than before.
+    # Bits and levels lie on the grid, and their peak is rounded towards 0: the planned gain already
+    # bounds what they reveal, and what analog symbols reveal that move from one end to the other.
+    # Only analog symbols that move by less may be further apart after rounding than before.
     sharing = None
     if uplink.symbol_format.levels is not None:
         return gain
@@ -36,12 +36,12 @@ def accounted(federation: Federation, gain: Array, neighbouring: str | None = No
         move = 2.0 * uplink.example_bound
     else:
         return gain
-    # With inexact channel estimates symbols arrive louder than at the gain, and are rounded as
-    # they arrive: what the accountant makes of the stated gain is what bounds that.
+    # With inexact channel estimates symbols arrive louder than at the gain, and are rounded as they
+    # arrive. So the loudest arrival is bounded on the grid, and then translated back into a gain.
     extra, correlation = arrival_bound(uplink, plan.dim)
 
     def stated(value: float) -> float:
-        if value < federation.least_gain:  # nobody transmits
+        if value < federation.least_gain:  # below this gain nobody transmits
             return value
         loud = (value + extra) / correlation
         bound = federation.grid.accounted_gain(

@@ -210,13 +210,14 @@ class ConfigTable:
         if path is None:
             return cls({}, "the configuration", Path())
         try:
-            # 1e400 must not be taken for inf, which as a budget means that there is no limit.
+            # 1e400 must not be read as inf, which as a budget means that there is no limit.
             values = tomllib.loads(path.read_text(), parse_float=checks.number_in)
         except OSError as error:
             raise InvalidSetting(f"cannot read {str(path)!r}: {error.strerror}") from error
         except RecursionError as error:
             raise InvalidSetting(f"{str(path)!r} is nested too deeply") from error
-        except ValueError as error:  # of TOML, of its encoding, or of a number that is too large
+        # invalid TOML, an invalid encoding, or a number that is too large
+        except ValueError as error:
             raise InvalidSetting(f"{str(path)!r} is not valid TOML: {error}") from error
         return cls(values, str(path), path.parent)
 
@@ -346,7 +347,7 @@ def _federation(table: ConfigTable) -> Federation:
 def _broker(table: ConfigTable, url: str, tls: Path | None) -> Mqtt:
     """Address of the broker and a role's credentials for it, from the directory ``tls`` or else
     from the configuration's table ``[tls]``; no credentials without both."""
-    # Taken even if the directory replaces it: ``end`` would refuse a table that nobody read.
+    # Read even if the directory replaces it: ``end`` would refuse a table that nobody read.
     files = table.table("tls")
     if tls is not None:
         return Mqtt(url, credentials_in(tls))

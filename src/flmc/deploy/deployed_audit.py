@@ -139,8 +139,9 @@ def _new_run(uplink: DeployedUplink, scene: Scene, local: Array) -> Iterator[_Ru
 
 
 def _gradients(local: Array) -> MakeGradient:
-    """A function that gives a device its gradients (entry) in the audit, in place of gradients of
-    data: the first entry of theta names the row of ``local`` (round, entry)."""
+    """A function that, given a federation, returns one that gives a device in the audit its
+    gradients (entry), in place of gradients of data: the first entry of theta names the row of
+    ``local`` (round, entry)."""
     return lambda federation: lambda theta: np.asarray(local[int(theta[0])])
 
 
@@ -169,7 +170,7 @@ class _Run:
                 Seal(public),
                 _gradients(local[:, number]),
                 uplink.make_entropy() if number == scene.attacked else None,
-                clock=lambda: 0.0,  # nobody waits for a slot
+                clock=lambda: 0.0,  # a clock that stands still: nobody waits for a slot
             )
         self._symbols: dict[str, Array] = {}
         self._received: Received | None = None

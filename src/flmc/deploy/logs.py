@@ -86,7 +86,7 @@ class TextLines(logging.Formatter):
         time, level, role, message = (
             document.pop(name) for name in ("time", "level", "role", "message")
         )
-        document.pop("event", None)  # the message says the same to people
+        document.pop("event", None)  # the message says the same in words
         fields = "".join(f"  {name}={value}" for name, value in document.items() if value != "")
         line = f"{time[11:19]} {level:7} {role:6}  {message}{fields}"
         # Topics and reasons may come from strangers: no line breaks, no terminal commands.
@@ -128,7 +128,7 @@ def _plain(value: object) -> str | int | float | bool | None:
     are, and a placeholder for anything else, which could hold data."""
     if value is None or isinstance(value, bool):
         return value
-    if isinstance(value, numbers.Integral):  # NumPy's are of other classes than int
+    if isinstance(value, numbers.Integral):  # NumPy's integers are not instances of int
         return int(value)
     if isinstance(value, numbers.Real):
         number = float(value)

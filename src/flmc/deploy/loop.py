@@ -125,8 +125,8 @@ class _Session:
         finished."""
         while not self._role.finished:
             due = self._role.next_wake
-            # Cleared after next_wake was read and without an await in between, so that a later
-            # change is seen.
+            # Cleared after next_wake was read, without an await in between: a change from here on
+            # ends the wait below.
             self._changed.clear()
             wait = None if due is None else max(0.0, due - time.monotonic())
             # asyncio.wait_for would lose, in Python 3.11, a cancellation that arrives together with
@@ -139,7 +139,7 @@ class _Session:
             self._notify()
 
     def _notify(self) -> None:
-        """Tell the clock task and the watcher that the role may have changed."""
+        """Wake the clock task, and call the watcher, because the role may have changed."""
         self._changed.set()
         self._watcher(self._role)
 

@@ -126,6 +126,6 @@ def _steadily(read: Callable[[], _Read]) -> _Read:
     for _ in range(20):
         try:
             return read()
-        except RuntimeError:  # a dictionary changed its size while it was read
+        except RuntimeError:  # another thread changed the size of a dictionary while it was read
             continue
     return read()

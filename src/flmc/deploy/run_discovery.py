@@ -18,7 +18,8 @@ _SETTLE = 0.5
 _PAUSE = 1.0
 """Pause between attempts to connect, in seconds."""
 _MOST_RUNS = 1000
-"""Largest number of runs that are kept: anyone with write access could invent any number."""
+"""Largest number of runs that a device keeps in memory: anyone with write access to the broker
+could invent any number of them."""
 _log = logging.getLogger("flmc.deploy.device")
 
 
@@ -98,8 +99,8 @@ async def find_run(identity: str, transport: Transport) -> str:
         try:
             while not task.done():
                 before = offered.left
-                # Retained messages of several runs arrive one by one: the first must not be taken
-                # for the only.
+                # Retained messages of several runs arrive one by one: after the first, listen a
+                # little longer for others.
                 await asyncio.wait({task}, timeout=_SETTLE)
                 if len(offered.going) > 1:
                     raise InvalidSetting(

@@ -78,7 +78,7 @@ class Opener:
         were changed."""
         try:
             return bytes(self._box.decrypt(sealed))
-        except Exception as error:  # strangers choose the bytes: any exception is possible
+        except Exception as error:  # strangers choose the bytes, so any exception is possible
             raise NotSealed("not sealed to this key") from error
 
 

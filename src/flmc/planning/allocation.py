@@ -28,8 +28,8 @@ _ROUNDS_OF_CORRECTION = 2
 """Number of times that gains are allocated, each time with a sum of squares corrected by the exact
 privacy cost of the gains before."""
 _MOST_TRIALS = 100
-"""Number of ever smaller gains that are tried before the search concludes that no gain keeps the
-budget."""
+"""Number of ever smaller scales of the gains that are tried before the search concludes that no
+gain keeps the budget."""
 
 _SMALLEST_WEIGHT = 1e-3
 """Smallest weight of a round, relative to the largest. So an early round's gain is not below a
@@ -46,7 +46,7 @@ def noise_weights(step_sizes: Array, contraction: Array, num_burn_in: int) -> Ar
     \prod_{r=t+1}^{s} \rho_r^2` over the kept rounds :math:`s \ge t`, and at least 0.001."""
     num_rounds = len(step_sizes)
     weights = np.zeros(num_rounds)
-    left = 0.0  # of a unit of noise after this round, summed over kept rounds from here on
+    left = 0.0  # Variance that a unit of noise in the next round leaves, summed over kept rounds.
     # Backwards, because what is left of a round's noise follows from what is left of the next
     # one's.
     for t in range(num_rounds - 1, -1, -1):
@@ -147,7 +147,8 @@ class RunBudget:
             # Epsilon grows about like a power p of the gain, from 1 (small) to 2 (large). A trial
             # leaves the factor 1 - 0.9 p of the error in logarithms, below 1 for all p up to 2.2.
             scale *= min(4.0, (0.997 * budget / epsilon) ** 0.9) if epsilon > 0 else 4.0
-        for _ in range(_MOST_TRIALS):  # not yet within the budget: down until it is
+        # Not yet within the budget: the scale goes down until the exact cost is.
+        for _ in range(_MOST_TRIALS):
             if safe:
                 return safe
             scale *= 0.7

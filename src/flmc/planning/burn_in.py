@@ -15,9 +15,9 @@ from flmc.uplink.csi import response
 from flmc.uplink.uplink import Uplink
 
 _NEGLIGIBLE_NOISE = 0.01
-"""Excess over the least possible mean square error, as a share of the mean square distance at the
-start, that is accepted when the factor of the first steps is chosen."""
-_COUNTED = np.arange(200.0)
+"""Largest mean square error that is accepted above the least possible one when the factor of the
+first steps is chosen, as a share of the mean square distance at the start."""
+_NUMBERS_TO_199 = np.arange(200.0)
 """The numbers 0 to 199, from which the grid of factors that are tried is made."""
 
 
@@ -82,7 +82,7 @@ def auto_burn_in_factor(
         return np.asarray(left + injected / start**2)
 
     # The largest factor that is about as good as the best: it also serves starts further away. No
-    # error is below 0, so that mostly the largest of all need not be compared with the others.
+    # error is below 0, so if that of the largest of all is negligible, no other need be computed.
     if error(np.array([wanted]))[0] <= _NEGLIGIBLE_NOISE:
         return wanted
     factors = _factors_up_to(wanted)
@@ -95,9 +95,10 @@ def _factors_up_to(highest: float) -> Array:
     ``np.geomspace`` to the last bit, but that function takes longer than all that is computed from
     them."""
     top = np.log10(highest)
-    exponents = _COUNTED * (top / (len(_COUNTED) - 1))
+    exponents = _NUMBERS_TO_199 * (top / (len(_NUMBERS_TO_199) - 1))
     factors = np.power(10.0, exponents)
-    factors[-1] = highest  # as geomspace does: 10**log10 may miss it by a bit
+    # geomspace sets its last value too, because 10**log10 may miss it by a bit
+    factors[-1] = highest
     return np.asarray(factors)
 
 
@@ -136,7 +137,8 @@ def rounds_needed(
     :math:`1/(\eta\kappa\mu)` rounds.
     """
     speed = step_size * num_devices * _largest_pull(uplink)
-    covered = num_fast * fast * speed if num_fast else 0.0  # the ideal uplink's speed is infinite
+    # without the condition, 0 rounds at the ideal uplink's infinite speed would be nan
+    covered = num_fast * fast * speed if num_fast else 0.0
     travel = (
         distance / (fast * speed)
         if covered >= distance
@@ -149,11 +151,11 @@ def rounds_needed(
 
 
 def _largest_pull(uplink: Uplink) -> float:
-    """Mean symbol of a device whose gradient is at the clip, in magnitude; where a link is not odd,
-    that of the sign for which it is smaller."""
+    """Largest mean symbol of a device in magnitude, which it sends where its gradient is at the
+    clip; where a link is not odd, that of the sign for which it is smaller."""
     try:
         return _remembered_pull(uplink)
-    except TypeError:  # an uplink that holds an array cannot be a key
+    except TypeError:  # an uplink that holds an array cannot be a key of the cache
         return _remembered_pull.__wrapped__(uplink)
 
 

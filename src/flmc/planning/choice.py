@@ -48,14 +48,16 @@ from flmc.uplink.schemes import Digital
 from flmc.uplink.uplink import Uplink
 
 CLIPPED_AT = 4.25
-"""Clip that the rule chooses, in standard deviations of an entry of a local gradient: where devices
-are alike 2 in 100 000 entries are clipped, and where they differ their larger gradients mostly
-still fit."""
+"""Ratio of the clip that the rule chooses to the standard deviation of an entry of a local
+gradient: where devices are alike 2 in 100 000 entries are clipped, and where they differ their
+larger gradients mostly still fit."""
 _MOST_CLIPPED, _MOST_SHIFT = 0.005, 0.1
-"""Share of gradient entries beyond an automatic clip, and shift of the samples' mean by it in
-posterior standard deviations, at most. A share alone would not see one odd device of hundreds."""
-_DEAR = 1.5
-"""Factor of the rounds of an independent draw from which on the note on the clip states it."""
+"""Largest share of gradient entries that an automatic clip may cut, and largest shift of the
+samples' mean that it may cause, in posterior standard deviations. The share alone would not see one
+odd device of hundreds."""
+_COSTLY_CLIP = 1.5
+"""Factor by which a raised clip lengthens the rounds of an independent draw, from which on the note
+about the clip mentions it."""
 _STEEPNESS = 0.5
 """Slope times clip of a curved link by rule: at the clip its mean bit is 8 % (sigmoid) or 6 %
 (probit) below that of a straight link with the same slope at 0."""
@@ -78,8 +80,9 @@ _WANTED_DRAWS = 400.0
 chosen: means are then known to 0.05 standard deviations, standard deviations to 4 %."""
 _FEW_DRAWS = 20.0
 """Independent draws of one chain below which the chosen number of rounds comes with a warning."""
-_LATE = 1.1
-"""Burn-in over the rounds in which chains from eight starts arrive: other starts take longer."""
+_BURN_IN_MARGIN = 1.1
+"""Rounds of burn-in over those in which chains from eight starts arrive; above 1, because other
+starts take longer."""
 _FIRST_TRIAL, _MOST_ROUNDS, _MOST_TRIALS = 300, 1_000_000, 12
 """In the search for a number of rounds: the rounds of the first trial, the largest number of
 rounds, and the largest number of longer trials."""
@@ -138,8 +141,8 @@ def _check_link(uplink: Uplink) -> None:
 
 def _with_clip(held: Candidate, curvature: Curvature) -> tuple[Candidate, Finding]:
     """The candidate with a clip so large that hardly any local gradient near the posterior is
-    clipped, and the note that says why: by rule if devices are alike, and more where their
-    gradients, at hand for a plan that is not public, are larger."""
+    clipped, and the note that gives the reason. The rule is made for devices that are alike; where
+    the plan may look at the devices' gradients and these are larger, the clip is larger too."""
     if curvature.smoothness is None:
         raise InvalidSetting("clip 'auto' needs the smoothness, which is not known: give a clip")
     model, uplink = held.model, held.uplink
@@ -180,7 +183,7 @@ def _with_clip(held: Candidate, curvature: Curvature) -> tuple[Candidate, Findin
         text += f" and move the mean by about {effect.shift:.2g} posterior standard deviations"
     if price is not None:
         numbers["rounds_factor"] = price
-        if price >= _DEAR:
+        if price >= _COSTLY_CLIP:
             text += (
                 f"; an independent draw takes {price:.3g} times the rounds that it takes with that"
                 " clip: devices whose data are alike would save them"
@@ -196,7 +199,7 @@ def _with_clip_of(held: Candidate, clip: float) -> Candidate:
 
 class _Cut(NamedTuple):
     """What a clip does near the posterior: the share of gradients beyond it (entries, or norms
-    where these are bounded), and about how far it moves the mean of the samples, in posterior
+    where these are bounded), and roughly how far it moves the mean of the samples, in posterior
     standard deviations (None where the posterior's law is not known)."""
 
     share: float
@@ -236,7 +239,7 @@ class _NearPosterior:
                 high = middle
             else:
                 low = middle
-        return 1.005 * high  # still harmless after it is rounded to three digits
+        return 1.005 * high  # still harmless after rounding to three digits
 
 
 def _near_posterior(held: Candidate) -> _NearPosterior | None:
@@ -262,8 +265,8 @@ def _near_posterior(held: Candidate) -> _NearPosterior | None:
 
 
 def _price_of_clip(alike: Candidate, raised: Candidate) -> float | None:
-    """Rounds of an independent draw with a raised clip, over those with the clip of like devices,
-    by the plans' effective steps; None where one of them cannot be planned."""
+    """Rounds per independent draw with a raised clip, over those with the clip of like devices, by
+    the plans' effective steps; None where either cannot be planned."""
     steps = []
     for each in (alike, raised):
         try:
@@ -426,8 +429,8 @@ def _cures(held: Candidate) -> Iterator[Candidate]:
 
 
 def _instruction(trial: Trial, held: Candidate) -> str:
-    """Beginning of a sentence that tells a user which link or clip of a trial to use in place of
-    those of the candidate ``held``."""
+    """Beginning of a sentence, for a user, that names the link or clip of a trial where it differs
+    from that of the candidate ``held``."""
     before: Any = held.uplink.link
     after: Any = trial.candidate.uplink.link
     parts = []
@@ -468,8 +471,9 @@ def _with_rounds(held: Candidate) -> tuple[Request, Finding]:
 
 
 def _until_arrival(held: Candidate, plan: Plan) -> Plan:
-    """The plan with as much burn-in as chains without noise take to arrive, where these can be
-    followed and it is more than the rule says; the kept rounds stay as many."""
+    """The plan with a longer burn-in, where simulated chains without noise take longer to arrive at
+    the posterior than the rule assumes; else the plan as it is. The number of kept rounds does not
+    change."""
     model = held.model
     shared = held.limits.scope == "run" and has_budget(held.uplink, held.limits)
     # A budget of the run would be shared by more rounds; a public plan must not look at the data.
@@ -481,7 +485,7 @@ def _until_arrival(held: Candidate, plan: Plan) -> Plan:
     arrival = law.rounds_to_arrive if isinstance(law, Prediction) else None
     if arrival is None or arrival <= plan.num_burn_in:
         return plan
-    burn_in = math.ceil(_LATE * arrival)
+    burn_in = math.ceil(_BURN_IN_MARGIN * arrival)
     total = burn_in + plan.num_rounds - plan.num_burn_in
     if total > _MOST_ROUNDS:
         return plan
@@ -490,8 +494,8 @@ def _until_arrival(held: Candidate, plan: Plan) -> Plan:
 
 
 def _rounds_for(trial: Trial, convexity: float) -> int:
-    """Number of rounds that burn-in and 400 independent draws take with the step of a trial's plan,
-    rounded up to two significant digits; at most a million."""
+    """Number of rounds, burn-in included, after which a chain with the step of a trial's plan is
+    worth 400 independent draws, rounded up to two significant digits; at most a million."""
     plan = trial.plan
     assert plan is not None
     forgotten = (plan.effective_step_size or 0.0) * convexity  # share of a deviation per round

@@ -111,7 +111,8 @@ class Constraints:
             sizes = (self.model.num_devices, self.model.dim)
             return draw_rounds_for_power(self.uplink, *sizes, self.active, self.num_rounds)
         drawn, independent = self.rounds, self.uplink.known_fading.independent
-        # Skipped rounds count in the mean too. Independent rounds are all taken for one run.
+        # Skipped rounds count in the mean too. Where rounds are independent, all that were drawn
+        # stand for one run.
         length = drawn.num_drawn if independent else self.num_rounds
         return DrawnRounds(drawn.fading, drawn.active, drawn.numbers, length)
 

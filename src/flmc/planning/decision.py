@@ -35,7 +35,7 @@ automatic burn-in; the last is taken even if it is too short."""
 
 @dataclass(frozen=True)
 class Request:
-    """Settings of a plan beside model, uplink and limits; :func:`flmc.plan` describes them."""
+    """Settings of a plan beside model, uplink and limits; :func:`flmc.plan` describes each."""
 
     num_rounds: int = 300
     num_burn_in: int | str = 200

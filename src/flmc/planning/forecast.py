@@ -45,17 +45,21 @@ _MOST_ITERATIONS = 60
 """Largest number of iterations of the search for a law."""
 _NUM_STARTS = 8
 """Starts from which chains without noise are followed to their mean."""
-_NUM_NOISY, _LOST = 32, 8.0
-"""Chains that are followed with their noise through the burn-in, and the distance from the mean, in
-standard deviations of the chain times the root of the number of entries, at which one is lost."""
+_NUM_NOISY, _CARRIED_OFF = 32, 8.0
+"""Number of chains that are followed with noise through the burn-in, and the distance from the
+mean, in standard deviations of the chain times the root of dim, beyond which noise has carried a
+chain off."""
 _ARRIVED = 0.25
-"""Distance from the mean, in standard deviations of the chain, at which it has arrived."""
+"""Distance of a chain from its stationary mean, in standard deviations of the chain, at which it
+has arrived."""
 _MOST_MOVES = 4000
-"""Evaluations of the expected estimates on the way from the starts, at most."""
+"""Largest number of evaluations of the expected gradient estimates when chains are followed from
+their starts."""
 _NEWTON_STEPS = 8
-"""Steps of Newton's method, with the mean Jacobian, to where chains without noise come to rest."""
+"""Number of Newton steps, with the mean Jacobian, in the search for the place at which chains
+without noise come to rest."""
 _STABLE = 0.25
-"""Step times largest slope up to which several rounds are followed in one."""
+"""Step times largest curvature up to which several rounds are followed in one."""
 _TOLERANCE = 1e-4
 """Change of a law in one iteration, in its own standard deviations, at which the search ends."""
 
@@ -79,18 +83,19 @@ class Law:
 
     @property
     def places(self) -> Array:
-        """Places of the law, (place, dim), whose mean and covariance are exactly its own."""
+        """Points theta, (place, dim), whose mean and covariance are exactly those of the law."""
         return np.asarray(self.mean + _nodes(len(self.mean)) @ self.root.T)
 
     def distance(self, mean: Array) -> float:
-        """Distance of another mean, (dim), in standard deviations of the worst direction."""
+        """Distance of ``mean`` (dim) from the law's mean, in standard deviations of the worst
+        direction."""
         away = mean - self.mean
         return math.sqrt(max(0.0, float(away @ np.linalg.solve(self.covariance, away))))
 
 
 def _nodes(dim: int) -> Array:
-    """Places of a standard normal law, (node, dim), in pairs z and -z, whose second moments are
-    exactly those of the law: means of quadratic functions over them have no error."""
+    """Points (node, dim) that stand for a standard normal law: pairs z and -z whose second moments
+    are exactly the identity, so that means of quadratic functions over them have no error."""
     count = max(_FEWEST_NODES // 2, dim)
     half = generator(0, Purpose.CHECK, 1).standard_normal((count, dim))
     # Whitened by the polar factor, the least change that makes the second moments exact.
@@ -126,8 +131,8 @@ class Reception:
         return drift, variance
 
     def _few(self, theta: Array) -> tuple[Array, Array]:
-        """Expected estimate and its variance, both (place, dim), at no more theta than fit into
-        memory together."""
+        """Expected estimate and its variance, both (place, dim), at theta (place, dim) that are few
+        enough to be held in memory together."""
         uplink = self._plan.uplink
         local = uplink.local_gradients(self._model, theta[None], slice(0, 1))[0]
         sent = uplink.clipped(local)
@@ -141,7 +146,8 @@ class Reception:
             return symbol.sum(axis=1), variance
         mean, deviation = self._weights
         if deviation is None:
-            # K_a of K devices, drawn without returning: K^2/K_a - K times their variance.
+            # A round draws K_a of K devices without replacement, which adds K^2/K_a - K times the
+            # variance of the mean symbol over devices.
             spread = symbol.var(axis=1, ddof=1) if len(mean) > 1 else np.zeros_like(variance)
             return symbol.sum(axis=1), variance + len(mean) * (self._share - 1.0) * spread
         # Each schedule in turn; its noise is taken for independent from round to round, which is
@@ -166,8 +172,8 @@ def _weights(plan: Plan) -> tuple[Array, Array | None]:
 
 
 def posterior_law(pilot: Pilot) -> Law | None:
-    """The normal law closest to the posterior of the first data set, found from where a pilot
-    arrived; None where no such law is found."""
+    """Normal law closest to the posterior of the first data set, searched from where the ``pilot``
+    arrived; None where the search fails."""
     dim = len(pilot.theta)
     if not pilot.arrived or dim > MOST_DIRECTIONS:
         return None
@@ -185,8 +191,8 @@ def posterior_law(pilot: Pilot) -> Law | None:
 
 
 def _closest(pilot: Pilot, law: Law, nodes: Array, share: float) -> Law | None:
-    """The normal law closest to the posterior, by Newton's method for its mean and precision from
-    another ``law``, with ``share`` of each step; None where it is not found."""
+    """Normal law closest to the posterior, by Newton's method for its mean and precision, from the
+    first guess ``law``, with ``share`` of each step; None where the method fails."""
     for _ in range(_MOST_ITERATIONS):
         gradient = pilot.summed(law.mean + nodes @ law.root.T)
         if not np.isfinite(gradient).all():
@@ -240,8 +246,8 @@ def forecast(plan: Plan, model: Model, posterior: Law) -> Forecast | None:
 
 
 def _search(plan: Plan, model: Model, posterior: Law, share: float) -> Forecast | None:
-    """The stationary law of a plan's chain, searched from the posterior's with ``share`` of each
-    step; None where it is not found."""
+    """Stationary law of a plan's chain for the first data set, searched from the posterior's with
+    ``share`` of each step; None where the search fails."""
     nodes, receive, law = _nodes(model.dim), Reception(plan, model), posterior
     for _ in range(_MOST_ITERATIONS):
         drift, variance = receive(law.mean + nodes @ law.root.T)
@@ -268,23 +274,25 @@ def _search(plan: Plan, model: Model, posterior: Law, share: float) -> Forecast 
 
 
 class Travel(NamedTuple):
-    """The way of chains from their starts to their law, of the worst start: without noise, but for
-    chains that noise carries off, or that it has brought to their law when the burn-in ends."""
+    """How chains get from their starts to their stationary law, for the worst start. The chains
+    have no noise, except where noise carries chains off, or has brought them to their law by the
+    end of the burn-in."""
 
     rounds_to_arrive: int
-    """Rounds until the distance from the mean is a quarter of a standard deviation."""
+    """Rounds until a chain is within a quarter of a standard deviation of its stationary mean."""
     left_shift: float
-    """What the way leaves in the mean of the kept rounds, in standard deviations; where noise
-    carries a chain off in the burn-in, how far."""
+    """Error that the start leaves in the mean of the kept rounds, in standard deviations of the
+    chain; where noise carries a chain off in the burn-in, the distance that it is carried."""
     left_variance: float
-    """What the way adds to the variance of the kept rounds, over that of the law."""
+    """Error that the start leaves in the variance of the kept rounds, over the stationary variance.
+    """
 
 
 def follow_starts(plan: Plan, model: Model, law: Law, jacobian: Array) -> Travel | None:
-    """The way of chains that are moved by the expected gradient estimates alone, from eight draws
-    of the prior, or from zero where chains start there; where 32 chains that are followed with
-    their noise are spread like the law after the burn-in, they have arrived. None where gradients
-    on the way are not finite."""
+    """Follow chains from eight draws of the prior, or from zero where chains start there, moved by
+    the expected gradient estimates without noise. Where the burn-in is too short for these, but 32
+    chains with noise are spread like the law after it, chains count as arrived. None where
+    gradients become infinite or nan."""
     receive = Reception(plan, model)
     theta = np.zeros((1, model.dim))
     if plan.start == "prior":
@@ -322,7 +330,7 @@ def follow_starts(plan: Plan, model: Model, law: Law, jacobian: Array) -> Travel
     shift = float((np.linalg.norm(sums, axis=1) + tail).max()) / kept
     after = _after_burn_in(plan, model, receive, together)
     farthest = float(np.linalg.norm((after - rest) @ whiten.T, axis=1).max())
-    if not farthest <= _LOST * math.sqrt(model.dim):
+    if not farthest <= _CARRIED_OFF * math.sqrt(model.dim):
         shift = max(shift, farthest) if math.isfinite(farthest) else math.inf
     elif rounds > plan.num_burn_in and _like_the_law(
         np.square((after - law.mean) @ whiten.T).sum(axis=1), model.dim
@@ -342,8 +350,8 @@ class _Move(NamedTuple):
 
 
 def _moves(plan: Plan, last: int, together: int) -> Iterator[_Move]:
-    """The first ``last`` rounds of a plan, some of them taken in one: ``together`` at the plan's
-    step, fewer where the first steps are larger; 4000 moves at most."""
+    """The first ``last`` rounds of a plan in moves that take several rounds at once: ``together``
+    rounds at the plan's step, fewer where the first steps are larger; 4000 moves at most."""
     done = 0
     for _ in range(_MOST_MOVES):
         if done >= last:
@@ -356,8 +364,8 @@ def _moves(plan: Plan, last: int, together: int) -> Iterator[_Move]:
 
 
 def _after_burn_in(plan: Plan, model: Model, receive: Reception, together: int) -> Array:
-    """Places of some chains after the burn-in, (chain, dim), with their noise; ``together`` rounds
-    are taken in one."""
+    """Values of theta after the burn-in, (chain, dim), of 32 chains that are followed with noise,
+    ``together`` rounds at once."""
     rng = generator(0, Purpose.CHECK, 3)
     theta = np.zeros((_NUM_NOISY, model.dim))
     if plan.start == "prior":
@@ -385,7 +393,8 @@ def _like_the_law(squared: Array, dim: int) -> bool:
 
 
 def _clipped_share(plan: Plan, model: Model, places: Array) -> float:
-    """Share of the devices' gradient entries beyond the clip at some places, (place, dim)."""
+    """Share of the devices' gradient entries that the clip cuts when theta is one of ``places``
+    (place, dim)."""
     uplink = plan.uplink
     some = places[: max(1, min(len(places), places_at_once(model)))]
     local = uplink.local_gradients(model, some[None], slice(0, 1))[0]

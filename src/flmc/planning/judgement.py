@@ -66,8 +66,8 @@ def noise_of(decided: Plan) -> Array:
 
 
 HEAT_TOLERANCE = 0.05
-"""Largest difference of the temperature (sampled over posterior variance) from 1 without a warning.
-"""
+"""Largest accepted difference of the temperature (sampled over posterior variance) from 1; beyond
+it the plan gets a warning."""
 HOPELESS_HEAT = 1.5
 """Temperature (or one over it) beyond which a plan cannot be called sampling from the posterior."""
 HOPELESS_SHIFT = 1.0
@@ -75,17 +75,20 @@ HOPELESS_SHIFT = 1.0
 wrong."""
 _UNEVEN = 1.25
 """Largest predicted variance ratio in a single direction (or one over it), relative to the
-temperature, without a warning; with the automatic step it stays below."""
+temperature, that brings no warning; plans with the automatic step stay below."""
 HOPELESS_BURN_IN = 2.0
 """Rounds of burn-in that are needed, over those planned, beyond which chains cannot have reached
 the posterior."""
-_LEFT, _HOPELESSLY_LEFT = 0.1, 0.5
-"""Shares of a standard deviation, or of the variance, that the way from the starts may leave in the
-kept rounds without a finding, and beyond which a plan is infeasible."""
+_START_ERROR, _HOPELESS_START_ERROR = 0.1, 0.5
+"""Largest error of the kept rounds, in their mean (in standard deviations) or variance (relative),
+that the chains' starts may cause without a finding; and the error beyond which a plan is
+infeasible."""
 FEW_DRAWS, HOPELESSLY_FEW_DRAWS = 20.0, 5.0
-"""Effective draws of one chain below which a plan is warned of, and is of no use at all."""
+"""Effective draws of one chain below which a plan gets a warning, and below which it is infeasible,
+because a chain is of no use."""
 INCURABLE = frozenset({"burn-in-unknown", "path-gain-above-1", "units", "target-without-effect"})
-"""Codes of findings that no value of a setting can cure: a search does not count them."""
+"""Codes of findings that no value of a setting can cure: a search for settings does not count them.
+"""
 
 
 class Tolerances(NamedTuple):
@@ -108,7 +111,8 @@ class Tolerances(NamedTuple):
 PREDICTED = Tolerances(shift=0.25, burn_in=1.05, narrow=0.85, wide=1.25, clipped=0.02)
 """Tolerances for a law that is predicted from the devices' data; variances are relative to the
 posterior's times the temperature."""
-# Two thirds of the shift above, because data differ from what their sizes alone tell.
+# Two thirds of the shift accepted for predictions from data, because data differ from what their
+# sizes tell.
 PUBLIC = Tolerances(shift=0.17, burn_in=1.0, narrow=1 / 1.15, wide=1.15, clipped=0.015)
 """Tolerances for a law that follows from public sizes alone; variances are relative to the
 posterior's."""
@@ -141,8 +145,8 @@ def judge_chain(
     law = None if failure else law_of(decided, model)
     tolerances = PUBLIC if public else PREDICTED
     # Chains that have not arrived make everything else moot: the burn-in comes first.
-    needed = _burn_in_of(decided, model, law, curvature)
-    findings = judge_burn_in(decided, needed, curvature, tolerances, left=_left_of(law))
+    needed = _burn_in_needed(decided, model, law, curvature)
+    findings = judge_burn_in(decided, needed, curvature, tolerances, left=_start_error_of(law))
     if law is not None:
         shift = law.mean_shift or 0.0
         # A search for a cure makes many forecasts, which are quick for linear regression alone.
@@ -165,7 +169,11 @@ def judge_chain(
 
 def _asks_pilot(model: Model) -> bool:
     """Whether a model has data at hand and its posterior is not known."""
-    return model.posterior is None and not isinstance(model, PublicModel) and not _undrawn(model)
+    return (
+        model.posterior is None
+        and not isinstance(model, PublicModel)
+        and not _too_large_for_pilot(model)
+    )
 
 
 def _pilot_failure(model: Model) -> list[Finding]:
@@ -192,8 +200,8 @@ def _pilot_note(model: Model) -> list[Finding]:
     return [Finding("pilot", "note", text, numbers={"batches": float(count)})]
 
 
-def _undrawn(model: Model) -> bool:
-    """Whether a model's examples are too many to be drawn for a plan, so that no pilot can run."""
+def _too_large_for_pilot(model: Model) -> bool:
+    """Whether the model's examples are too many to be drawn for a plan: then no pilot can run."""
     return isinstance(model, WideLinear) and model.undrawn
 
 
@@ -395,12 +403,12 @@ def judge_shift(
     return [Finding("mean-shift", grade, text, short, {"mean_shift": shift})]
 
 
-def _burn_in_of(
+def _burn_in_needed(
     decided: Plan, model: Model, law: Prediction | PublicLaw | None, curvature: Curvature
 ) -> int | None:
-    """Rounds of burn-in that the sampler needs: until chains without noise arrive, where that was
-    followed; else by the rule of the plan, for the distance to the posterior mean where that is
-    known and further than the rule assumes; None where nothing is known."""
+    """Rounds of burn-in that the sampler needs. Where a forecast followed chains without noise to
+    the posterior, it is their rounds; else the larger of the plan's rule and, where the posterior
+    mean is known, the same rule for the distance to it. None where nothing is known."""
     if isinstance(law, Prediction) and law.rounds_to_arrive is not None:
         return law.rounds_to_arrive
     needed, exact = decided.rounds_needed, model.posterior
@@ -408,8 +416,9 @@ def _burn_in_of(
         return needed
     at_prior = decided.start == "prior"
     away = exact.mean[:EXPERIMENTS_PREDICTED] - (model.prior.mean if at_prior else 0.0)
-    # The rule's two standard deviations of start minus truth are exceeded with a probability of
-    # 4.6 %; those of a start, on one side, at 1.7.
+    # The rule takes two standard deviations of start minus truth, exceeded with a probability of
+    # 4.6 %. The truth is known here, so only the start varies, on one side: 1.7 deviations are
+    # exceeded with that probability.
     distance = float((np.abs(away) + (1.7 * model.prior.sd if at_prior else 0.0)).max())
     if distance <= distance_to_travel(model, decided.start):
         return needed
@@ -426,10 +435,10 @@ def _burn_in_of(
     return max(needed, further)
 
 
-def _left_of(law: Prediction | PublicLaw | None) -> float | None:
-    """What the way from the starts leaves in the kept rounds: in their mean, in standard
-    deviations, or in their variance, over the chain's, whichever is more; None where chains were
-    not followed."""
+def _start_error_of(law: Prediction | PublicLaw | None) -> float | None:
+    """Error of the kept rounds that the chains' starts cause: the larger of that of their mean, in
+    standard deviations, and that of their variance, relative to the chain's; None where the
+    forecast did not follow chains."""
     if not isinstance(law, Prediction) or law.left_shift is None or law.left_variance is None:
         return None
     return max(law.left_shift, law.left_variance)
@@ -444,9 +453,10 @@ def judge_burn_in(
     left: float | None = None,
 ) -> list[Finding]:
     """List with one finding where a plan's burn-in is shorter than the rounds ``needed``, or where
-    these are not known (None); else empty. Where chains were followed from their starts, what they
-    ``left`` in the kept rounds decides: many kept rounds forgive a short burn-in."""
-    if left is not None and left <= _LEFT:
+    these are not known (None); else empty. ``left`` is the error of the kept rounds that the starts
+    cause, where chains were followed; it decides then, because many kept rounds make up for a short
+    burn-in."""
+    if left is not None and left <= _START_ERROR:
         return []
     if needed is None:
         text = (
@@ -469,7 +479,7 @@ def judge_burn_in(
         )
         if decided.limits.neighbouring == "device":
             cure += " or neighbouring = 'example', if single examples are what is to be hidden"
-    hopeless = needed > HOPELESS_BURN_IN * planned if left is None else left > _HOPELESSLY_LEFT
+    hopeless = needed > HOPELESS_BURN_IN * planned if left is None else left > _HOPELESS_START_ERROR
     grade: Grade = "infeasible" if hopeless else "warning"
     text = (
         f"burn-in of {planned} rounds is short: about {needed} are needed, and a chain"
@@ -531,7 +541,8 @@ def judge_use(draws: float | None) -> list[Finding]:
 
 
 def judge_budget(decided: Plan) -> list[Finding]:
-    """Findings where the privacy budget is not kept over the whole run, or was not asked of it."""
+    """Findings where the gains cost more than the privacy budget of the whole run, or where the
+    budget is for one round only."""
     limits = decided.limits
     if limits.epsilon is None or limits.privacy == "off" or decided.uplink.noise_is_exact:
         return []

@@ -25,8 +25,8 @@ from flmc.planning.plans import Plan
 from flmc.planning.step_size import STABLE_SHARE
 
 TOO_LARGE = 10.0
-"""Claimed smoothness over the largest measured curvature from which on it is reported: generous
-public bounds stay below it."""
+"""Claimed smoothness over the largest measured curvature above which a note says that the claim is
+too large; generous public bounds stay below it."""
 _ALIKE = 0.2
 """Variance of local gradients over devices, relative to the one that their curvature implies, below
 which devices are too alike for gradients that are sums over examples."""
@@ -79,7 +79,8 @@ def _spread(model: Model, curve: MeasuredCurvature, theta: Array) -> float | Non
     scaled = matrix / np.outer(scale, scale)
     if not np.isfinite(scaled).all() or np.linalg.eigvalsh(scaled)[0] <= 1e-6:
         return None
-    local = model.gradient(theta[None, None], slice(0, 1))[0, 0]  # the prior's share is a constant
+    # the prior's share is the same for all devices: it has no variance over them
+    local = model.gradient(theta[None, None], slice(0, 1))[0, 0]
     away = ((local - local.mean(axis=0)) @ curve.basis.T) / scale
     covariance = away.T @ away / (len(away) - 1) * len(away)
     return float(np.trace(np.linalg.solve(scaled, covariance)) / len(scaled))
@@ -131,7 +132,7 @@ class Survey:
             self.pilot.travel()
             self._for_mode = self.pilot.num_batches
             if not self.pilot.arrived:
-                self.findings.append(_lost())
+                self.findings.append(_mode_not_found())
 
     @cached_property
     def posterior(self) -> Law | None:
@@ -146,8 +147,9 @@ class Survey:
 
     @property
     def num_batches(self) -> int:
-        """Batches of gradients that it took to find mode, curvature and law of the posterior."""
-        _ = self.posterior  # which is found when it is first asked for
+        """Number of batches of gradients that the pilot and the search for the posterior's law have
+        evaluated."""
+        _ = self.posterior  # evaluates the cached law, so that its batches are counted
         return self._for_mode + self._for_law
 
 
@@ -159,7 +161,7 @@ def survey(model: Model) -> Survey:
     """The survey of a model, made once."""
     try:
         known = _SURVEYS.get(model)
-    except TypeError:  # a user's class without a hash
+    except TypeError:  # a model of a user's class may have no hash, so its survey cannot be kept
         return Survey(model)
     if known is None:
         known = _SURVEYS[model] = Survey(model)
@@ -208,8 +210,8 @@ def _random_gradient() -> Finding:
     return Finding("random-gradient", "warning", text)
 
 
-def _lost() -> Finding:
-    """Note that some things are not checked because the pilot did not find the mode."""
+def _mode_not_found() -> Finding:
+    """Note that some checks were left out because the pilot did not find the mode."""
     text = (
         "a short pilot did not arrive at a mode: neither the clip nor the scale of the gradients"
         " was checked, and chains may need a long burn-in too"

@@ -16,7 +16,8 @@ from flmc.models.model import Model
 from flmc.models.wide_linear import WideLinear
 
 _AT_ONCE = 8_000_000
-"""Number of local gradients' entries that are held in memory at a time, 64 MB."""
+"""Largest number of gradient entries, over places, devices and dim, that are held in memory at a
+time: 64 MB."""
 
 
 def places_at_once(model: Model) -> int:
@@ -51,11 +52,11 @@ directions."""
 _MOST_TRIALS = 12
 """Places along a step of Newton's method at which the gradient is looked at, at most."""
 _REACH = 0.1
-"""Half the distance of the two places of a difference quotient, in posterior standard deviations
-along its direction: far enough that rounding and small kinks do not matter."""
+"""Half the distance between the two places of a difference quotient, in posterior standard
+deviations along its direction: large enough that rounding and small kinks do not matter."""
 _NEAR = 0.25
-"""Squared distance from the mode below which the pilot counts as arrived, as a share of that of
-draws from the posterior."""
+"""Squared distance from the mode below which the pilot has arrived, relative to the mean squared
+distance of draws from the posterior."""
 _NUM_DRAWS, _NUM_MOVES = 8, 12
 """Chains that draw around the mode, and Langevin steps of each. The step fits the largest
 curvature, so the directions with the largest gradients reach equilibrium first."""
@@ -114,7 +115,8 @@ class Pilot:
 
     @property
     def _model(self) -> Model:
-        """The model, which whoever asks the pilot holds."""
+        """The model. The pilot refers to it weakly, so it exists only as long as a caller holds
+        it."""
         model = self._asked()
         assert model is not None
         return model
@@ -155,11 +157,11 @@ class Pilot:
         self.arrived = positive and decrement < _NEAR * len(gradient)
 
     def _line_search(self, step: Array, gradient: Array) -> tuple[Array, Array] | None:
-        """A theta along ``step`` from the present one where the cost is about as flat as it gets on
-        the way, and the gradient there; None if no better theta is found.
+        """Value of theta along ``step`` from the present one at which the cost is about as flat as
+        it gets, and the gradient there; None if no better theta is found.
 
-        The whole step is taken where the cost does not rise steeply at its end; else the place
-        where its slope along the step turns positive is enclosed by halving."""
+        The whole step is taken where the cost does not rise steeply at its end; else the place at
+        which the cost begins to rise along the step is enclosed by halving."""
         slope, low, high = abs(float(gradient @ step)), 0.0, 1.0
         share, best = 1.0, None
         for _ in range(_MOST_TRIALS):
@@ -173,7 +175,7 @@ class Pilot:
                 if share == 1.0 or rise > -0.5 * slope:
                     break
                 low = share
-            # Where numbers overflow, the place is far beyond.
+            # Numbers overflow far beyond the minimum: come much closer than by halving.
             share = low + (high - low) * (0.5 if np.isfinite(rise) else 0.1)
         return best
 
@@ -185,7 +187,8 @@ class Pilot:
             return self._lanczos(gradient)
         basis = np.eye(len(self.theta))
         if not self.curves:
-            # A first estimate over a very short distance gives the distance for the second.
+            # A first estimate, over a very short distance, tells how far apart the gradients of the
+            # second should be.
             self._reach = self._reaches(np.diag(self._differences(basis, self._reach)), self._sd)
         matrix = self._differences(basis, self._reach)
         if not np.isfinite(matrix).all():
@@ -227,7 +230,7 @@ class Pilot:
             reach = float(self._reaches(np.array(curvature), float(self._sd.max())))
             known = np.array(vectors)
             left = image - known.T @ (known @ image)
-            left -= known.T @ (known @ left)  # once more, against rounding
+            left -= known.T @ (known @ left)  # orthogonalised a second time, against rounding
             if np.linalg.norm(left) < 1e-6 * curvature:
                 break
             vectors.append(left / np.linalg.norm(left))

@@ -40,16 +40,17 @@ WEIGHTS = np.exp(-0.5 * NODES**2) / np.exp(-0.5 * NODES**2).sum()
 _MOST_ITERATIONS = 200
 """Largest number of iterations of the search for the stationary law."""
 _NUMBERS_AT_ONCE = 2_000_000
-"""Largest size of an array over data sets, devices, entries and nodes that is held at once: 16 MB.
-"""
+"""Largest number of entries of an array over data sets, devices, entries and nodes that is held at
+once: 16 MB."""
 _MOST_WORK = 5e8
 """Number of multiplications in one iteration beyond which a problem is too large to be predicted.
 """
 _MOST_DOUBLINGS = 100
-"""Doublings of the number of rounds within which a chain must forget its start: 1e30 rounds."""
+"""Largest number of times that the number of rounds is doubled until a chain has forgotten its
+start: 1e30 rounds."""
 _TOLERANCE = 1e-9
-"""Change at which the iteration ends: of the covariance, plus the square of that of the mean, over
-the trace of the covariance."""
+"""Change in one iteration at which the search for the stationary law ends: change of the covariance
+plus the squared change of the mean, over the trace of the covariance."""
 
 
 @dataclass(frozen=True)
@@ -84,19 +85,20 @@ class Prediction:
     alone, are within a quarter of a standard deviation of the mean of their stationary law; None
     where that was not computed."""
     left_shift: float | None = None
-    """What the way from the worst of these starts leaves in the mean of the kept rounds, in
-    standard deviations of the chain, or how far noise carries a chain off in the burn-in; None
-    where that was not computed."""
+    """Error that the worst of these starts leaves in the mean of the kept rounds, in standard
+    deviations of the chain, or how far noise carries a chain off in the burn-in; None where that
+    was not computed."""
     left_variance: float | None = None
-    """What the way from the worst of these starts adds to the variance of the kept rounds, over
-    that of the chain; None where that was not computed."""
+    """Error that the worst of these starts leaves in the variance of the kept rounds, over that of
+    the chain; None where that was not computed."""
 
 
 def predict(
     model: LinearGaussian, uplink: Uplink, step_size: float, noise_variance: float | Array
 ) -> Prediction | None:
-    """Prediction of what the chain will sample when all devices transmit in every round, from at
-    most 8 data sets; ``noise_variance`` is :math:`N_0/A^2`, a number or (dim).
+    """Prediction of what the chain will sample when all devices transmit in every round, averaged
+    over at most 8 of the model's data sets; ``noise_variance`` is :math:`N_0/A^2`, a number or
+    (dim).
 
     None where the linearised chain is unstable, nearly every gradient is clipped, or the problem is
     too large.
@@ -175,13 +177,13 @@ def predict_law(
 def _solve(
     model: LinearGaussian, uplink: Uplink, step_size: float, noise_variance: float | Array
 ) -> tuple[_Stationary, Array, Array] | None:
-    """Equations of the stationary law for the first data sets, and their solution: mean
+    """The equations for the stationary law of the first data sets, and their solution: mean
     (experiment, dim) and covariance (experiment, dim, dim). None where none is found, or the
     problem is too large."""
     work = model.num_devices * model.dim**3
     if work > _MOST_WORK:
         return None
-    # The mean over data sets is a refinement: large problems have to do with one of them.
+    # An average over several data sets is a refinement: large problems make do with one data set.
     experiments = slice(0, EXPERIMENTS_PREDICTED if work < _MOST_WORK / 100 else 1)
     mean, covariance = model.posterior.mean[experiments], model.posterior.covariance[experiments]
     stationary = _Stationary(*model.quadratic(experiments), uplink, step_size, noise_variance)

@@ -103,7 +103,9 @@ def exposure_of(
         run = uplink.event_of_rounds(caps, dim, neighbouring, times=often)
         return Exposure(worst_round, run, often)
     shared = uplink.shares_move(neighbouring)
-    if shared:  # the entries of a round share a move, so rounds are ranked, not entries
+    # entries of a round share the move of one example: whole rounds are ranked by loudness, not
+    # entries
+    if shared:
         caps = caps.max(axis=1, keepdims=True)
     # Sorting every device's gains takes memory: beyond some size the bound below does.
     if (
@@ -131,7 +133,8 @@ def chance_of(uplink: Uplink, scheduler: Scheduler, num_devices: int) -> float |
     chance = scheduler.chance(num_devices, uplink.known_fading)
     if chance is None or not 0.0 < chance < _ALWAYS:
         return None
-    return chance * (1.0 + _ROUNDING) + 1e-12  # tails of laws are rounded
+    # rounded up, because tails of probability laws are computed with rounding errors
+    return chance * (1.0 + _ROUNDING) + 1e-12
 
 
 def why_unknown(uplink: Uplink, neighbouring: str) -> str | None:
@@ -144,8 +147,9 @@ def why_unknown(uplink: Uplink, neighbouring: str) -> str | None:
 
 
 def _loudest_of_each_rank(caps: Array, active: Array) -> Array:
-    """Largest gain of each rank over all devices, (rank), where a device's gains are sorted from
-    loud to soft; ``caps`` are (round, entry), ``active`` is (round, device).
+    """The largest first gain, second gain and so on of any device, (rank), where the gains of each
+    device are sorted from the largest to the smallest; ``caps`` are (round, entry), ``active`` is
+    (round, device).
 
     No device's sorted gains exceed these anywhere, and a louder transmission reveals more: so they
     cost at least as much as any device's own."""

@@ -38,7 +38,7 @@ from flmc.uplink.link import Link
 from flmc.uplink.uplink import Uplink
 
 _GRAVITY = {"note": 0.0, "unknown": 1.0, "warning": 1.0, "infeasible": 10.0}
-"""Weight of a finding by its severity, for comparing trials: no plan has ten warnings, so one
+"""Weights by severity, whose sum over the findings ranks trials: no plan has ten warnings, so one
 ``infeasible`` finding outweighs all warnings."""
 
 
@@ -72,7 +72,7 @@ class Candidate:
 
     def with_value(self, name: str, value: Any) -> Candidate | None:
         """The candidate with another value of one setting, by its name in uplink, limits or
-        request; None where the family of a link has none so steep.
+        request; None where the link's family has no member as steep.
 
         A ``link`` is a :class:`Sloped`; an ``example_norm`` takes the place of any bound of single
         examples; ``num_samples`` and ``num_devices`` are those of a public model.
@@ -275,7 +275,7 @@ class Axis(NamedTuple):
 
 def bisect(meets: Callable[[float], bool], low: float, high: float, resolution: float) -> float:
     """Smallest number between ``low`` and ``high`` at which ``meets`` is true, to ``resolution``;
-    ``meets`` must be true at ``high``, and is taken to be false at ``low``."""
+    ``meets`` is true at ``high`` and assumed to be false at ``low``."""
     while high - low > resolution:
         middle = (low + high) / 2
         low, high = (low, middle) if meets(middle) else (middle, high)
@@ -311,14 +311,14 @@ def _bracket(
         while abs(last + sign * step - start) <= axis.reach:
             there = last + sign * step
             if meets(there):
-                return (last, there) if sign > 0 else _floor(meets, there, axis)
+                return (last, there) if sign > 0 else _bracket_below(meets, there, axis)
             last, step = there, 1.5 * step
     return None
 
 
-def _floor(meets: Callable[[float], bool], place: float, axis: Axis) -> tuple[float, float]:
-    """Two places found downwards from ``place``, at which ``meets`` is true: a lower one, at which
-    it is false unless the steps have outgrown the reach, and an upper one, at which it is true."""
+def _bracket_below(meets: Callable[[float], bool], place: float, axis: Axis) -> tuple[float, float]:
+    """Bracket found downwards from ``place``, at which ``meets`` is true: a lower place at which it
+    is false (or beyond which the search does not reach), and an upper one at which it is true."""
     step = axis.step
     while meets(place - step) and step < axis.reach:
         place, step = place - step, 1.5 * step

@@ -59,7 +59,7 @@ bits when the step is automatic; the rest is the channel's."""
 
 _UNEVEN_HEAT = 0.02
 """Excess of the mean temperature over 1 that an automatic step accepts where rounds with few
-devices are hotter than the others: less than half of the 0.05 that is warned of."""
+devices are hotter than the others; 0.05 would bring a warning."""
 
 
 def auto_step_size(

@@ -58,15 +58,16 @@ then has no part in privacy and may be wide."""
 _EXAMPLE_NORMS = (2.1, 2.5, 3.0, 3.5)
 """Bounds of the norm of an example's gradient that are tried, over sqrt(dim + 2)."""
 _LONGER = 2.0
-"""Factor by which kept rounds exceed those that make a chain of use by the slope at 0: where links
-bend, chains forget more slowly."""
+"""Factor by which kept rounds exceed those at which a chain becomes useful if its link is straight:
+with links that bend, chains forget more slowly."""
 _MOST_SUGGESTIONS = 4
 """Number of the best candidates whose plans are made again with the exact privacy accountant."""
 _LARGEST_FACTOR = math.log(1000.0)
 """Logarithm of the largest factor by which a requirement is relaxed to find out what stands in the
 way."""
 _RESOLUTION = 0.03
-"""Accuracy of the natural logarithm of the factor by which a requirement must be relaxed."""
+"""Resolution of the search for the smallest factor by which a requirement must be relaxed, in
+natural logarithms."""
 _PROMISING = 4
 """Number of candidates that are tried again with a relaxed requirement: those that need the fewest
 rounds."""
@@ -85,8 +86,8 @@ class PublicQuestion:
     ``example_bound``, ``num_rounds`` and ``num_burn_in``; the others are free. A step, a gain, a
     start and a factor of early steps are fixed by the request itself."""
     correction: float = 1.0
-    """Factor by which the estimated privacy limit is multiplied: the accountant's limit over the
-    estimate for one trial, or 1."""
+    """Factor by which the estimated privacy limit is multiplied: the exact limit over the estimate,
+    as measured for one trial, or 1."""
 
     @property
     def model(self) -> PublicModel:
@@ -247,7 +248,8 @@ class PublicQuestion:
         forgotten = min(1.0, (plan.effective_step_size or 0.0) * convexity)
         if not free or forgotten <= 0.0:
             return trial
-        # Rounds per effective draw of a chain with correlation r = 1 - forgotten: (1 + r)/(1 - r).
+        # An effective draw of a chain with correlation r = 1 - forgotten takes (1 + r)/(1 - r)
+        # rounds.
         kept = math.ceil(_LONGER * FEW_DRAWS * (2.0 - forgotten) / forgotten)
         if kept <= plan.num_rounds - plan.num_burn_in:
             return trial
@@ -312,8 +314,8 @@ def reasons(trial: Trial) -> list[tuple[str, str]]:
 
 
 class Obstacle(NamedTuple):
-    """A requirement that stands in the way of a suggestion: if it alone were relaxed, some settings
-    would fit."""
+    """A requirement that keeps a search from any suggestion: if it alone were relaxed, some
+    settings would fit."""
 
     name: str
     given: float | None
@@ -338,19 +340,21 @@ class Obstacle(NamedTuple):
 def find_obstacles(question: PublicQuestion) -> list[Obstacle]:
     """Obstacles of a search that found nothing: the requirements of which each, relaxed alone,
     would let some settings fit. Fixed settings first, then budget, SNR, examples and devices."""
-    return [*_fixed(question), *_scaled(question)]
+    return [*_fixed_obstacles(question), *_scaled_obstacles(question)]
 
 
-def _fixed(question: PublicQuestion) -> Iterator[Obstacle]:
-    """Obstacles among the settings that the user fixed, and the neighbouring relation: each, if it
-    alone were left open, would let some settings fit."""
+def _fixed_obstacles(question: PublicQuestion) -> Iterator[Obstacle]:
+    """Obstacles among the settings that the user fixed and the neighbouring relation: each setting
+    that, left open alone, would let some settings fit."""
     held = question.held
     for name in sorted(question.fixed):
         best = replace(question, fixed=question.fixed - {name}).answer.best
         if best is not None:
             plan = _plan_of(best)
-            given = _number(name, held.uplink, held.request)
-            yield Obstacle(name.removeprefix("num_"), given, _number(name, plan.uplink, plan))
+            given = _setting_number(name, held.uplink, held.request)
+            yield Obstacle(
+                name.removeprefix("num_"), given, _setting_number(name, plan.uplink, plan)
+            )
     step = held.request.step_size
     if step != "auto":
         best = question.relaxed("step_size", "auto").answer.best
@@ -362,9 +366,9 @@ def _fixed(question: PublicQuestion) -> Iterator[Obstacle]:
             yield Obstacle("neighbouring", None, None)
 
 
-def _number(name: str, uplink: Uplink, counts: Request | Plan) -> float | None:
-    """Value of a setting from the uplink, its link or the numbers of rounds in ``counts``; None
-    where it is not a number."""
+def _setting_number(name: str, uplink: Uplink, counts: Request | Plan) -> float | None:
+    """Number behind the setting ``name``, taken from the uplink, its link or the numbers of rounds
+    in ``counts``; None where the setting is not a number."""
     held: object = counts if name in ("num_rounds", "num_burn_in") else uplink
     if name == "slope_parameter":
         held = uplink.link
@@ -372,7 +376,7 @@ def _number(name: str, uplink: Uplink, counts: Request | Plan) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _scaled(question: PublicQuestion) -> Iterator[Obstacle]:
+def _scaled_obstacles(question: PublicQuestion) -> Iterator[Obstacle]:
     """Obstacles among the requirements whose number can be scaled by up to 1000: privacy budget,
     SNR (as amplitude), examples and devices."""
     uplink, limits, model = question.held.uplink, question.held.limits, question.model

@@ -45,8 +45,8 @@ def temperature(
     1.0
     """
     active = num_devices if num_active is None else num_active
-    # The noise itself is averaged, not the gain: the chain adds up variances, so a round with a
-    # small gain counts for more than its share.
+    # The noise is averaged, not the gain: the chain adds up variances, so a round with a small gain
+    # counts for more than its share.
     variance = np.square(num_devices / active) * (
         uplink.noise_power / np.square(gain) + bit_noise(uplink, num_devices, policy) * active
     )

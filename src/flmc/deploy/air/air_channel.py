@@ -55,8 +55,8 @@ class RoundOnAir(NamedTuple):
 
 
 class Signal(NamedTuple):
-    """A received signal, (dim): in steps of the noise grid, or in values measured by a receiver;
-    the other field is None."""
+    """The received signal of a round, (dim), in one of its two fields: in steps of the noise grid,
+    or in values that a receiver measured; the other field is None."""
 
     steps: IntArray | None
     values: Array | None
@@ -138,7 +138,7 @@ def least_noise_power(samples: Array, alpha: float = ALPHA) -> float:
     This rests on noise that is normal, independent from sample to sample, and as strong in the
     run as at its measurement.
     """
-    from scipy.special import chdtri  # only this channel needs SciPy
+    from scipy.special import chdtri  # imported here, because only this channel needs SciPy
 
     checks.between("alpha", alpha, 0.0, 1.0)
     flat = checks.finite_array("the samples of noise", np.ravel(samples))
@@ -148,8 +148,10 @@ def least_noise_power(samples: Array, alpha: float = ALPHA) -> float:
         )
     # Deviations from the mean: a constant offset hides nothing, so it must not count as noise.
     squares = float(np.sum(np.square(flat - flat.mean())))
-    quantile = float(chdtri(flat.size - 1, alpha))  # the upper tail has probability alpha
-    return squares / quantile * (1 - 1e-9)  # below the bound whatever the sums above rounded
+    # chdtri inverts the upper tail, which has the probability alpha
+    quantile = float(chdtri(flat.size - 1, alpha))
+    # a margin for the rounding of the sums, so that the result stays a lower bound
+    return squares / quantile * (1 - 1e-9)
 
 
 class RecordedReceiver(Channel):

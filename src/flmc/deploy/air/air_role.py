@@ -34,7 +34,7 @@ _PATIENCE = 3
 """Number of rounds closed in a row without a present device's answer, after which the air stops
 waiting for that device."""
 _STATUS_SECONDS = 1.0
-"""Shortest time between two statuses of the air, in seconds."""
+"""Shortest time between two published statuses of the air, in seconds."""
 _GATHER_SECONDS = 0.02
 """Seconds in which returning devices are gathered before the round is announced again. The time
 doubles with every announcement: otherwise a device that comes and goes would make the air send
@@ -184,7 +184,8 @@ class AirRole(Role):
             return []
         self._attendance.note_state(number, state)
         if self._theta is not None and number in self._missing and state in ("here", "joined"):
-            # The device is back, and the broker gave it the announcement of the next round only.
+            # The device is back, but the broker has given it only the announcement of the next
+            # round, which it retains: the current round has to be announced again.
             self._announce_at = min(self._announce_at, now + self._gather)
         return self._close_if_complete(now)
 
@@ -323,7 +324,8 @@ def open_answer(who: str, payload: bytes, plan: Plan, opener: Opener) -> DeviceA
 def check_loudness(answer: DeviceAnswer, on_air: RoundOnAir) -> None:
     """Raise ``Dropped`` if a device's answer would arrive at a larger amplitude than the announced
     gain, for which the privacy cost is computed."""
-    with np.errstate(over="ignore"):  # infinite is over the cap
+    # an amplitude that overflows to infinity is above the gain too
+    with np.errstate(over="ignore"):
         arrives = on_air.fading[answer.device] * answer.amplitude
     if (arrives > on_air.gain * (1 + 1e-9)).any():
         raise Dropped("over-cap")

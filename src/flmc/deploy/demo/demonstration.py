@@ -70,7 +70,7 @@ def demonstrate(
     began = time.monotonic()
 
     async def run() -> tuple[Status | None, bool]:
-        stop = stop_event()  # before the first process, so that a signal leaves none behind
+        stop = stop_event()  # Handlers of signals first, so that a signal leaves no process behind.
         with Processes(federation.directory / "logs") as processes:
             for role in ("broker", AIR, SERVER, *map(device_name, range(federation.num_devices))):
                 federation.start(processes, role)

@@ -25,8 +25,8 @@ from flmc.wire.federation import Federation
 
 _log = logging.getLogger("flmc.deploy.device")
 _SLOT_SHARE = 0.5
-"""Largest share of the slot (the fixed time from question to answer) that the work of an answer may
-take when it is measured at joining."""
+"""Largest share of the slot (the fixed time from question to answer) that computing and storing an
+answer may take, as measured when the device joins."""
 OTHER_AIR = (
     "the air has lost the journal that it had when this device joined: it could add fresh noise to"
     " symbols that it published before; use a new run"
@@ -185,8 +185,9 @@ def check_budget(federation: Federation, rules: Rules, journal: DeviceJournal) -
 
 
 def _refuse_switch(budget: Budget, journal: DeviceJournal, epsilon: float) -> None:
-    """Raise ``Refused`` if runs that were joined under another neighbouring relation than the
-    budget's, together with all others and a run that costs ``epsilon``, exceed the budget."""
+    """Raise ``Refused`` if the journal has runs that were joined under another neighbouring
+    relation than the budget's, and all its runs with one more that costs ``epsilon`` exceed the
+    budget."""
     unlike = [
         (name, run.price)
         for name, run in journal.runs.items()
@@ -217,7 +218,8 @@ def check_pace(
     """Raise ``Refused`` if the work of an answer, done by ``rehearse`` (gradient, sealing, a write
     to the disk), takes more than half of the federation's slot on this device."""
     took = []
-    # The first attempt may compile code, and others may be interrupted: the fastest counts.
+    # The first of four attempts may compile code, and others may be interrupted: the fastest
+    # counts.
     for _ in range(4):
         began = clock()
         rehearse()

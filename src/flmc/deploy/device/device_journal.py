@@ -38,7 +38,7 @@ class Price:
 
     neighbouring: str | None
     """Relation that the device's budget had when the run was joined, ``device`` or ``example``;
-    None in a line of an flmc that did not write it."""
+    None in journals of earlier versions, which did not record it."""
     device: float | None
     """Epsilon for all data of the device; None: not known."""
     example: float | None
@@ -47,8 +47,9 @@ class Price:
     """Delta that both are stated at."""
 
     def epsilon(self, neighbouring: str) -> float:
-        """Upper bound of epsilon under a relation; ``UNKNOWN`` where there is none. Who replaces
-        one example replaces a device's data, so that a device's price also holds for an example."""
+        """Upper bound of epsilon under a relation; ``UNKNOWN`` where there is none. Replacing one
+        example is a way to replace a device's data, so the price for a device also bounds that for
+        an example."""
         known = [self.device] if neighbouring == "device" else [self.example, self.device]
         return min((each for each in known if each is not None), default=UNKNOWN)
 
@@ -59,8 +60,9 @@ class Price:
 
     @classmethod
     def from_entry(cls, entry: Mapping[str, Any]) -> Price:
-        """The price in a journal's line. A line without a relation has one epsilon, of a device or
-        of an example: in any case it bounds that of an example."""
+        """The price in a journal's line. A line without a relation, from an earlier version, has
+        one epsilon, for a device or for an example: in either case it bounds the price for an
+        example."""
         delta = float(entry["delta"])
         if "neighbouring" not in entry:
             return cls(None, None, float(entry["epsilon"]), delta)
@@ -176,8 +178,8 @@ class DeviceJournal:
             os.fsync(file.fileno())
 
     def spent(self, neighbouring: str) -> tuple[float, float]:
-        """Sums of epsilon, under a relation, and of delta over the runs with at least one answer,
-        which count in whole, whatever relation they were joined under."""
+        """Sums of epsilon, under a relation, and of delta over the runs with at least one answer.
+        Each of these runs counts in whole, whatever relation it was joined under."""
         prices = [run.price for run in self.answered]
         return sum(price.epsilon(neighbouring) for price in prices), sum(p.delta for p in prices)
 
@@ -261,12 +263,12 @@ class DeviceLedger:
 
 
 def _known(epsilon: float) -> float | None:
-    """The epsilon, or None where it is not known."""
+    """The epsilon, or None for ``UNKNOWN``."""
     return None if epsilon >= UNKNOWN else epsilon
 
 
 def _shown(epsilon: float) -> str:
-    """The epsilon in words, rounded up."""
+    """The epsilon as text, rounded up; words for ``UNKNOWN``."""
     return "not known" if epsilon >= UNKNOWN else format_up(epsilon) if epsilon else "0"
 
 

@@ -129,7 +129,8 @@ class DeviceRole(Role):
         if len(payload) > MOST_PLAN_BYTES:
             raise Dropped("oversized")
         if self.federation is not None and stated_digest(payload) == self.federation.digest.hex():
-            return []  # the server repeats its plan, and reading one takes time
+            # A repeated plan is ignored: the server publishes it again, and reading one takes time.
+            return []
         try:
             federation = Federation.from_bytes(payload)
             if federation.run != self.run:
@@ -257,7 +258,8 @@ class DeviceRole(Role):
         binding = federation.binding(theta.round, theta.theta)
         if theta.round < joined.round:
             raise Dropped("wrong-round", "the round was left behind")
-        # A repeated question gets the journaled bytes, never new random bits.
+        # A repeated question gets the journaled bytes again, never new random bits, which would
+        # reveal more.
         if theta.round == joined.round:
             if binding != joined.binding:
                 raise Dropped("other-theta")
@@ -352,4 +354,5 @@ def rehearse(gradient: LocalGradient, dim: int, seal: Seal, journal: DeviceJourn
     """Do the work of an answer (gradient, sealing, a write to the disk) without keeping or
     sending it."""
     gradient(np.zeros(dim))
-    journal.rehearse(seal.close(bytes(12 * dim)))  # about as long as an answer
+    # 12 bytes for each entry: about as long as an answer
+    journal.rehearse(seal.close(bytes(12 * dim)))

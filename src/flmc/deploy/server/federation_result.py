@@ -25,7 +25,8 @@ from flmc.sampling.engine_choice import choose_engine
 from flmc.sampling.moments import Moments
 
 _HOTTER = 0.05
-"""Relative excess of the mean temperature over the plan's above which a run gets a warning."""
+"""Relative excess of the mean temperature over the plan's above which missing devices bring a
+warning."""
 
 
 def result_without_data(
@@ -61,8 +62,8 @@ def result_without_data(
 
 
 def _seen(plan: Plan, ledger: Sequence[str]) -> tuple[Array | None, Array | None]:
-    """Numbers of active devices (round) and gains with which symbols arrived (round, 1 or dim) in
-    the kept rounds of a ledger; None and None without a ledger."""
+    """Read from the ledger's kept rounds: numbers of active devices (round), and gains with which
+    symbols arrived (round, 1 or dim); None and None without a ledger."""
     rounds = [json.loads(line) for line in ledger[plan.num_burn_in : plan.num_rounds]]
     if not rounds:
         return None, None

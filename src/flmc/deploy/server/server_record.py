@@ -36,7 +36,8 @@ _ROUNDS = "rounds.txt"
 """File of the committed thetas, removed when the result is written."""
 
 _SAME_GAIN = 1e-3
-"""Relative difference below which the gain with which symbols arrived is the accounted one."""
+"""Relative difference of the gain with which symbols arrived and the accounted gain, below which
+the ledger states only one of them."""
 
 
 class ServerRecord:
@@ -76,7 +77,8 @@ class ServerRecord:
                 "settings": None,
                 "checkpoint_rounds": None,
                 "identity": about["digest"],
-                # What rounds that have not begun may cost, for the ledger of a run that stops.
+                # Gains of rounds that have not begun: what they may cost, for the ledger of a run
+                # that stops.
                 "accounted_caps": accounted(federation, federation.caps).tolist(),
             }
             self._held.enter_context(

@@ -111,7 +111,7 @@ class ServerRole(Role):
         outgoing = [
             self.presence(Presence("joined", "", digest)),
             self.say(PLAN, self.federation.to_bytes()),
-            self.say(END, b""),  # clears the end of an earlier run with this name
+            self.say(END, b""),  # an empty payload clears the end of an earlier run with this name
         ]
         if self.record.round >= self.last_round:
             return [*outgoing, *self._finish(now)]
@@ -187,7 +187,7 @@ class ServerRole(Role):
         count = int(received.active.sum())
         if received.steps is not None:
             signal = federation.grid.values(received.steps)
-            if count:  # nobody transmits in a round whose gain is below the grid
+            if count:  # nobody transmits in a round whose gain is below the noise grid's first step
                 if (gain < federation.least_gain).any():
                     raise Dropped("out-of-range", "gain")
                 gain = federation.grid.gain(gain, plan.uplink.peak)
@@ -206,7 +206,7 @@ class ServerRole(Role):
                 plan.uplink, step, gain, plan.num_devices, float(count), plan.scheduler
             )
         # The commit comes before the next theta leaves: after a crash the server must publish the
-        # same one, because the air and the devices answer a round at one theta only.
+        # same theta, because the air and the devices answer only one theta in each round.
         stated = accounted(federation, received.gain)
         record.commit(moved.theta, stated, received.active, heat, arrived=gain)
         self._commits.add(self._clock() - now)
@@ -317,7 +317,8 @@ class Spending:
 
     def update(self, record: ServerRecord, *, now: bool = False) -> None:
         """Compute epsilon from the record's ledger, unless there is no new round or no privacy
-        statement, or the last computation is too recent; ``now`` overrides the latter."""
+        statement, or the last computation is too recent; with ``now`` it may be as recent as it
+        likes."""
         plan, rounds = record.federation.plan, record.round
         began = time.monotonic()
         if rounds == self.round or plan.unknown_privacy is not None:

@@ -153,7 +153,7 @@ def renew(
             )
         pair = authority.issue(identity, newest.purpose, newest.names, days=days)
         authority.save()
-        # Operators often remove a folder here once it is on its own machine.
+        # there=True, because operators often remove a folder here once it is on its own machine
         folders.make(directory / identity, there=True)
         folders.write_pair(directory / identity, pair, durable=True)
         folders.copy_certificate(directory, (identity,))
@@ -226,14 +226,14 @@ def _built(directory: Path) -> Iterator[Path]:
         raise InvalidSetting("DIR must not be the directory that you are in: name one below it")
     if not target.parent.is_dir():
         raise InvalidSetting(f"there is no directory {str(target.parent)!r}; make it first")
-    # Beside the target, because a rename works within one file system only.
+    # Beside the target, because a rename is atomic within one file system only.
     place = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
         yield place
         # One sync for all files, instead of one for each of ten thousand folders.
         os.sync()
         os.replace(place, target)
-    except BaseException:  # an interrupt leaves nothing behind either
+    except BaseException:  # an interrupt, too, must leave nothing behind
         shutil.rmtree(place, ignore_errors=True)
         raise
 
@@ -257,7 +257,7 @@ def after_renewal(identity: str, ends: str, *, back: bool) -> tuple[str, ...]:
     ]
     if back:
         steps.append(_RELOAD)
-    elif not broker:  # nobody asks the revocation list about the broker
+    elif not broker:  # the broker's own certificate is not checked against the revocation list
         steps.append(
             f"the old certificate stays valid: flmc deploy revoke DIR {identity} --superseded ends"
             " it once the new one is in use"

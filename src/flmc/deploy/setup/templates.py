@@ -237,7 +237,7 @@ def unit(folder: str, installed: str, *, port: int, num_devices: int) -> str:
         folder=folder,
         unit=unit_name(folder),
         installed=installed,
-        # One user a role: air and server must not read each other's files.
+        # One user for each role: air and server must not read each other's files.
         user=f"flmc-{folder}",
         after="" if broker else f" {unit_name('broker')}",
         # A broker that gets SIGHUP reads access list, certificate and revocations again.

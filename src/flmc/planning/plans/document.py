@@ -45,7 +45,8 @@ def decided(plan: Plan) -> dict[str, Any]:
     """Part of a plan's JSON document that holds what the plan decides (rounds, step, gain, uplink),
     as plain values by field name."""
     gain = plan.gain if plan.gain.size > 1 else float(plan.gain[0, 0])
-    fits("the document of so many gains", 500.0 * plan.gain.size)  # bytes, measured with the text
+    # bytes, measured together with the JSON text
+    fits("the document of so many gains", 500.0 * plan.gain.size)
     # The array of GivenDevices is `active`, which the document holds already.
     given = isinstance(plan.scheduler, GivenDevices)
     return {

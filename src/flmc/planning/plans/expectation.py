@@ -54,7 +54,8 @@ def expect(plan: Plan) -> Expectation:
         plan.uplink, plan.gain, plan.planned_active, kept, plan.num_devices, plan.dim
     )
     active = plan.num_active[plan.num_burn_in :, None]
-    # Planned gains of a random channel repeat the kept rounds; so must these.
+    # Planned gains of a random channel are longer than the kept rounds and repeat them; so must
+    # these numbers.
     return Expectation(gain, active[np.arange(len(gain)) % len(active)])
 
 
@@ -66,7 +67,8 @@ def known_schedule(plan: Plan) -> tuple[Array, Array] | None:
     fixed = (fading.given or fading.constant) and plan.uplink.estimated is None
     if not (plan.scheduler.by_channel and fixed):
         return None
-    rng = generator(0, Purpose.PLANNING, 1)  # neither the channel nor a policy by channel uses it
+    # An argument only: neither a fixed channel nor a policy by channel draws from it.
+    rng = generator(0, Purpose.PLANNING, 1)
     paths = fading.draw_checked(rng, range(plan.num_rounds), plan.num_devices, plan.dim)
     active = plan.scheduler.draw_checked(rng, range(plan.num_rounds), paths)
     count = active.sum(axis=1, keepdims=True)

@@ -122,7 +122,8 @@ class Plan:
 
     @property
     def verdict(self) -> Verdict | None:
-        """The three lights of the plan: sampling, privacy and use; None where nobody looked."""
+        """The three lights of the plan: sampling, privacy and use; None for a plan that was made
+        without a forecast, so that nobody looked for findings."""
         return verdict_of(self) if self.judged else None
 
     @cached_property

@@ -47,7 +47,7 @@ class Radio:
 
     @property
     def meaning(self) -> str:
-        """Words to put behind the path gain where it is a mean over several; else empty."""
+        """Words that follow the path gain where it is a root mean square of several; else empty."""
         return ", root mean square" if self.varies else ""
 
     def to_document(self) -> dict[str, float | bool | None]:

@@ -167,6 +167,7 @@ def effective_draws(
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
     r"""Largest distance :math:`\mu` between the means of a Gaussian mechanism, in standard
-    deviations, that costs no more than epsilon (finite) at delta."""
-    high = math.sqrt(2.0 * epsilon) + 40.0  # delta is 1 to rounding there
+    deviations, at which it costs at most a finite ``epsilon`` at ``delta``."""
+    # at this mu delta is 1 to rounding: the upper end of the search
+    high = math.sqrt(2.0 * epsilon) + 40.0
     return largest_argument(lambda mu: gaussian.delta(epsilon, mu) - delta, 0.0, high)

@@ -42,10 +42,10 @@ CONSTRAINTS = {
 """Constraints of the gain by name, in words."""
 
 _LOUD = 1.2
-"""Ratio of the cap of the gain and the typical gain from which on a plan says that it charges the
-cap."""
+"""Ratio of the gain's cap to the typical gain from which on a plan tells users that its privacy
+cost is that of the cap."""
 _ROUNDED = 1e-3
-"""Relative difference of gain and limit that is not worth a word."""
+"""Relative difference of gain and limit below which the two are shown as equal."""
 USELESS_EPSILON = 20.0
 """Epsilon of a whole run above which the statement guarantees next to nothing."""
 
@@ -98,13 +98,14 @@ def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
 
 
 def _as_stated(plan: Plan, proven: str) -> str:
-    """``proven`` where the privacy statement is flmc's; else who states it, in words."""
+    """Who answers for a privacy statement, in words: ``proven`` where flmc does, else the user's
+    class that states it."""
     by = plan.uplink.privacy_stated_by
     return proven if by is None else f"as stated by {by}, which flmc has not proven"
 
 
 def _charged(plan: Plan, exposure: Exposure) -> str:
-    """Rounds and gains that the cost of a run counts, in words, and what is assumed of the
+    """What the cost of a run charges, in words: number of rounds, gains, and what is assumed of the
     schedule."""
     over = f"over {exposure.num_rounds} rounds of one chain"
     run = exposure.run
@@ -119,7 +120,8 @@ def _charged(plan: Plan, exposure: Exposure) -> str:
         return f"{over}, with the devices and gains that the given path gains lead to"
     loudest = float(np.max(plan.gain))
     if plan.scheduler.by_channel and math.isfinite(loudest) and loudest > _LOUD * plan.typical_gain:
-        # Such a cap is what few devices with strong channels may use together, or one alone.
+        # Only few devices with strong channels, or one alone, may use a gain so far above the
+        # typical one.
         over += (
             f"; every round is charged at the cap {format_number(loudest)}, which only rounds with"
             f" few devices reach, where a usual round has {format_number(plan.typical_gain)}"
@@ -170,7 +172,7 @@ def _below(plan: Plan) -> str:
 
 
 def listing(plan: Plan, with_run: bool) -> Listing:
-    """All rows of a plan under a title and a headline; the run's privacy cost is computed only
+    """All rows of a plan, with title and headline; the run's privacy cost is computed only
     ``with_run``."""
     radio = "" if math.isinf(plan.uplink.snr_db) else f", {plan.uplink.snr_db:g} dB"
     title = f"{plan.uplink.scheme} uplink, {plan.num_devices} devices, {plan.dim} entries{radio}"
@@ -237,8 +239,8 @@ def _gain_rows(plan: Plan) -> list[Row]:
 
 
 def _below_limit(plan: Plan) -> str:
-    """Addition to a gain that is below the limit that decides, because rounds differ; else
-    empty."""
+    """Words to add to the gain where it is below the limit that decides it, because rounds differ;
+    else empty."""
     if plan.binding not in CONSTRAINTS:
         return ""
     if plan.typical_gain > (1 - _ROUNDED) * getattr(plan.gain_limits, plan.binding):
@@ -251,8 +253,8 @@ def _below_limit(plan: Plan) -> str:
 
 
 def _over_rounds(plan: Plan) -> str:
-    """Addition to the gain where the channel decides how many devices transmit: its range over the
-    drawn rounds, and what decides how often. Empty for other plans."""
+    """Words to add to the gain where the channel decides how many devices transmit: its range over
+    the drawn rounds, and what decides how often. Empty for other plans."""
     drawn = plan.expected.rounds
     if drawn is None or plan.binding == "given":
         return ""
@@ -285,7 +287,7 @@ def _sampling_rows(plan: Plan) -> list[Row]:
     step = f"{format_number(plan.step_size)} (effective {format_number(plan.effective_step_size)})"
     allowed = getattr(plan.gain_limits, plan.binding, math.inf)
     close = math.isclose(plan.gain_limits.langevin, allowed, rel_tol=1e-9)
-    # A gain that was given is no constraint's.
+    # A gain that the user gave is decided by no constraint.
     if plan.binding in CONSTRAINTS and plan.binding != "langevin" and close:
         step += (
             f"; so small because the {CONSTRAINTS[plan.binding]} allows no more gain, and the"

@@ -50,7 +50,8 @@ class Verdict:
 
     @property
     def state(self) -> State:
-        """State of the worst light; ``good`` where only lights that were not asked for are not."""
+        """State of the worst light; ``good`` also where the only lights that are not green were not
+        asked for."""
         order = get_args(State)
         worst = max((each.state for each in self.lights), key=order.index)
         return "good" if worst == "not asked" else worst
@@ -87,8 +88,8 @@ def verdict_of(
 ) -> Verdict:
     """The verdict of a plan, from its findings, its prediction and its privacy budget.
 
-    ``findings`` are in place of the plan's, such as those of its run. ``with_run`` states, where
-    the budget is for a round only, what the whole run costs, which may take a second to compute."""
+    ``findings`` replace the plan's own, for example by those of its run. ``with_run`` adds the cost
+    of the whole run where the budget is for one round only, which may take a second to compute."""
     findings = plan.findings if findings is None else findings
     greens = {"sampling": _sampling, "privacy": _privacy, "use": _use}
     lights = []
@@ -106,7 +107,7 @@ def verdict_of(
 
 
 def _sampling(plan: Plan) -> tuple[State, str]:
-    """State and words of the sampling of a plan that no finding speaks against."""
+    """State and words of the sampling light where no finding speaks against the plan."""
     law = plan.prediction
     if law is None or law.mean_shift is None:
         return "unknown", "what the chain samples was not predicted"
@@ -118,7 +119,7 @@ def _sampling(plan: Plan) -> tuple[State, str]:
 
 
 def _privacy(plan: Plan) -> tuple[State, str]:
-    """State and words of the privacy of a plan that no finding speaks against."""
+    """State and words of the privacy light where no finding speaks against the plan."""
     limits = plan.limits
     if limits.privacy == "off" or limits.epsilon is None or plan.uplink.noise_is_exact:
         return "not asked", "no privacy budget was asked for"
@@ -131,7 +132,7 @@ def _privacy(plan: Plan) -> tuple[State, str]:
 
 
 def _use(plan: Plan) -> tuple[State, str]:
-    """State and words of the use of a plan that no finding speaks against."""
+    """State and words of the use light where no finding speaks against the plan."""
     if plan.effective_draws is None:
         return "unknown", "how many independent draws one chain is worth is not known"
     return "good", f"one chain is worth {plan.effective_draws:.3g} independent draws"

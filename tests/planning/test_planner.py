@@ -376,3 +376,23 @@ def test_a_given_gain_that_breaks_its_budget_is_said() -> None:
     assert loud.temperature == pytest.approx(1.0, rel=0.1)  # the step follows the gain
     long = flmc.plan(model, flmc.Digital(), flmc.Limits(epsilon=5, scope="run"), gain=0.1)
     assert any("a run stops there" in text for text in long.warnings)
+
+
+@pytest.mark.parametrize("uplink", [flmc.Digital(), flmc.Analog(), flmc.Digital(csi_error=0.2)])
+def test_an_effective_step_is_the_step_times_the_slope(uplink: flmc.Uplink) -> None:
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
+    plan = flmc.plan(model, uplink, effective_step_size=2e-5, forecast=False)
+    assert plan.effective_step_size == pytest.approx(2e-5, rel=1e-12)
+    assert plan.slope is not None
+    same = flmc.plan(model, uplink, step_size=2e-5 / plan.slope, forecast=False)
+    assert same.digest == plan.digest
+
+
+def test_an_effective_step_is_given_alone_and_needs_a_slope() -> None:
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
+    with pytest.raises(InvalidSetting, match=r"got both, 0\.1 and 0\.2"):
+        flmc.plan(model, flmc.Analog(), step_size=0.1, effective_step_size=0.2)
+    with pytest.raises(InvalidSetting, match="effective_step_size must be positive, got -1"):
+        flmc.plan(model, flmc.Analog(), effective_step_size=-1.0)
+    with pytest.raises(InvalidSetting, match="needs an uplink with a slope"):
+        flmc.plan(model, flmc.Digital(link=flmc.uplink.links.Sign()), effective_step_size=1e-5)

@@ -283,6 +283,7 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "allocation": ("static", "adaptive"),
     "langevin": ("calibrated", "paper"),
     "step_size": ("auto", 0.002),
+    "effective_step_size": (1e-3, 2e-3),
     "link": ("sigmoid", "linear"),
     "slope_parameter": (0.05, 0.1),
     "clip": (30.0, 10.0),

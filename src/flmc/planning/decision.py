@@ -21,6 +21,7 @@ from flmc.planning.burn_in import distance_to_travel
 from flmc.planning.constraints import Constraints
 from flmc.planning.limits import GainLimits, Limits
 from flmc.planning.plans import Plan
+from flmc.planning.plans.expectation import slope_of
 from flmc.planning.plans.release import effective_draws
 from flmc.planning.step_size import Curvature
 from flmc.uplink.power import largest_mean_power, power_scale
@@ -40,6 +41,7 @@ class Request:
     num_rounds: int = 300
     num_burn_in: int | str = 200
     step_size: float | str = "auto"
+    effective_step_size: float | None = None
     gain: float | Sequence[float] | Array | None = None
     start: str = "prior"
     burn_in_step_factor: float | str = "auto"
@@ -124,7 +126,7 @@ def _decide(task: Constraints, request: Request) -> Plan:
     given = None if request.gain is None else _check_gain(task, request.gain)
     # The automatic step is made for the largest gain, so that T = 1 is within reach of it.
     most = min(power, privacy) if given is None else float(given.max())
-    step, computed = task.step_size(request.step_size, most)
+    step, computed = task.step_size(_given_step(task, request), most)
     auto_step = step if computed else None
     factor = task.burn_in_factor(
         request.burn_in_step_factor, auto_step, rounds.fast, distance, given
@@ -159,6 +161,27 @@ def _decide(task: Constraints, request: Request) -> Plan:
     needed = task.burn_in_needed(decided, distance, given, automatic=automatic)
     draws = effective_draws(decided.effective_step_size, curvature.convexity, rounds.kept)
     return replace(decided, rounds_needed=needed, effective_draws=draws)
+
+
+def _given_step(task: Constraints, request: Request) -> float | str:
+    """Step of a request: a number, from the effective step where that was given, or ``auto``.
+    Raises ``InvalidSetting`` where both are given, or for an uplink without a slope."""
+    effective = request.effective_step_size
+    if effective is None:
+        return request.step_size
+    if request.step_size != "auto":
+        raise InvalidSetting(
+            "give step_size or effective_step_size, which is the step times the slope; got both,"
+            f" {request.step_size!r} and {effective!r}"
+        )
+    checks.positive("effective_step_size", effective)
+    slope = slope_of(task.uplink, task.model.num_devices, task.scheduler)
+    if slope is None:
+        raise InvalidSetting(
+            "effective_step_size needs an uplink with a slope, and the link"
+            f" {getattr(task.uplink.link, 'name', 'of this uplink')} has none: give step_size"
+        )
+    return effective / slope
 
 
 def _bytes_of_plan(

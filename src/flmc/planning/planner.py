@@ -36,6 +36,7 @@ def plan(
     num_rounds: int | str = 300,
     num_burn_in: int | str = 200,
     step_size: float | str = "auto",
+    effective_step_size: float | None = None,
     clip: float | str | None = None,
     link: Link | str | None = None,
     slope: str | None = None,
@@ -67,6 +68,9 @@ def plan(
     step_size
         Step of the sampler. ``"auto"`` takes :func:`~flmc.planning.step_size.auto_step_size`,
         with ``langevin="paper"`` the paper's.
+    effective_step_size
+        In place of ``step_size``, the step times the slope of the uplink, which the Langevin
+        equation sees: uplinks with the same one are equally fast.
     clip, link, slope
         Clip and link in place of the uplink's own, or ``"auto"``: a clip that leaves gradients near
         the posterior as they are, a link that suits the devices, a slope of the uplink's link that
@@ -130,6 +134,7 @@ def plan(
         num_rounds=300 if isinstance(num_rounds, str) else num_rounds,
         num_burn_in=num_burn_in,
         step_size=step_size,
+        effective_step_size=effective_step_size,
         gain=gain,
         start=start,
         burn_in_step_factor=burn_in_step_factor,
@@ -246,7 +251,8 @@ def what_if(planned: Plan, model: Model, settings: Mapping[str, Any]) -> WhatIf:
     plans = {"as planned": planned}
     for words, (name, value) in relaxed.items():
         changed = Candidate(model, uplink, limits).with_value(name, value)
-        step = {"step_size": value} if name == "step_size" else {}
+        given = {"step_size": value, "effective_step_size": None}
+        step = given if name == "step_size" else {}
         # Relaxing one thing may make another impossible: such a row is left out.
         with suppress(InvalidSetting):
             assert changed is not None

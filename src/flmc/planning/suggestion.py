@@ -360,6 +360,12 @@ def _fixed_obstacles(question: PublicQuestion) -> Iterator[Obstacle]:
         best = question.relaxed("step_size", "auto").answer.best
         if best is not None:
             yield Obstacle("step_size", float(step), _plan_of(best).step_size)
+    effective = held.request.effective_step_size
+    if effective is not None:
+        best = question.relaxed("effective_step_size", None).answer.best
+        if best is not None:
+            needed = _plan_of(best).effective_step_size
+            yield Obstacle("effective_step_size", effective, needed)
     if held.limits.neighbouring == "device" and has_budget(held.uplink, held.limits):
         hidden = question.relaxed("neighbouring", "example")
         if any(hidden.settle(each).good for each in hidden.candidates()):

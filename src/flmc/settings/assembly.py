@@ -111,7 +111,7 @@ class Problem:
         settings = self.settings
         refuse(
             settings,
-            ("step_size", "gain", "start", "burn_in_step_factor"),
+            ("step_size", "effective_step_size", "gain", "start", "burn_in_step_factor"),
             "are chosen for each of two stages",
         )
         both = plan_two_stages(
@@ -238,6 +238,7 @@ def planner_arguments(settings: Settings) -> dict[str, Any]:
         "num_rounds": settings.rounds,
         "num_burn_in": settings.burn_in,
         "step_size": settings.step_size,
+        "effective_step_size": settings.effective_step_size,
         "gain": settings.gain,
         "start": settings.start,
         "burn_in_step_factor": settings.burn_in_step_factor,

@@ -119,15 +119,10 @@ def plan_other_scheme(settings: Settings, plan: Plan, model: Model) -> Plan | No
     step, name = plan.effective_step_size, _other_scheme(settings)
     if name is None or step is None:
         return None
-    given = settings.model_dump(exclude_unset=True, exclude={"gain", "link", "slope_parameter"})
-    given |= {"scheme": name, "step_size": step}
+    left_out = {"gain", "link", "slope_parameter", "step_size"}
+    given = settings.model_dump(exclude_unset=True, exclude=left_out)
+    given |= {"scheme": name, "effective_step_size": step}
     try:
-        other = assemble(merge({}, given), model).plan(forecast=False)
-        if other.slope in (None, 1.0):
-            return other
-        # The effective step is slope times step. The slope of a link does not depend on the step,
-        # so one correction is exact.
-        given["step_size"] = step / (other.slope or 1.0)
         return assemble(merge({}, given), model).plan(forecast=False)
     except FlmcError:  # the other scheme cannot do it
         return None

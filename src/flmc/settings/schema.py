@@ -126,6 +126,10 @@ class Settings(BaseModel):
     step_size: Annotated[Positive | Literal["auto"], PLAN] = Field(
         "auto", description="a number or auto"
     )
+    effective_step_size: Annotated[Positive | None, PLAN] = Field(
+        None,
+        description="in place of step_size: step times slope, which the Langevin equation sees",
+    )
     link: Annotated[str, UPLINK] = Field(
         "sigmoid",
         description=f"probability of a +1 bit: {LINKS.described}; auto (chosen by prediction)",

@@ -14,7 +14,8 @@ from flmc.base.arrays import Array
 from flmc.base.special import ndtri
 
 FEWEST_DRAWS = 4
-"""Draws at least: chains are cut into halves, and the variance of each needs two draws."""
+"""Fewest draws of a chain: chains are cut into halves, and the variance of each half needs two
+draws."""
 TAILS = (0.05, 0.95)
 """The two quantiles for which the effective sample size of the tails, ``ess_tail``, is computed."""
 

@@ -108,31 +108,34 @@ def diagnose(done: KeepsDraws) -> Diagnostics:
 def diagnose_draws(chains: Array) -> Diagnostics:
     """R-hat and effective sample sizes of draws (experiment, chain, draw, entry), at least 4 of
     every chain."""
-    columns = np.moveaxis(chains, 3, 1)  # (experiment, entry, chain, draw)
+    columns = np.moveaxis(chains, 3, 1)  # shape (experiment, entry, chain, draw)
     # One data set at a time: the intermediate arrays are several times as large as the draws.
     statistics = [chain_statistics(each) for each in columns]
     return Diagnostics(*(np.stack(values) for values in zip(*statistics, strict=True)))
 
 
 APART = 1.4
-"""R-hat above which chains count as apart: they differ more from each other than each varies in
-itself (R-hat squared is about 2). Below, draws can still be those of many short chains that have
-forgotten their starts: R-hat is about 1.1 where each chain holds ten independent draws."""
+"""R-hat above which chains are called apart, because they differ more from each other than each
+varies in itself (R-hat squared is about 2). Below, draws can still be those of many short chains
+that have forgotten their starts: R-hat is about 1.1 where each chain holds ten independent
+draws."""
 _MOST_ENTRIES = 20
-"""Entries of theta, and predictions, that are judged at most: evenly chosen where there are
-more."""
+"""Largest number of entries of theta, and of predictions, that are judged; where there are more,
+they are chosen evenly."""
 _MOST_DRAWS = 10_000
-"""About the largest number of draws of all chains that are looked at; every so-many-th where there
-are more. That hardly changes R-hat, and can only make effective sizes smaller."""
+"""About the largest number of draws of all chains that are judged; where there are more, only every
+n-th is. That hardly changes R-hat, and can only make effective sizes smaller."""
 _MANY_CHAINS = 20
-"""Fewest chains from whose first and last draws it is judged whether they are at rest, that is have
-reached their stationary law."""
+"""Smallest number of chains from whose first and last draws it is judged whether they are at rest,
+that is have reached their stationary law."""
 _LEAST_LOST = 0.5
-"""Least loss of memory in every entry: 1 minus the correlation, over chains, of the first and the
-last kept draw. Chains that are stuck in different places lose none."""
+"""Smallest loss of memory with which an entry may count as at rest: 1 minus the correlation, over
+chains, of the first and the last kept draw. Chains that are stuck in different places lose no
+memory."""
 _MOST_WIDER, _MOST_WAY = 1.5, 0.25
-"""Limits for chains to count as settled: their present variance over the one that they tend to, up
-to two standard errors, and the distance that their mean still has to go, in standard deviations."""
+"""Limits for chains to count as settled: largest ratio of the variance over chains to the one that
+it tends to, up to two standard errors, and largest distance that their mean still has to go, in
+standard deviations."""
 _PRECISE, _USEFUL = 100.0, 20.0
 """Effective draws below which there is a note, and a warning. With 100 the mean is known to 0.1
 posterior standard deviations and the spread to 7 %; with 20 the mean to 0.22, nearly what a plan
@@ -177,8 +180,8 @@ class Mixing(NamedTuple):
     """Worst R-hat and effective sizes over predictions of the model; None for a model without
     predictions."""
     settled: bool = False
-    """Whether the law of all chains together has stopped changing, even if each chain is too short
-    for R-hat."""
+    """Whether the law of all chains together has stopped changing, which can be so even if each
+    chain is too short for a good R-hat."""
 
     def to_document(self) -> dict[str, Any]:
         """Plain values for JSON: R-hat and effective sizes of the entries, the same for
@@ -284,8 +287,8 @@ class Mixing(NamedTuple):
 _NEARLY_AGREED = 1.1
 """R-hat up to which draws of all chains together have the shape of one law."""
 _LEAST_FOR_SHAPE, _ODD_SHAPE, _WRONG_SHAPE = 200.0, 0.3, 1.0
-"""Effective draws from which on fourth moments are judged, and excess kurtosis from which on a
-normal posterior's draws are noted, and warned of."""
+"""Number of effective draws from which on fourth moments are judged, and the excess kurtosis of a
+normal posterior's draws from which on there is a note, and a warning."""
 
 
 def judge_shape(chains: Array | None, mixing: Mixing | None) -> list[Finding]:
@@ -302,7 +305,7 @@ def judge_shape(chains: Array | None, mixing: Mixing | None) -> list[Finding]:
     excess = (scaled**4).mean(axis=0) - 3.0
     worst = int(np.argmax(np.abs(excess)))
     # The excess kurtosis of n normal numbers has a standard deviation of about sqrt(24/n), and a
-    # long right tail: hence five of them.
+    # long right tail: hence five standard deviations.
     least = max(_ODD_SHAPE, 5.0 * math.sqrt(24.0 / effective))
     if not abs(excess[worst]) > least:
         return []
@@ -346,9 +349,9 @@ def _settled(draws: Array) -> bool:
     the first and the last draw of each; False with fewer than 20 chains.
 
     Suppose that a chain loses the share b of its memory from the first draw to the last, and that
-    chains are f times as wide as at rest. Then the variance over chains falls by the factor
-    (1 - b)^2 + b (2 - b)/f, and their mean goes the share b of its way. Both predict how far the
-    chains have still to go; chains that have lost no memory predict nothing."""
+    the variance over chains is f times that at rest in the first draw. Then the variance falls by
+    the factor (1 - b)^2 + b (2 - b)/f, and the mean goes the share b of its way. Both predict how
+    far the chains have still to go; chains that have lost no memory predict nothing."""
     if len(draws) < _MANY_CHAINS:
         return False
     first, last = draws[:, 0], draws[:, -1]
@@ -363,10 +366,11 @@ def _settled(draws: Array) -> bool:
         return False
     error = np.sqrt(4.0 * np.maximum(0.0, 1.0 - kept**2) / len(draws))
     gain = lost * (2.0 - lost)
-    left = (after / before - kept**2) / gain  # width at rest over the present one
+    # 1/f: the variance at rest over that of the first draws
+    left = (after / before - kept**2) / gain
     error = error / gain
-    # All entries together must show that chains are not too wide, and no single entry that it is
-    # too wide, or that chains are still spreading from one place.
+    # All entries together must show that chains are not too wide. No single entry may show that it
+    # is too wide, or that its chains are still spreading from one place.
     together = float(left.mean() - 2.0 * error.mean()) > 1.0 / _MOST_WIDER
     wide, narrow = left + 3.0 * error < 1.0 / _MOST_WIDER, left - 3.0 * error > _MOST_WIDER
     way = np.abs(last.mean(axis=0) - first.mean(axis=0)) / (lost * np.sqrt(after))
@@ -381,7 +385,7 @@ def _agreement(draws: Array) -> Agreement:
     count = draws.shape[-1]
     chosen = np.unique(np.linspace(0, count - 1, min(count, _MOST_ENTRIES)).round().astype(int))
     diagnostics = diagnose_draws(draws[None][..., chosen])
-    # An entry that does not vary has no R-hat, and must not silence the others.
+    # An entry that does not vary has no R-hat: the largest is that of the other entries.
     r_hat = diagnostics.r_hat[~np.isnan(diagnostics.r_hat)]
     return Agreement(
         float(r_hat.max()) if r_hat.size else math.nan,

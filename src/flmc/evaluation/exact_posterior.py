@@ -27,8 +27,8 @@ the mean outer product of deviations, (experiment, dim, dim), to one value per d
 
 
 _NUMBERS_AT_ONCE = 250_000
-"""Entries of the covariances that are handled at a time, 2 MB: those of many data sets together
-would take most of the memory of an evaluation."""
+"""Largest number of covariance entries that are handled at a time (2 MB): the covariances of all
+data sets together would take most of the memory of an evaluation."""
 
 
 class ExactPosterior:
@@ -43,8 +43,8 @@ class ExactPosterior:
         all chains and those of single chains ask for the same distance."""
 
     def statistics(self) -> dict[str, Statistic]:
-        """The functions that compare draws with the posterior by their first two moments, by the
-        name of the metric."""
+        """Functions that compare draws with the posterior by their first two moments, by name of
+        the metric."""
         return {
             "mse": lambda shift, second: second_trace(second),
             "wasserstein2_squared": self.wasserstein2_squared,
@@ -52,7 +52,8 @@ class ExactPosterior:
         }
 
     def _parts(self) -> Iterator[slice]:
-        """Slices of the data sets that are handled at a time, so that memory stays bounded."""
+        """Slices of the data sets that are small enough to be handled together in bounded
+        memory."""
         count, dim = self.values.shape
         at_once = max(1, _NUMBERS_AT_ONCE // dim**2)
         return (slice(first, first + at_once) for first in range(0, count, at_once))
@@ -97,8 +98,8 @@ class ExactPosterior:
         is not known."""
         if effective_step_size is None:
             return np.ones_like(self.values)
-        # A negative correlation counts as none: it would make draws worth more than independent
-        # ones.
+        # A negative correlation counts as none: otherwise correlated draws would be worth more than
+        # independent ones.
         return np.clip(1.0 - effective_step_size / self.values, 0.0, 1.0)
 
     def independent_draws(self, num_chains: int, num_kept: int, memory: Array) -> float:
@@ -128,8 +129,7 @@ def _covariance_part(v: Array, memory: Array, num_kept: int) -> Array:
     covariance contributes, (experiment), from the posterior's eigenvalues ``v`` and the
     correlations of successive draws ``memory``, (experiment, dim) each."""
     # One triangle of the symmetric matrix is computed, with the data sets in the last axis, where
-    # memory is contiguous; the whole matrix is put together afterwards, so that the order of the
-    # sums is that of the whole matrix.
+    # memory is contiguous; the whole matrix is put together only to keep the order of its sums.
     dim = v.shape[1]
     i, j = np.triu_indices(dim)
     place = np.zeros((dim, dim), np.intp)

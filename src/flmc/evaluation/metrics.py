@@ -84,7 +84,7 @@ def contributions(moments: Moments, values: Array, directions: Array) -> Contrib
         of_trace = np.average(along, axis=1, weights=values)
         ratios = np.column_stack([of_trace, along])
         return Contributions(ratios, np.full(experiments, 1 / experiments), "chains")
-    if batches > 1:  # the batches of the one data set are the groups
+    if batches > 1:  # one data set: the batches of its chains are the groups
         sums, products, counts = moments.sums[0], moments.products[0], moments.counts
         shift_from: ShiftKnownFrom = "chains"
     else:
@@ -119,8 +119,8 @@ def _along(products: Array, directions: Array) -> Array:
     groups, dim = turned.shape[:2]
     if groups <= dim:
         return np.asarray(turned.sum(axis=1))
-    # The same sum in the same order, but for all groups at once: NumPy sums an inner axis of many
-    # small matrices matrix by matrix, which is slower.
+    # The same sum in the same order as an inner sum of each matrix, but for all groups at once:
+    # NumPy sums an inner axis of many small matrices matrix by matrix, which is slower.
     total = turned[:, 0].copy()
     for row in range(1, dim):
         total += turned[:, row]
@@ -134,7 +134,7 @@ def _coordinates(vectors: Array, directions: Array | None) -> Array:
 
 
 class _Groups(NamedTuple):
-    """Independent groups of draws whose means share one shift from the posterior mean.
+    """Independent groups of draws whose means are all off the posterior mean by the same shift.
 
     Attributes
     ----------
@@ -153,9 +153,9 @@ class _Groups(NamedTuple):
         taken out, (group, dim). Variances are along the columns of ``directions`` (group, dim,
         dim), or along the axes (None), and divided by ``scales`` (group or 1, dim or 1)."""
         # The squared shift is the mean over groups of a group's mean times that of the others, so
-        # each group enters it twice: as itself and among the others. Both belong to its
-        # contribution; with the first alone, the standard error would count a group's shift as if
-        # it stayed in the ratio.
+        # each group enters it twice: by its own mean, and among the others. Both belong to its
+        # contribution; with the own mean alone, the standard error would count a group's shift as
+        # if it stayed in the ratio.
         weights = self.weights[:, None]
         if directions is None:
             second = np.diagonal(self.seconds, axis1=1, axis2=2) / scales
@@ -173,8 +173,8 @@ class _Groups(NamedTuple):
         else:
             pull = self.means @ np.einsum("gif,gf->fi", directions, pulled).T
         among_others = pull - share * np.square(mine) / scales
-        # The mean over groups of each of the two is the squared shift; one of them is added back,
-        # so that the shift is subtracted once.
+        # ``as_it`` and ``among_others`` each have the squared shift as their mean over groups; one
+        # of them is added back, so that the shift is subtracted once.
         return np.asarray(second - as_itself - among_others + self.weights @ as_itself)
 
 
@@ -253,13 +253,14 @@ def measure(
     means. The sampler's effective step says how long a chain remembers its past; None: unknown, and
     each chain counts as one independent draw."""
     num_draws = int(moments.counts.sum())
-    # Kept rounds so far: a checkpoint measures a run that is not finished.
+    # The draws per chain are counted from the moments: a checkpoint measures a run that is not
+    # finished.
     shape = (num_chains, num_draws // num_chains, exact.memory(effective_step_size))
     independent = exact.independent_draws(*shape)
     enough = independent >= ENOUGH_DRAWS
     statistics = exact.statistics()
     estimates: dict[str, Any] = {}
-    if not enough:  # not computed in vain: an eigenvalue problem for every data set
+    if not enough:  # else it is not computed: it takes an eigenvalue problem for every data set
         del statistics["wasserstein2_squared"]
         estimates["wasserstein2_squared"] = Estimate(math.nan, math.nan)
     estimates |= _estimates(moments, statistics)
@@ -311,8 +312,8 @@ def squared_errors(moments: Moments) -> Array:
 
 
 def _estimates(moments: Moments, statistics: dict[str, Statistic]) -> dict[str, Estimate]:
-    """Mean and standard error of statistics by name: over data sets, else a jackknife over batches
-    of chains."""
+    """Mean and standard error of ``statistics`` by name: over data sets or, where there is one data
+    set, by a jackknife over batches of chains."""
     sums, products, counts = moments.sums, moments.products, moments.counts
     total, total_sum, total_product = counts.sum(), sums.sum(axis=1), products.sum(axis=1)
     means = total_sum / total, total_product / total

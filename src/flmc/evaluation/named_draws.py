@@ -52,7 +52,7 @@ def summarise(draws: Array, layout: Layout | None, interval: float = 0.9) -> Gri
     flat = draws.reshape(-1, draws.shape[2])
     low, high = np.quantile(flat, [(1 - interval) / 2, (1 + interval) / 2], axis=0)
     mean, sd = flat.mean(axis=0), flat.std(axis=0, ddof=1)
-    with np.errstate(divide="ignore", invalid="ignore"):  # an entry that does not move
+    with np.errstate(divide="ignore", invalid="ignore"):  # an entry that does not vary divides by 0
         error = sd / np.sqrt(effective_size_of_mean(quantities))
     rows = tuple(
         (

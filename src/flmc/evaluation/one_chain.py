@@ -17,7 +17,8 @@ from flmc.evaluation.exact_posterior import ExactPosterior
 from flmc.sampling.moments import Moments
 
 _MOST_WORK = 1e9
-"""Multiplications beyond which the distances of single chains are not computed: some seconds."""
+"""Number of multiplications beyond which the squared W2 distances of single chains are not
+computed: they would take some seconds."""
 
 
 class Spread(NamedTuple):
@@ -105,7 +106,7 @@ def _common(means: Array, trace: Array) -> Spread:
     count = means.shape[1]
     if count == 1:
         return Spread(math.nan, math.nan, math.nan)
-    # Each chain's mean against that of all others: over chains this is the mean over pairs.
+    # Each chain's mean times that of all others: averaged over chains, this is the mean over pairs.
     others = (means.sum(axis=1, keepdims=True) - means) / (count - 1)
     products = (means * others).sum(axis=2) / trace
     spread = Spread.of(products)

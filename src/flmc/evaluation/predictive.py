@@ -107,7 +107,8 @@ def probabilities_of_groups(model: LogDensityModel, theta: Array, data: Federate
             over_classes = jax.vmap(of_class, in_axes=(None, 0))
             return jax.vmap(over_classes, in_axes=(0, None))(data.features, values)
 
-        # lax.map, not vmap: one draw at a time, so that memory holds one table (sample, class).
+        # lax.map, not vmap: one draw at a time, so that memory holds only one table (sample,
+        # class).
         def group(draws: Any) -> Any:
             return jax.lax.map(one, draws).mean(axis=0)
 

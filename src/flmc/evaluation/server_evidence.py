@@ -35,17 +35,19 @@ from flmc.uplink.schemes import Digital
 from flmc.uplink.uplink import Uplink
 
 LARGEST_SHIFT, LARGEST_MISFIT = 0.25, 0.25
-"""Limits of a right chain: distance of its mean from the posterior's in standard deviations, and
-relative error of its variance."""
+"""Limits within which a chain is right: distance of its mean from the posterior's in standard
+deviations, and relative error of its variance."""
 _ERRORS = 3.5
 """Standard errors beyond which a deviation counts as seen: chance reaches them 2 times in 10,000,
 on one side."""
 _ROUNDS_PER_TERM = 5
-"""Rounds at least for each term of a straight line, so that the line does not follow the noise."""
+"""Smallest number of rounds for each term of a straight line, so that the line does not follow the
+noise."""
 _POINTS = 1001
-"""Gradients at which a link is tabulated."""
+"""Number of gradients at which the curve of a link is tabulated."""
 _ONE_BEYOND = 1.0 / FINENESS
-"""Least sum of sizes that a single device makes whose remainder is always beyond reach."""
+"""Part of ``Reported.beyond`` that a single device adds at least if its remainder is always too
+large to be reported."""
 
 
 class Rounds(NamedTuple):
@@ -103,21 +105,23 @@ def seen_rounds(
 
 @dataclass(frozen=True)
 class Line:
-    """Straight line of a server's estimates over theta, and what is left about it."""
+    """Straight line that was fitted to a server's estimates as a function of theta, and the
+    variance of the estimates about it."""
 
     noise: Array
     """Variance of the estimates about the line over the largest that the plan allows for, (dim)."""
     noise_error: float
     """Standard error of one entry of ``noise``."""
     response: float
-    """Share of the way to its mean that the chain goes in a round: step times slope of the line,
-    averaged over entries."""
+    """Share of its distance from the mean that the chain covers in a round: step times slope of the
+    line, averaged over entries."""
     response_error: float
     """Standard error of ``response``."""
 
     @classmethod
     def through(cls, rounds: Rounds, step_size: float) -> Line | None:
-        """The line by weighted least squares; None with fewer than 5 rounds for each term."""
+        """Fit the line by weighted least squares; None with fewer than 5 rounds for each of its
+        terms."""
         count, dim = rounds.theta.shape
         if count < _ROUNDS_PER_TERM * (dim + 1):
             return None
@@ -130,8 +134,8 @@ class Line:
             solution = np.linalg.lstsq(weighted, values, rcond=None)[0]
             left[i] = np.square(values - weighted @ solution).sum() / (count - dim - 1)
             slopes[i] = solution[1 + i]
-        # The slope in one entry, given all others, has the variance of the noise over the part of
-        # theta's variance that other entries do not explain.
+        # The slope in one entry has the variance of the noise over that part of theta's variance in
+        # this entry which the other entries do not explain.
         precision = np.linalg.pinv(np.atleast_2d(np.cov(rounds.theta.T)))
         variances = rounds.noise.mean(axis=0) * left * np.diag(precision) / count
         error = step_size * math.sqrt(float(variances.sum())) / dim
@@ -142,44 +146,46 @@ class Line:
 
 @dataclass(frozen=True)
 class Saturation:
-    """How far a digital uplink's bits are from fair ones, from what is missing in their noise."""
+    """Saturation of a digital uplink's bits: how far they are from fair (random) ones, seen by how
+    much variance is missing in the noise of the estimates."""
 
     square: Array
     """Mean square of the devices' mean bits, (dim): 0 for fair bits, 1 for constant ones."""
     square_error: float
     """Standard error of one entry of ``square``."""
     shift: float
-    """Distance of the chain's mean from the posterior's in standard deviations, if all devices have
-    a mean bit of this size with random signs; at the lower end of the error."""
+    """Distance of the chain's mean from the posterior's in standard deviations if every device has
+    a mean bit of this size with a random sign, for the smallest size that the standard error
+    allows."""
     slope: Array
-    """Share of the link's slope that is left at a mean bit of this size, (dim), at the lower end of
-    the error."""
+    """Share of the link's slope that is left at a mean bit of this size, (dim), for the smallest
+    size that the standard error allows."""
 
     @classmethod
     def of(cls, plan: Plan, rounds: Rounds, line: Line) -> Saturation | None:
-        """The saturation; None for symbols that are no bits, and where devices were absent or
-        estimate their channel, because both add noise of their own."""
+        """Saturation of the bits; None for symbols that are no bits, and where devices were absent
+        or estimate their channel, because both add noise of their own."""
         uplink = plan.uplink
         if not rounds.complete or not uplink.transmits_like(Digital) or uplink.estimated:
             return None
         share = (rounds.bits / rounds.noise).mean(axis=0)
         square, error = (1.0 - line.noise) / share, line.noise_error / float(share.min())
-        # All entries together are known better than each: their mean has a smaller error.
+        # The mean over all entries is known better than each entry: its standard error is smaller.
         together = square.mean() - _ERRORS * error / math.sqrt(len(square))
         low = np.clip(np.maximum(square - _ERRORS * error, together), 0.0, 1.0)
         sd, devices = rounds.theta.std(axis=0), plan.num_devices
         symbol, gradient, slope = _link_curve(uplink)
         at = np.sqrt(np.minimum(low, symbol[-1] ** 2))
         rest = np.interp(at, symbol, gradient) - at / uplink.slope
-        # Sums of K remainders of random signs grow with the root of K.
+        # A sum of K remainders with random signs grows with the root of K.
         shift = math.sqrt(devices) * float(np.linalg.norm(rest * sd))
         left = np.interp(at, symbol, slope)
         return cls(np.clip(square, 0.0, 1.0), error, shift, left)
 
 
 def _link_curve(uplink: Uplink) -> tuple[Array, Array, Array]:
-    """Mean bits, rising from 0, with the gradients that have them and the link's slope there over
-    that at 0, each (point), up to the clip."""
+    """The link's curve up to the clip, as three arrays (point): mean bits rising from 0, the
+    gradients that have them, and the link's slope at these gradients over that at 0."""
     gradient = np.linspace(0.0, uplink.clip, _POINTS)
     symbol = uplink.mean_symbol(gradient)
     return symbol, gradient, np.gradient(symbol, gradient) / uplink.slope
@@ -187,29 +193,32 @@ def _link_curve(uplink: Uplink) -> tuple[Array, Array, Array]:
 
 @dataclass(frozen=True)
 class Reported:
-    """Remainders that devices reported: Stein's evidence of mean and variance, over the air."""
+    """Numbers that follow from the remainders which devices reported over the air (what clipping
+    and the link take from their gradients): errors of the chain's mean and variance, by Stein's
+    identity."""
 
     shift: float
     """Distance of the chain's mean from the posterior's, in standard deviations of the chain."""
     shift_error: float
     """Standard error of ``shift`` in the direction in which it is largest."""
     lost: float
-    """Share by which the remainders raise the variance ratio."""
+    """Relative excess of the variance ratio that the remainders cause."""
     lost_error: float
     """Standard error of ``lost``."""
     beyond: float
-    """Sum over devices of the sizes of remainders beyond the reach of a report, on average; a
-    device that is always beyond adds 1/4 to 1."""
+    """Average over rounds of a sum over devices: the sizes of remainders that were too large to be
+    reported. A device whose remainder is always too large adds 1/4 to 1."""
     beyond_error: float
     """Standard error of ``beyond``."""
     typical_shift: float
-    """Distance of the mean, in standard deviations, that ``beyond`` suggests at the lower end of
-    its error, if all devices have the same size, in the narrowest entry and with random signs."""
+    """Distance of the mean, in standard deviations, that ``beyond`` suggests for its smallest value
+    that the standard error allows, if all devices have the same size of remainder, in the narrowest
+    entry and with random signs."""
 
     @classmethod
     def of(cls, plan: Plan, rounds: Rounds) -> Reported | None:
-        """What devices reported, from rounds whose last entry is the report; None where an entry
-        was reported in fewer than two rounds."""
+        """Evidence from the devices' reports, in rounds whose last entry is the report; None where
+        an entry was reported in fewer than two rounds."""
         scale, theta = scale_of(plan.uplink), rounds.theta[:, :-1]
         asked, dim = question(theta), theta.shape[1]
         value, noise = rounds.estimate[:, -1] / scale.peak, rounds.noise[:, -1] / scale.peak**2
@@ -240,7 +249,7 @@ class Reported:
             scale.reach * math.sqrt(lost_variance) / dim,
             float(means[-1]),
             math.sqrt(float(variances[-1])),
-            # K sizes with the sum S have a root of the sum of squares of S over the root of K.
+            # K equal sizes with the sum S have the root of the sum of squares S over the root of K.
             max(0.0, surely) / math.sqrt(plan.num_devices) * FINENESS * scale.reach * narrowest,
         )
 
@@ -258,14 +267,14 @@ class ServerEvidence:
     variance_error: float
     """Standard error of ``variance_ratio``."""
     saturation: Saturation | None
-    """How far bits are from fair; None where that cannot be told."""
+    """How far bits are from fair; None where the rounds do not tell."""
     reported: Reported | None
     """Remainders that devices reported; None in a run without reports."""
 
     @property
     def planned_response(self) -> float | None:
-        """Least share of the way to its mean that the chain should go in a round, by the curvature
-        that the plan knows; None where it knows none."""
+        """Smallest share of its distance from the mean that the chain should cover in a round, by
+        the curvature that the plan knows; None where it knows none."""
         draws, kept = self.plan.effective_draws, self.plan.num_rounds - self.plan.num_burn_in
         if draws is None or not 1.0 < draws < kept:
             return None
@@ -285,7 +294,7 @@ class ServerEvidence:
         """A list with at most one finding: noise, bits and reports make the draws too wide, or
         with reports too narrow."""
         ratio, error = self._ratio
-        # Remainders only widen, so that without reports the ratio is a lower bound.
+        # Remainders can only widen the draws: without reports of them the ratio is a lower bound.
         narrow = self.reported is not None and ratio + _ERRORS * error < 1 - LARGEST_MISFIT
         if not ratio - _ERRORS * error > 1 + LARGEST_MISFIT and not narrow:
             return []
@@ -300,8 +309,8 @@ class ServerEvidence:
 
     @property
     def _ratio(self) -> tuple[float, float]:
-        """Variance ratio with what is lost, as far as it is known, and its standard error; NaN for
-        a link without slope."""
+        """Variance ratio with what clipping and the link take away, as far as that is known, and
+        its standard error; NaN for a link without slope."""
         if self.variance_ratio is None:
             return math.nan, math.nan
         if self.reported is not None:
@@ -402,7 +411,8 @@ class ServerEvidence:
 _CURE = "use a larger clip or a flatter link, or deal the data so that devices are alike"
 _RIGHT = "the mean is within {:.2g} standard deviations, and the variance ratio {:.3g}"
 _SURE = 2.5
-"""Standard errors within which a quantity is taken to lie, where a chain is found right."""
+"""Number of standard errors within which a quantity is assumed to lie when a chain is found to be
+right."""
 
 
 def _finding(

@@ -39,7 +39,7 @@ NARROW, WIDE = 0.8, 1.25
 """Stein ratios (variance of the draws over the posterior's) below and above which a warning is
 given, if they are significant."""
 SHIFTED = 0.5
-"""Posterior standard deviations by which the mean may be off without a warning."""
+"""Largest shift of the draws' mean, in posterior standard deviations, that brings no warning."""
 _CURES = (
     "gradients may be too large for clip or link, the link too steep, or smoothness too small for"
     " the step"
@@ -84,7 +84,7 @@ class Evidence:
     why_unknown: str = ""
     """Why the standard errors are not known; empty where they are."""
     off: tuple[Judged, ...] = ()
-    """The worst quantity of each kind (too wide, too narrow, shifted) that is significant and
+    """The worst quantity of each kind (too wide, too narrow, shifted), where it is significant and
     beyond its limits."""
 
     def to_document(self) -> dict[str, Any]:
@@ -132,10 +132,11 @@ class Evidence:
         if r_hat > APART:
             return True
         if each.quantity == "ratio":
-            # All draws together are wider than those of a chain by R-hat squared.
+            # The draws of all chains together are wider than those of one chain by R-hat squared,
+            # in variance.
             return NARROW / r_hat**2 < each.value < WIDE * r_hat**2
-        # Halves of chains differ from each other by so many standard deviations, as a root mean
-        # square; their mean may be off by twice that.
+        # The means of chains differ by about sqrt(R-hat^2 - 1) standard deviations, as a root mean
+        # square; the mean of all may be off by twice that.
         return r_hat > 1 and abs(each.value) < SHIFTED + 2 * math.sqrt(r_hat**2 - 1)
 
     def _unknown(self, r_hat: float) -> list[Finding]:
@@ -290,8 +291,8 @@ def _without_errors(theta: Array, gradient: Array, effective: float) -> Evidence
     slopes = gradient.reshape(-1, dim)
     by_entry = (deviation * slopes).mean(axis=0)
     ratio, variance = float(by_entry.mean()), np.square(deviation).mean(axis=0)
-    # Covariance times mean gradient is about the shift of the mean (see the module's formula), here
-    # without forming the covariance.
+    # Covariance times mean gradient is about the shift of the mean (see the module's formula); this
+    # order of products never forms the covariance.
     moved = (slopes.mean(axis=0) @ deviation.T) @ deviation / len(deviation)
     shift = moved / np.sqrt(variance * max(ratio, 1e-12))
     why = (
@@ -312,6 +313,6 @@ def _without_errors(theta: Array, gradient: Array, effective: float) -> Evidence
 
 
 def _nothing(why: str, effective: float = math.nan) -> Evidence:
-    """Evidence without any number, because of the reason ``why``."""
+    """Evidence with all numbers unknown, for the reason ``why``."""
     nan = math.nan
     return Evidence(nan, nan, nan, nan, nan, nan, effective_draws=effective, why_unknown=why)

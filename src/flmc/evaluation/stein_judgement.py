@@ -31,15 +31,16 @@ from flmc.base.arrays import Array
 from flmc.evaluation.chain_statistics import FEWEST_DRAWS, chain_statistics
 
 DRAWS_PER_GROUP = 5
-"""Effective draws of a group, at least: its mean is then nearly normal, and hardly depends on its
-neighbours'."""
+"""Smallest number of effective draws of a group: its mean is then nearly normal, and hardly depends
+on the neighbouring groups'."""
 FEWEST_GROUPS = 8
-"""Groups below which no error is stated: a third of them chooses directions, and Student's t of
-fewer than five others is beyond any use."""
+"""Smallest number of groups with which errors are stated: a third of them chooses directions, and
+Student's t of fewer than five others is of no use."""
 _MOST_GROUPS = 40
-"""Groups at most: more would hardly sharpen an error, and shorter groups are less normal."""
+"""Largest number of groups: more would hardly sharpen an error, and shorter groups are less
+normal."""
 _MOST_QUANTITIES = 20
-"""Entries, and as many principal directions, of which the effective draws are computed."""
+"""Largest number of entries, and of principal directions, whose effective draws are computed."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,8 @@ def principal_directions(draws: Array) -> Array:
     if draws.shape[1] <= draws.shape[0]:
         squares, columns = np.linalg.eigh(deviation.T @ deviation)
         squares, directions = squares[::-1], columns.T[::-1]
-    else:  # no matrix of dim x dim entries, which may be large
+    # with more entries than draws, by a matrix of draws: one of dim x dim entries may be too large
+    else:
         _, widths, directions = np.linalg.svd(deviation, full_matrices=False)
         squares = np.square(widths)
     return np.asarray(directions[squares > 1e-12 * squares[0]])
@@ -107,7 +109,7 @@ def make_groups(num_chains: int, num_draws: int, effective: float) -> Groups | N
         length = num_draws // batches
         first = (
             num_draws - length * batches
-        )  # the oldest draws, which do not fill a batch, are left out
+        )  # batches end at the last draw: the oldest draws, which fill no batch, are left out
         parts = [
             (slice(chain, chain + 1), slice(first + k * length, first + (k + 1) * length))
             for chain in range(num_chains)
@@ -118,7 +120,7 @@ def make_groups(num_chains: int, num_draws: int, effective: float) -> Groups | N
 
 
 LEVEL = 0.01
-"""Level alpha: share of runs with right draws in which any quantity is significant, at most."""
+"""Level alpha: largest share of runs with right draws in which any quantity is significant."""
 _MOST_DIRECTIONS = 20
 """Directions that are judged: half of them the widest, half the narrowest, where there are more."""
 
@@ -242,9 +244,9 @@ def _shift_unit(variances: Array, ratios: Array) -> Array:
 
 
 class _Directions(NamedTuple):
-    """Principal directions (direction, dim) of the draws of a third of the groups with their ranks,
-    0 for the widest; and the Stein ratios and mean gradients along them of the other ``num_groups``
-    groups, (group, direction) each."""
+    """Principal directions (direction, dim) that were chosen from a third of the groups, with their
+    ranks, 0 for the widest; and the Stein ratios and mean gradients along them in the other
+    ``num_groups`` groups, (group, direction) each."""
 
     directions: Array
     ranks: Sequence[int]
@@ -273,11 +275,11 @@ class _Directions(NamedTuple):
 
 
 class _StudentTest:
-    """Student's t test of means over ``num_groups`` groups, at the share of the level that each of
-    ``count`` quantities has (Bonferroni); ``widening`` multiplies standard errors."""
+    """Student's t test of means over ``num_groups`` groups, at the level divided by the ``count``
+    of tested quantities (Bonferroni); ``widening`` multiplies standard errors."""
 
     def __init__(self, num_groups: int, widening: float, count: int) -> None:
-        from scipy.special import stdtrit  # imported in a tenth of the time of scipy.stats
+        from scipy.special import stdtrit  # importing it takes a tenth of the time of scipy.stats
 
         self.widening = widening
         self.critical = float(stdtrit(num_groups - 1, 1.0 - LEVEL / count / 2))
@@ -292,23 +294,26 @@ class _StudentTest:
         """Judge Stein ratios, whose values (group, quantity) have the mean 1 for draws from the
         posterior."""
         mean, se = self._errors(values)
-        # The logarithm suits a mean of squares of 40 draws or more. An error of half the ratio
-        # shows that it is none (a posterior far from normal), and there the logarithm would hide a
-        # ratio far below 1. off = ln(r) r, because the error of ln(r) is se/r.
+        # The logarithm suits ratios that are means of squares of 40 draws or more. A standard error
+        # of half the ratio shows that this one is not (a posterior far from normal), and there the
+        # logarithm would hide a ratio far below 1. off = ln(r) r, because the error of ln(r) is
+        # se/r.
         usual = se < 0.5 * mean
         safe = np.where(usual, mean, 1.0)
         off = np.where(usual, np.log(safe) * safe, mean - 1.0)
         return self._judged(("ratio", what), ranks, mean, se, off)
 
     def _errors(self, values: Array) -> tuple[Array, Array]:
-        """Means over groups and their standard errors, (quantity)."""
+        """Means over groups and their standard errors, (quantity) each, from ``values`` (group,
+        quantity)."""
         se = values.std(axis=0, ddof=1) * self.widening / np.sqrt(len(values))
         return values.mean(axis=0), np.maximum(se, 1e-300)
 
     def _judged(
         self, kind: tuple[Quantity, What], ranks: Sequence[int], mean: Array, se: Array, off: Array
     ) -> tuple[Judged, ...]:
-        """Each mean with its score: how far it is off, over its error and the critical value."""
+        """Each mean (quantity) with its score: ``off``, the deviation from what it should be, over
+        its standard error ``se`` and the critical value of t."""
         scores = off / se / self.critical
         return tuple(
             Judged(*kind, rank, float(value), float(error), float(score))

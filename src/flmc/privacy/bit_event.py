@@ -25,12 +25,12 @@ from flmc.privacy.transmissions import Transmissions, total_mu
 
 SYMMETRY_TOLERANCE = 1e-12
 """Difference of high + low from 1 up to which the two probabilities of a +1 bit count as symmetric:
-links are rounded."""
+computed values of links are rounded."""
 
 _MANY, _NEAR, _FAR = 1000, 0.02, 0.15
-"""Number of entries from which on the loss is nearly Gaussian at the gains that a budget allows;
-and the first step, in logarithms, of a search that begins at the Gaussian gain: with so many
-entries or more, and with fewer."""
+"""Number of entries from which on the privacy loss is nearly Gaussian at the gains that a budget
+allows; and, for a search of the gain that begins at the Gaussian one, its first step in logarithms:
+with so many entries or more, and with fewer."""
 _SUMMED = 64
 """Number of bits up to which the tail of a binomial distribution is summed term by term; for more
 it is bounded."""
@@ -138,7 +138,7 @@ class BitEvent(ComposedEvent):
         X is the loss at the received value w = z + A (K - 1), with noise z, gain A and K =
         ``num_devices``. Twice, because the mirror image of X, for the other sign of the loss, may
         fall below -epsilon too."""
-        if self.deterministic:  # the loss is linear in the noise
+        if self.deterministic:  # The loss is linear in the noise, so its tail has a closed form.
             mean = (num_devices - 1) * self.mu**2 / 2
             return min(1.0, 2 * math.exp(log_ndtr((mean - epsilon) / self.mu)))
         laws = [(BitLossLaw.of_paper(pair, num_devices), count) for pair, count in self.pairs]
@@ -166,7 +166,8 @@ class BitEvent(ComposedEvent):
         ways = np.array([_log_choose(n, int(i)) for i in k])
         mass = np.exp(ways + k * math.log1p(-error) + (n - k) * math.log(error))
         beyond = float(mass[np.abs((2 * k - n) * each) > epsilon * (1 - 1e-12)].sum())
-        return min(1.0, beyond * (1 + 1e-8))  # logarithms of large factorials are rounded
+        # a margin, because logarithms of large factorials are rounded
+        return min(1.0, beyond * (1 + 1e-8))
 
     def gain_search(self, epsilon: float, delta: float, criterion: str) -> GainSearch:
         """Settings of the search for the allowed gain: by ``tight`` it begins at the gain of the
@@ -196,7 +197,8 @@ class BitEvent(ComposedEvent):
         each = math.log1p((1.0 - 2.0 * error) / error)
         if not each > 0:
             return False
-        wanted = (number + (epsilon + 1.0) / each) / 2.0 * (1 + 1e-12)  # smallest such k
+        # the smallest k with (2 k - n) a >= epsilon + 1
+        wanted = (number + (epsilon + 1.0) / each) / 2.0 * (1 + 1e-12)
         if number > _SUMMED:
             short = number * right - wanted
             likely = -math.expm1(-2.0 * short * short / number) if short > 0 else 0.0
@@ -234,7 +236,8 @@ class BitEvent(ComposedEvent):
             first /= 2
         ladder = np.geomspace(first, top, 2 + int(math.log(top / first) / 0.1)).tolist()
         for low, high in itertools.pairwise(ladder):
-            # The search ended at `gain` because it keeps the budget.
+            # The search ended at `gain` because that gain keeps the budget: it need not be tried
+            # again.
             if high != gain and breaks(high):
                 return largest_argument(lambda x: spent(x) - delta, low, high, tolerance=1e-9)
         return gain

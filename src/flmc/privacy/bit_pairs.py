@@ -42,8 +42,8 @@ from flmc.base.arrays import Array
 from flmc.base.special import ndtr, normal_between
 
 REACH, FAR_REACH = 13.0, 37.0
-"""Standard deviations beyond which the noise's mass counts as lost: a mass of 6e-39, and of 6e-300
-where delta is about as small."""
+"""Distances, in standard deviations, beyond which the noise's mass is counted as lost, that is as
+an infinite loss: a mass of 6e-39, or of 6e-300 where delta is about as small."""
 _LOUD = 1e6
 """Largest amplitude, in standard deviations of the noise, that is computed with: the noise changes
 no bit long before."""
@@ -57,9 +57,9 @@ _ROUNDING = 4e-16
 """Share of each term of the excess D that is added to it, so that rounding never makes D too small.
 """
 _TURN = 0.1
-"""Distance of two neighbouring places on the curve of pairs (p, q), in the sum of the angles 2
-arcsin sqrt(q) and 2 arcsin sqrt(p): it puts the vertices 0.06 % of the gap p - q beyond the curve.
-"""
+"""Largest distance of two neighbouring places on the curve of pairs (p, q), in the sum of the
+angles 2 arcsin sqrt(q) and 2 arcsin sqrt(p): it puts the polygon's vertices 0.06 % of the gap p - q
+beyond the curve."""
 _TRIED = 1001
 """Number of places on each of the two scales, one even and one logarithmic, on which angles are
 computed."""
@@ -147,10 +147,12 @@ class PairHull:
         # Beyond the largest loss nothing speaks for P; below the smallest nothing for Q.
         with np.errstate(divide="ignore", invalid="ignore"):
             inside = (above > 0) & (c > -gap / (gap + miss))
-            ratio = np.maximum(np.where(inside, c / above, 0.0), -1.0)  # rounding may go below -1
+            # -1 is the exact bound: rounding may go below it
+            ratio = np.maximum(np.where(inside, c / above, 0.0), -1.0)
             t = np.abs(np.log1p(ratio)) / (2.0 * loud)
         far = ndtr(-loud - t)
-        if loud < _QUIET:  # as a difference, B would lose digits
+        # for a small amplitude B(t) would lose digits as a difference of two tails
+        if loud < _QUIET:
             between = normal_between(t, loud)
             near = far + between
         else:
@@ -163,15 +165,15 @@ class PairHull:
 
 
 class MovedBit(NamedTuple):
-    """Probabilities of a bit before and after its gradient entry moved up; all arrays are (place),
-    for several places of the entry before the move."""
+    """Probabilities of a bit before and after its gradient entry moves up; all arrays are (place),
+    one value for each place of the entry before the move."""
 
     low: Array
-    """Probability q of +1 before."""
+    """Probability q of +1 before the move."""
     gap: Array
     """Growth p - q of the probability of +1 by the move, with full relative accuracy."""
     miss: Array
-    """Probability of -1 afterwards, with full relative accuracy."""
+    """Probability of -1 after the move, with full relative accuracy."""
     slope: Array
     """Derivative of the gap with respect to q: the ratio of the link's densities after and before
     the move, minus 1."""
@@ -211,7 +213,8 @@ def hull_of_moves(link: MovableLink, clip: float, shift: float) -> PairHull:
     meet_gap = np.maximum(
         gap[:-1] + slope[:-1] * (meet_low - low[:-1]), gap[1:] + slope[1:] * (meet_low - low[1:])
     )
-    # 1 - p along the tangent at the upper place: a sum of positive terms.
+    # 1 - p along the tangent at the upper place, as a sum of positive terms, so that no digits
+    # cancel.
     meet_miss = miss[1:] + (1.0 + slope[1:]) * (low[1:] - meet_low)
     return PairHull(
         np.concatenate([low[:1], meet_low, low[-1:]]),

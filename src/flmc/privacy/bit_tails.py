@@ -41,7 +41,8 @@ _LARGE = 1e9
 """Largest amplitude, in standard deviations of the noise, that is computed with: the noise changes
 no bit long before."""
 _SMALL = 1e-4
-"""Size of losses below which the difference of two logarithms would be rounded too much."""
+"""Size of privacy losses below which they are not computed as the difference of two logarithms,
+which would be rounded too much."""
 _LARGEST_LOSS = 700.0
 """Largest magnitude of a loss that is computed with, for pairs with a certain bit: beyond it
 exponentials overflow. A grid ends before it, and counts larger losses as infinite."""
@@ -65,7 +66,8 @@ class BitPair:
         """Privacy losses, in the shape of ``w``, at received values ``w`` in standard deviations of
         the noise."""
         u = 2.0 * self.amplitude * np.asarray(w)
-        fade = np.exp(-np.abs(u))  # the smaller of v and 1/v, so that nothing overflows or cancels
+        # the smaller of v and 1/v, so that nothing overflows or cancels below
+        fade = np.exp(-np.abs(u))
         plus, minus = np.where(u > 0, 1.0, fade), np.where(u > 0, fade, 1.0)
         above, below = (p * plus + (1.0 - p) * minus for p in (self.high, self.low))
         with np.errstate(divide="ignore"):
@@ -170,7 +172,8 @@ class BitLossLaw:
 
     @cached_property
     def _still_nodes(self) -> tuple[Array, Array]:
-        """Losses and weights (node) of the quadrature for real s, which needs only few nodes."""
+        """Losses and weights (node) of the quadrature for a real s, where the integrand does not
+        oscillate, so that few nodes suffice."""
         return self.nodes(self.node_width(0.0))
 
     def log_magnitude(self, c: float, t: float) -> float:
@@ -218,7 +221,7 @@ class BitLossLaw:
         mass = np.zeros(last - first + 1)
         mass[1:] += upper
         mass[:-1] += between.sum(axis=1) - upper
-        mass[0] += 1.0 - float(above[0])  # beyond the reach of the noise
+        mass[0] += 1.0 - float(above[0])  # the noise's mass below its reach
         return LossGrid(step, first, mass, float(above[-1]))
 
 
@@ -251,7 +254,7 @@ _FASTEST = 5e3
 """Largest number of radians by which exp(i t loss) may turn within one standard deviation of the
 noise, for the quadrature of the moment generating function to follow."""
 _FLOOR = 1e-15
-"""Smallest probability that is resolved; it is added to every result, which so stays an upper
+"""Smallest probability that is resolved; it is added to every result, so that this stays an upper
 bound."""
 _DISTINCT = 2.0
 """Amplitude, in standard deviations of the noise, above which losses are nearly discrete, because
@@ -260,9 +263,10 @@ _STEEPEST = 3e3
 """Largest product of s in Chernoff's bound and the steepest slope of the loss: larger ones take
 many nodes."""
 _CHUNK = 32
-"""Number of points on the contour that are computed together."""
+"""Number of points on the contour whose integrand is computed in one go."""
 _SHARES = 8
-"""Number of parts of a grid's cell, each with its own share of mass for the cell's upper end."""
+"""Number of equal parts of each grid cell; the mass in a part is divided between the cell's two
+ends by the place of the part."""
 _FEW = 100
 """Number of losses up to which each is rounded up to the grid; more are rounded at random."""
 _FINE, _FINEST = 600.0, 4000.0
@@ -285,9 +289,10 @@ def exceedance(parts: Sum, epsilon: float, both: bool = False, *, quick: bool = 
     mean = sum(count * m for (m, _), count in moments)
     spread = math.sqrt(sum(count * v for (_, v), count in moments))
     if highest <= epsilon:
-        return _FLOOR  # only noise beyond its reach could make the sum larger
+        return _FLOOR  # only noise beyond its reach could make the sum larger than epsilon
     if spread < 1e-6 * abs(mean) or spread == 0 or mean - epsilon > 8.0 * spread:
-        return 1.0  # X > epsilon is all but certain, or X too concentrated to resolve: 1 is a bound
+        # X > epsilon is nearly certain, or X varies too little to be resolved: 1 is always a bound
+        return 1.0
     saddle = _saddle(parts, epsilon, spread)
     if quick:
         return _by_chernoff(parts, epsilon, both, saddle)
@@ -295,7 +300,7 @@ def exceedance(parts: Sum, epsilon: float, both: bool = False, *, quick: bool = 
     value = None if distinct else _by_contour(parts, epsilon, both, mean, spread, saddle)
     if value is not None:
         return value
-    # Rounding many losses up may cost more than Chernoff's bound does.
+    # Where many losses are rounded up, Chernoff's bound may be the smaller one.
     return min(_by_chernoff(parts, epsilon, both, saddle), _by_grid(parts, epsilon, both))
 
 
@@ -305,7 +310,7 @@ def _by_chernoff(parts: Sum, epsilon: float, both: bool, s: float) -> float:
     mass beyond the noise's reach is not in K, and is added."""
     if s <= 0:
         return 1.0
-    # Any s gives a bound, and large ones take many nodes.
+    # Any s gives a bound, and a large s would take many nodes.
     s = min(s, *(_STEEPEST / law.steepest for law, _ in parts))
     exponent = sum(count * law.cumulant(s, exactly=True)[0] for law, count in parts) - s * epsilon
     sides = 1.0 + math.exp(-epsilon) if both else 1.0
@@ -400,7 +405,7 @@ def _saddle(parts: Sum, epsilon: float, spread: float) -> float:
     function of the sum: a contour through it has an integrand that falls off fast away from the
     real line."""
 
-    @cache  # the ends of a bracket are evaluated twice
+    @cache  # cached, because the ends of a bracket are evaluated twice
     def slope(s: float) -> float:
         return sum(count * law.cumulant(s)[1] for law, count in parts) - epsilon
 
@@ -422,7 +427,7 @@ def _by_grid(parts: Sum, epsilon: float, both: bool) -> float:
     """Upper bound of the probability that the sum of losses exceeds epsilon (with ``both``, that
     its magnitude does), from losses on a grid.
 
-    Few losses are rounded up. Rounding many up would move their sum too far, so they are rounded at
+    Few losses are rounded up. Rounding many up would move their sum too far, so many are rounded at
     random, upwards on average."""
     number = sum(count for _, count in parts)
     few = number <= _FEW
@@ -437,7 +442,7 @@ def _by_grid(parts: Sum, epsilon: float, both: bool) -> float:
         )
         for law, count in parts
     ]
-    # With few losses the sum gets steps as fine as those of one loss: no stage makes them coarser.
+    # With few losses the sum's grid is as fine as that of one loss: no stage makes it coarser.
     composed = (
         ComposedLoss.of(entries, fine=1.0, resolution=min(_FINEST * math.sqrt(number), 1e4))
         if few

@@ -21,16 +21,17 @@ MOST_GAINS = 64
 """Largest number of distinct gains whose losses are composed one by one; more are rounded up to so
 many."""
 _TINY = 1e-24
-"""Delta below which noise beyond its usual reach may matter, so that the computation is repeated
-with a longer reach."""
+"""Delta below which noise beyond its usual reach may matter, so that delta is computed again with a
+longer reach."""
 _FAR = 600.0
-"""Minus the logarithm of the tilted mass that may leave the window of an FFT when delta is that
-small."""
+"""Minus the logarithm of the tilted mass that may leave the window of an FFT when delta is below
+1e-24."""
 _FEW, _FINE_FOR_MANY = 4, 40.0
 """Number of gains up to which grids are as fine as usual, and grid steps per standard deviation of
 a loss if there are more gains or several pairs of probabilities."""
 _LOUD = 1e6
-"""Amplitude of a bit, in standard deviations of the noise, at which the noise changes no bit."""
+"""Amplitude of a bit, in standard deviations of the noise, that stands for an infinite one: the
+noise changes no bit."""
 
 
 class ComposedEvent(Event):
@@ -97,7 +98,8 @@ class ComposedEvent(Event):
         reach = REACH if delta > _TINY else FAR_REACH
         composed = composed_loss(self, reach, rounds, chance).afresh()
         epsilon = composed.epsilon(delta)
-        # An event that happens in every round costs no less, and knows further bounds.
+        # An event that happens in every round costs no less, and its own bound of epsilon may be
+        # smaller.
         if composed.loose or math.isinf(epsilon):
             worst, _ = self.repeated(rounds).tight_epsilon(delta)
             return min(epsilon, worst), True
@@ -122,8 +124,8 @@ def composed_loss(
     farther than ``reach`` standard deviations of the noise from a bit count as lost. The event
     happens in each of some ``rounds`` with probability ``chance``."""
     hull, scale = event.hull, math.sqrt(event.noise_power)
-    # Losses of a symmetric pair are plus or minus the largest one where bits are received without
-    # error.
+    # Where bits are received without error, the losses of a symmetric pair are plus or minus the
+    # largest one: they lie on a lattice.
     bound = hull.largest_loss
     lattice = bound if len(hull.low) == 1 and math.isfinite(bound) else None
     entries = []

@@ -103,13 +103,15 @@ class ComposedLoss:
         doublings, coarsened = [], False
         for entry in entries:
             ratio = fine * step / max(entry.spread, 1e-300)
-            wanted = max(0, math.ceil(math.log2(ratio) - 0.3))  # up to 2^0.3 coarser will do
+            # a grid coarser by up to 2^0.3 will do
+            wanted = max(0, math.ceil(math.log2(ratio) - 0.3))
             most = math.floor(math.log2(_MOST_CELLS * step / (entry.high - entry.low)))
             times = min(wanted, most)
             matters = rounds * chance * entry.count * entry.spread**2 > 1e-3 * whole**2
             coarsened |= matters and entry.spread * 2.0**times < _COARSE * step
             doublings.append(times)
-        # All steps are the finest one times powers of two, so the finest one is aligned.
+        # All steps are the finest one times powers of two, so aligning the finest one with the
+        # lattice aligns all.
         finest = 2.0 ** max(doublings)
         step = _aligned(step / finest, entries[0].lattice) * finest
         parts = []
@@ -124,8 +126,8 @@ class ComposedLoss:
         return self.coarsened or any(self._sums[theta] is None for theta in self._asked)
 
     def afresh(self) -> ComposedLoss:
-        """The same sum with an empty record of the computations by which ``loose`` judges; the
-        computed laws are shared."""
+        """The same sum, sharing the computed laws, but with an empty list of computations, by which
+        ``loose`` judges."""
         return replace(self, _asked=set())
 
     def delta(self, epsilon: float) -> float:
@@ -143,12 +145,14 @@ class ComposedLoss:
         if tilted is None:
             return self._chernoff_epsilon(theta, target)
         epsilon = tilted.epsilon(target)
-        # Far from the epsilon that the tilt was chosen for, rounding may hide more than delta.
+        # Rounding may hide too much of delta at an epsilon far from the one for which the tilt was
+        # chosen.
         if math.isinf(epsilon) or tilted.uncertain(epsilon) > _CLEAR * target:
             again = self._sum(self._tilt_to(min(epsilon, self._chernoff_epsilon(theta, target))))
             epsilon = min(epsilon, again.epsilon(target) if again is not None else math.inf)
         nudge = 1e-13 * max(epsilon, self._widest_step)
-        while math.isfinite(epsilon) and self.delta(epsilon) > target:  # delta may use another tilt
+        # delta may be read from a sum with another tilt, and be larger
+        while math.isfinite(epsilon) and self.delta(epsilon) > target:
             epsilon, nudge = epsilon + nudge, 4 * nudge
         return epsilon
 
@@ -205,7 +209,8 @@ class ComposedLoss:
         then of all rounds; raises ``TooWideError`` if an FFT would be too long."""
         if self.rounds == 1 and self.chance >= 1.0:
             return compose(self.parts, theta, self.doublings, self.truncated)
-        # As many doublings are left for the rounds as their number fills, 4 for each.
+        # Each doubling of the step needs four times as many losses; so many are left for the
+        # rounds.
         often = max(1.0, self.rounds * self.chance)
         left = min(min(self.doublings), math.floor(math.log(often, 4)))
         once = [times - left for times in self.doublings]
@@ -219,17 +224,19 @@ class ComposedLoss:
 
     @cached_property
     def _untilted(self) -> tuple[float, float, float]:
-        """K(0), mean and variance of the finite part of the sum without a tilt, K being its
-        cumulant generating function; a variance of 0 is replaced by 1e-300."""
+        """K(0), mean and variance of the sum of the losses, an infinite one left out, without a
+        tilt, K being its cumulant generating function; a variance of 0 is replaced by 1e-300."""
         k, mean, variance = self._cumulant(0.0)
         return k, mean, max(variance, 1e-300)
 
     def _cumulant(self, s: float) -> tuple[float, float, float]:
-        """Cumulant generating function K(s) = ln E[exp(s X)] of the finite part of the sum X, with
-        its first and second derivative, which are mean and variance of the sum tilted by s."""
+        """Cumulant generating function K(s) = ln E[exp(s X)] of the sum X of the losses, an
+        infinite one left out, with its first and second derivative, which are mean and variance of
+        the sum tilted by s."""
         values = [(grid.cumulant(s), count) for grid, count in self.parts]
         k, mean, variance = (sum(count * each[i] for each, count in values) for i in range(3))
-        if self.chance < 1.0:  # of one round: it is silent with the probability that is left
+        # the generating function of one round, which is silent with the probability that is left
+        if self.chance < 1.0:
             sent = k + math.log(self.chance)
             k = float(np.logaddexp(sent, math.log1p(-self.chance)))
             share = math.exp(sent - k)
@@ -276,7 +283,7 @@ class ComposedLoss:
             while rung < _RUNGS and not enough(rung + 1):
                 rung += 1
             rung = min(rung + 1, _RUNGS)
-        # Beyond this the weight changes by more than exp(200) from one grid point to the next.
+        # Beyond this tilt the weight changes by more than exp(200) from one grid point to the next.
         return float(min(lowest * _RATIO**rung, 200.0 / self._widest_step))
 
     def _infinite(self) -> float:
@@ -346,7 +353,7 @@ def _brought_to_step(
             rest = rest.coarser(2**times)
         doublings -= times
         if not groups:
-            # Nothing but the rest is left: too few losses to fill the coarse grid.
+            # Only the rest is left where there are too few losses to fill the coarse grid.
             return [(rest.coarser(2**doublings), 1)] if rest is not None else []
         law = total([(law, 4**times)], truncated).coarser(2**times)
         count = groups

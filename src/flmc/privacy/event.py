@@ -34,8 +34,8 @@ _SMALLEST_TAIL = 1e-13
 """Smallest delta that the criteria ``tail`` and ``paper`` accept: probabilities near 1e-15 are lost
 in rounding."""
 _ROUNDED = 1 - 1e-14
-"""Share of the largest possible privacy loss from which on an epsilon counts as equal to it,
-because both are rounded."""
+"""Share of the largest possible privacy loss from which on a computed epsilon is taken for equal to
+it, because both are rounded."""
 
 
 class GainSearch(NamedTuple):
@@ -202,7 +202,7 @@ class Event(ABC):
         self._check(criterion, num_devices)
         if self.silent:
             return 0.0
-        if delta <= 0:  # no probability is left for a larger loss
+        if delta <= 0:  # with a delta of 0 no probability is left for a larger loss
             return self.largest_loss
         if criterion == "tight":
             return _tight_epsilon(self, delta)[0]
@@ -253,8 +253,8 @@ class Event(ABC):
             raise nothing_allowed(epsilon, delta)
         return gain
 
-    # Cached on the method itself, because planning asks for the same budget again and again: events
-    # are small frozen values, compared by what they hold.
+    # Cached on the method itself, because planning asks for the same budget again and again; events
+    # are small frozen values, compared by value, so that the cache keeps nothing large alive.
     @lru_cache(maxsize=4096)  # noqa: B019  # nothing large is kept alive
     @one_blas_thread()
     def solve_gain(

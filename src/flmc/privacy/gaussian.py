@@ -34,7 +34,8 @@ def delta(epsilon: float, mu: float) -> float:
     # By logarithms: for large epsilon the factor exp(epsilon) overflows and its partner underflows.
     first = log_ndtr(mu / 2 - epsilon / mu)
     second = epsilon + log_ndtr(-mu / 2 - epsilon / mu)
-    rounding = 4e-16 * (1.0 + 2 * epsilon + abs(first))  # bound for the difference of both logs
+    # bounds the rounding error of the difference of both logarithms
+    rounding = 4e-16 * (1.0 + 2 * epsilon + abs(first))
     if mu < _SMALL:
         # Both logarithms are nearly equal, so rounding of their arguments, multiplied by the slope
         # of the logarithm, is no longer small against their difference.
@@ -50,7 +51,8 @@ def epsilon(target: float, mu: float) -> float:
         return 0.0
     if math.isinf(mu):
         return math.inf
-    high = mu * mu / 2 + mu * 40.0  # delta is below 1e-300 there
+    # delta is below 1e-300 at this epsilon: the upper end of the search
+    high = mu * mu / 2 + mu * 40.0
     if mu > _HUGE:
         return high * (1 + 1e-9)
     return -largest_argument(lambda minus: delta(-minus, mu) - target, -high, 0.0)
@@ -97,7 +99,7 @@ class GaussianEvent(Event):
 
     @property
     def largest_loss(self) -> float:
-        """Infinity: without noise there is no privacy."""
+        """Infinity: without noise the value itself is received, which hides nothing."""
         return math.inf
 
     @property

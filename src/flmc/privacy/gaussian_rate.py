@@ -20,8 +20,8 @@ from flmc.base.special import ndtri, normal_between
 from flmc.privacy.root_finding import largest_argument
 
 _ROUNDING = 1 + 1e-9
-"""Factor by which rates are enlarged, so that neither rounding nor the end of a search makes them
-too small."""
+"""Factor by which rates are enlarged, so that rounding errors, or a search that ends early, make no
+rate too small."""
 ROOT_HALF_PI = math.sqrt(math.pi / 2)
 """Rate of a bit without noise divided by the link's slope at 0, for the sigmoid and the probit
 link."""
@@ -51,7 +51,8 @@ class GaussianRate(NamedTuple):
             return self.loud
         if not (amplitude <= 10.0 and math.isfinite(self.soft)):
             return self.loud
-        between = float(normal_between(np.array(0.0), amplitude))  # 2 Phi(A) - 1
+        # the factor 2 Phi(A) - 1 of the soft bound
+        between = float(normal_between(np.array(0.0), amplitude))
         steeper = _steeper(self.ratio, amplitude * (amplitude + reach)) if self.ratio else 1.0
         return min(self.soft * between * math.exp(amplitude**2 / 2) * steeper, self.loud)
 
@@ -71,7 +72,7 @@ def _steeper(ratio: float, farthest: float) -> float:
     if farthest <= start:
         return 1.0 + farthest
     y = largest_argument(excess, start, min(farthest, 300.0))
-    # y coth y - r y, without cancellation.
+    # the denominator y coth y - r y, without cancellation
     depth = 2.0 * y / math.expm1(2.0 * y) + (1.0 - ratio) * y
     return _ROUNDING / min(1.0, depth) if depth > 0 else math.inf
 

@@ -65,14 +65,15 @@ class LossGrid:
 
     @cached_property
     def _carried(self) -> tuple[Array, Array]:
-        """Losses of the grid whose probability is not 0, and the logarithms of these probabilities,
-        both (carried point)."""
+        """Losses of the grid that carry a positive probability, and the logarithms of these
+        probabilities, both (carried point)."""
         carried = self.mass > 0
         return self.losses[carried], np.log(self.mass[carried])
 
     def cumulant(self, s: float) -> tuple[float, float, float]:
-        """Value of ln E[exp(s loss)] of the finite part, and its first and second derivative in s:
-        mean and variance of the loss when its law is tilted by exp(s loss)."""
+        """Value of ln E[exp(s loss)], with mass at an infinite loss left out, and its first and
+        second derivative in s: mean and variance of the loss when its law is tilted by exp(s
+        loss)."""
         losses, log_mass = self._carried
         exponent = s * losses + log_mass
         # The largest term is taken out, so that no exponential overflows.

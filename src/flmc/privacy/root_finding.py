@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 
 _MOST_STEPS = 200
-"""Number of steps after which a search returns the safe end of what it has bracketed."""
+"""Largest number of steps of a search, after which it returns the safe end of its bracket."""
 FIRST_STEP = 0.4
 """First step of the search for a bracket of a gain, in logarithms: small, because delta is costly
 to compute far above the root."""
@@ -32,7 +32,8 @@ def largest_argument(
         return high
     if not f_low <= 0:
         raise ValueError(f"the lower end must satisfy the bound, but exceeds it by {f_low}")
-    # The newest point, the other end of the bracket, and a share of the way from one to the other.
+    # The newest point, the other end of the bracket, and the share of the way between them at which
+    # the next point lies.
     new, f_new, end, f_end = low, f_low, high, f_high
     share = f_low / (f_low - f_high) if math.isfinite(f_low - f_high) else 0.5
     for _ in range(_MOST_STEPS):
@@ -88,7 +89,7 @@ def largest_gain(
         return math.inf
     # A delta of 0 has no logarithm.
     floor = 1e-320
-    spent = cache(delta_of)  # the ends of a bracket are evaluated twice
+    spent = cache(delta_of)  # cached, because the ends of a bracket are evaluated twice
 
     def excess(log_gain: float) -> float:
         return math.log(max(spent(math.exp(log_gain)), floor)) - math.log(target)
@@ -97,7 +98,7 @@ def largest_gain(
     if ends is None:
         return 0.0
     gain = math.exp(largest_argument(excess, *ends, tolerance=tolerance))
-    while not spent(gain) <= target:  # the exponential is rounded
+    while not spent(gain) <= target:  # the exponential is rounded: step down until delta is kept
         gain *= 1 - 1e-12
     return gain
 
@@ -122,7 +123,8 @@ def _bracketed(
             return (further, x) if down else (x, further)
         # A secant step, and 2 % further, so as to land beyond the root.
         slope = (value_there - value) / (further - x)
-        wanted = abs(value_there) / slope * 1.02 if slope > 0 else math.inf  # flat: the root is far
+        # where delta is flat, the root is far
+        wanted = abs(value_there) / slope * 1.02 if slope > 0 else math.inf
         steps += 1
         width = min(max(step, wanted), 4 * step * 2 ** max(0, steps - 3))
         x, value = further, value_there

@@ -58,8 +58,8 @@ class ScheduledEvent(Event):
 
     @property
     def mu(self) -> float:
-        """Distance of the means of a Gaussian mechanism that transmits as often as is expected: it
-        gives the size of a search's first step."""
+        """Distance of the means of a Gaussian mechanism that transmits as often as is expected; a
+        search for the gain begins with it."""
         return math.sqrt(self.chance) * self.always.mu
 
     @property

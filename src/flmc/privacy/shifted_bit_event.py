@@ -31,8 +31,8 @@ _NEARLY, _LOUD = 1.1, 0.3
 if its mu is at most 1.1 times the other's, or if amplitudes exceed 0.3 standard deviations of the
 noise, where the shared bound is loose."""
 _REACHES = (5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 12.0)
-"""Reaches of the noise, in standard deviations, that are tried: received values beyond one count as
-lost."""
+"""Reaches of the noise, in standard deviations, that are tried: received values beyond the reach
+count as lost, that is as an infinite loss."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class ShiftedBitEvent(ComposedEvent):
         low = float(self.link.moved(x, self.shift).low[0])
         middle = BitEvent(1.0 - low, low, self.noise_power, self.transmissions)
         start = middle.allowed_gain(epsilon, delta)
-        if math.isinf(start):  # across 0 every gain is allowed
+        if math.isinf(start):  # every gain is allowed for the pair across 0
             return GainSearch(math.sqrt(self.noise_power) / self.softest, tolerance=1e-5)
         # A budget that the pair across 0 breaks is broken by the worst of all pairs too.
         return GainSearch(start, 0.01, 1e-5, limited=middle.surely_limited(epsilon, delta))

@@ -26,8 +26,9 @@ TRUNCATED = 60.0
 """Minus the logarithm of the tilted mass (1e-26) that may leave the window of an FFT on either
 side."""
 _WIDE = 2**12
-"""Points up to which a longer FFT takes less time than finding a window for a shorter one. Beyond,
-rounding would fill the points far from the mean, and later windows would have to hold them."""
+"""Number of points up to which an FFT of the whole sum takes less time than finding a window for a
+shorter one. Beyond, rounding would fill the points far from the mean, and later windows would have
+to hold them."""
 _ROUNDING = 2e-15
 """Bound of the rounding of the tilted mass, for each addition and each doubling of the FFT's
 length: some ten times that of double precision."""
@@ -124,7 +125,8 @@ class TiltedLoss:
         weight = s * self._steps
         largest = max(float(weight[self._carried[1]]), float(weight[self._carried[0]]))
         weight -= largest
-        if self._carried != (0, len(weight) - 1):  # points without mass must not overflow
+        # points without mass are left out, because their exponentials may overflow
+        if self._carried != (0, len(weight) - 1):
             np.minimum(weight, 0.0, out=weight)
         np.exp(weight, out=weight)
         return largest + math.log(dot(weight, self.mass))
@@ -142,9 +144,10 @@ class TiltedLoss:
         if factor > len(self.mass):
             mass = self._in_wide_cells(factor, offset)
         else:
-            wide, rest = factor * self.step, self.step * np.arange(factor)  # distances x - l
+            # distances x - l of the losses in a cell from its lower end l
+            wide, rest = factor * self.step, self.step * np.arange(factor)
             upper = np.expm1(-rest) / math.expm1(-wide)
-            # The tilt of a mass is that of its new place.
+            # The tilt of a mass is that of the coarse loss to which it moves.
             up = upper * np.exp(self.theta * (wide - rest))
             down = (1.0 - upper) * np.exp(-self.theta * rest)
             # Cells of the coarse grid, the first and the last padded with zeros.
@@ -279,7 +282,7 @@ def total(terms: Terms, truncated: float = TRUNCATED) -> TiltedLoss:
     mass = np.concatenate([around[first:], around[:first]])[: stop - start + 1]
     np.maximum(mass, 0.0, out=mass)
     whole = float(mass.sum())
-    if not whole > 0:  # nothing, or not a number
+    if not whole > 0:  # all masses are 0, or one is not a number
         raise TooWideError
     law = replace(
         terms[0][0],
@@ -330,8 +333,8 @@ def _window(terms: Terms, truncated: float) -> tuple[int, int]:
 
 
 def _least(bound: Callable[[float], float]) -> float:
-    """Smallest of Chernoff's bounds over ``_SHARES``. The bounds fall with the share and then rise,
-    so not all of them need be computed."""
+    """Smallest of Chernoff's bounds with the parameters ``_SHARES``. The bounds fall with the share
+    and then rise, so not all of them need be computed."""
     best = bound(_SHARES[-2])
     after = bound(_SHARES[-1])
     if after < best:

@@ -17,7 +17,7 @@ Transmissions = tuple[tuple[float, int], ...]
 _MOST_DISTINCT = 10_000
 """Largest number of distinct gains that are kept; more are rounded up to this many."""
 _UNLIKELY = 1e-25
-"""Probability, far below every delta, of numbers of rounds that are not looked at one by one."""
+"""Probability, far below every delta, up to which numbers of rounds are not treated one by one."""
 
 
 def count_gains(gains: Array) -> Transmissions:
@@ -58,7 +58,7 @@ def round_up(transmissions: Transmissions, most: int) -> Transmissions:
 def _levels(values: Array, counts: Array, most: int) -> IntArray:
     """Indices, among the increasing ``values``, of at most ``most`` gains to which the others are
     rounded up; the last is always among them."""
-    if most > 1000:  # so many levels need not be chosen well
+    if most > 1000:  # with so many levels, evenly spaced ones are good enough
         steps = np.linspace(0, len(values) - 1, most + 1)[1:]
         return np.unique(np.round(steps).astype(np.intp))
     squares = np.square(values / values[-1])
@@ -76,7 +76,8 @@ def _levels(values: Array, counts: Array, most: int) -> IntArray:
         return float(saved[where]), first + where
 
     saved, where = best(0, len(values) - 1)
-    parts = [(-saved, where, 0, len(values) - 1)]  # the most rewarding division comes first
+    # a heap of parts: the division that saves most comes first
+    parts = [(-saved, where, 0, len(values) - 1)]
     while len(parts) < most:
         _, where, first, last = heapq.heappop(parts)
         for start, end in ((first, where), (where + 1, last)):
@@ -98,8 +99,10 @@ def binomial_counts(rounds: int, chance: float) -> tuple[list[tuple[int, float]]
     ratio = np.log((rounds - number[:-1]) / number[1:])
     ways = np.concatenate([[0.0], np.cumsum(ratio)])
     log_mass = ways + number * np.log(chance) + (rounds - number) * np.log1p(-chance)
-    mass = np.exp(log_mass) * (1.0 + 1e-9)  # logarithms of large numbers are rounded
-    above = np.concatenate([np.cumsum(mass[::-1])[::-1][1:], [0.0]])  # of larger numbers
+    # a margin, because logarithms of large numbers are rounded
+    mass = np.exp(log_mass) * (1.0 + 1e-9)
+    # probability of larger numbers than each
+    above = np.concatenate([np.cumsum(mass[::-1])[::-1][1:], [0.0]])
     last = int(np.argmax(above <= _UNLIKELY))
     first = min(last, int(np.argmax(np.cumsum(mass) > _UNLIKELY)))
     mass[first] = mass[: first + 1].sum()

@@ -45,8 +45,8 @@ class UncertainGainEvent(Event):
 
     @property
     def loud(self) -> Event:
-        r"""The event as if every transmission arrived with the gain :math:`(A + a)/\rho` that is
-        rarely exceeded."""
+        r"""The event that would happen if every transmission arrived with the gain :math:`(A +
+        a)/\rho`, which is rarely exceeded."""
         sent = tuple(
             ((gain + self.extra) / self.correlation if gain > 0 else 0.0, count)
             for gain, count in self.transmissions

@@ -79,8 +79,8 @@ def other_gradients(scene: Scene) -> Array:
 
 
 def rounds_of(scene: Scene, rng: np.random.Generator) -> Rounds:
-    """The rounds that are attacked: those of the scene's run, or, without a run, rounds of one
-    constant gain in which all devices transmit, over path gains drawn with ``rng``."""
+    """The rounds to attack: those of the scene's run, or, without a run, rounds of one constant
+    gain in which all devices transmit, over path gains drawn with ``rng``."""
     if scene.run is not None:
         return scene.run
     count = scene.num_rounds
@@ -114,15 +114,15 @@ def loudest_over_cap(scene: Scene) -> float:
     local = other_gradients(scene)
     uniform = np.full(local.shape, 0.5) if uplink.randomised else None
     sent = device(local, uniform, uplink, rounds.gains, rounds.fading, rounds.active)
-    arrives = (sent.amplitude * rounds.fading).max(axis=1)  # (round, entry)
+    arrives = (sent.amplitude * rounds.fading).max(axis=1)  # shape (round, entry)
     return float((arrives / rounds.caps).max())
 
 
 def log_ratio(scene: Scene, own: Array, first: Array, second: Array | None = None) -> Array:
-    r"""Logarithm, (trial), of the likelihood of what the attacked device contributed to the
-    received signal, ``own`` (trial, round, entry), in the first world over that in the second. In
-    the first world the device has the gradients ``first`` (round, entry), in the second ``second``;
-    None: the opposite of ``first``.
+    r"""Log likelihood ratio of the two worlds, (trial): the logarithm of the likelihood of ``own``,
+    what the attacked device contributed to the received signal (trial, round, entry), in the first
+    world over that in the second. In the first world the device has the gradients ``first`` (round,
+    entry), in the second ``second``; None: the opposite of ``first``.
 
     With :math:`u = 2 A y/N_0` an entry adds :math:`\ln\frac{p_1 e^u + 1 - p_1}{p_2 e^u + 1 - p_2}`
     for a bit that is +1 with probability :math:`p_1` or :math:`p_2`, and :math:`(s_1 - s_2)(u -
@@ -133,7 +133,8 @@ def log_ratio(scene: Scene, own: Array, first: Array, second: Array | None = Non
     one, two = (uplink.clipped(each) for each in (first, -first if second is None else second))
     laws = [law for each in (one, two) if (law := level_law(uplink, each)) is not None]
     if laws and uplink.symbol_format.kind == "bits":
-        # A common factor exp(-(y + A)^2 / (2 N_0)) has cancelled; exp(u) itself could overflow.
+        # A common factor exp(-(y + A)^2 / (2 N_0)) of both likelihoods has cancelled; exp(u) itself
+        # could overflow.
         high, low = laws[0][..., 1], laws[1][..., 1]
         with np.errstate(divide="ignore"):
             terms = np.logaddexp(np.log(high) + u, np.log1p(-high)) - np.logaddexp(
@@ -189,7 +190,7 @@ def audit(
     if tell is not None:
         tell(expected)
     first, second = draw_statistics(scene, trials, seed, transmit, progress, at_once)
-    # Worlds that never overlap give the largest bound that so many trials can prove.
+    # Worlds that never overlap give the largest lower bound that so many trials can prove.
     apart = lower_bound(np.ones(trials), np.zeros(trials), delta, confidence, 0.5)
     return Audit(
         scene.num_rounds,

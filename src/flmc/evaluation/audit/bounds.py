@@ -15,7 +15,7 @@ _SHARE_FOR_THRESHOLD = 0.2
 """Share of the trials that serves only to choose the threshold above which the attack guesses the
 first world."""
 _THRESHOLDS = 400
-"""Number of thresholds that are compared, at quantiles of all trials' statistics."""
+"""Number of thresholds that are compared, at quantiles of the statistics of all trials."""
 
 
 def lower_bound(
@@ -43,8 +43,9 @@ def lower_bound(
 
 
 def _bound_at(threshold: float, high: Array, low: Array, delta: float, error: float) -> float:
-    """Lower bound of epsilon from the shares of trials above a threshold in the two worlds,
-    ``high`` and ``low``; 0 where they prove nothing."""
+    """Lower bound of epsilon from the shares of trials above a threshold, where ``high`` and
+    ``low`` (trial) are the statistics in the first and the second world; 0 where they prove
+    nothing."""
     right, false = (int((part > threshold).sum()) for part in (high, low))
     at_least, at_most = _rate_below(right, len(high), error), _rate_above(false, len(low), error)
     return math.log((at_least - delta) / at_most) if at_least > delta else 0.0
@@ -59,7 +60,8 @@ def _best_threshold(high: Array, low: Array, delta: float, error: float) -> floa
     count = len(high)
     right = (count - np.searchsorted(np.sort(high), candidates, side="right")) / count
     false = (count - np.searchsorted(np.sort(low), candidates, side="right")) / count
-    # About the half width of the confidence bounds; any threshold gives a valid bound.
+    # about the half width of the confidence bounds; a rough one serves, because any threshold gives
+    # a valid bound
     wide = math.sqrt(-2 * math.log(error) / count)
     value = np.maximum(right - delta - wide * np.sqrt(right * (1 - right)), 1e-12)
     rate = false + wide * np.sqrt(false * (1 - false)) + wide**2
@@ -77,7 +79,7 @@ def rates_below(hits: Array, count: int, error: float) -> Array:
     """Clopper and Pearson's lower confidence bounds of rates, in the shape of ``hits``, the counts
     of successes in ``count`` trials; each bound fails with probability ``error`` at most. Expected
     counts need not be whole."""
-    from scipy.special import betaincinv  # imported in a tenth of the time of scipy.stats
+    from scipy.special import betaincinv  # importing it takes a tenth of the time of scipy.stats
 
     rates = betaincinv(np.maximum(hits, 1e-9), count - hits + 1, error)
     return np.where(hits <= 0, 0.0, rates)

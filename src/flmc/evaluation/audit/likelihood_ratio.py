@@ -31,7 +31,8 @@ _WEIGHTS = np.exp(-0.5 * np.square(_NODES)) / np.exp(-0.5 * np.square(_NODES)).s
 
 
 class AttackLossLaw(NamedTuple):
-    """Law of the privacy loss, the log likelihood ratio between two neighbouring worlds, on a grid.
+    """Law of the privacy loss, the log likelihood ratio between two neighbouring worlds, on a grid
+    of losses.
 
     Attributes
     ----------
@@ -74,7 +75,7 @@ class AttackLossLaw(NamedTuple):
 
 
 def _sums_from(masses: Array) -> Array:
-    """Sums of the masses from each index to the end, an array as long as ``masses``."""
+    """Sums of the masses (point) from each index to the end, (point)."""
     return np.cumsum(masses[::-1])[::-1]
 
 
@@ -122,8 +123,8 @@ def loss_law(scene: Scene, first: Array, second: Array, louder: float = 1.0) -> 
 
 def _rows(law: Array | None, clipped: Array) -> list[Array]:
     """Numbers that fix the law of each entry's symbol in one world, as flat arrays with a value for
-    each entry: the clipped value itself, or the probabilities of all levels but the first, which
-    follows from them."""
+    each entry. Where symbols are sent unquantised (``law`` is None) it is the clipped value; else
+    the probabilities of all levels but the first, which follows from the others."""
     if law is None:
         return [clipped.ravel()]
     return [law[..., level].ravel() for level in range(1, law.shape[-1])]
@@ -148,7 +149,7 @@ def _level(levels: tuple[float, ...], louder: float, gain: float, *chances: floa
     one, two = (np.array([1.0 - sum(p), *p]) for p in (chances[:half], chances[half:]))
     means = gain * np.array(levels)
     received = (louder * means[:, None] + _NODES).ravel()
-    with np.errstate(divide="ignore"):  # a level that a world does not use
+    with np.errstate(divide="ignore"):  # the logarithm of 0, for a level that a world never sends
         seen = -0.5 * np.square(received[:, None] - means)
         losses = np.logaddexp.reduce(seen + np.log(np.maximum(one, 0.0)), axis=1)
         losses -= np.logaddexp.reduce(seen + np.log(np.maximum(two, 0.0)), axis=1)
@@ -184,15 +185,16 @@ def _composed(entries: list[tuple[_Entry, int]]) -> AttackLossLaw:
         for entry, count in entries:
             spectrum = spectrum * np.fft.rfft(_on_grid(entry, world, step)) ** count
         law = np.maximum(np.fft.irfft(spectrum, _POINTS), 0.0)
-        # The grid is a circle of losses: turn it until it begins at ``start``.
+        # The grid is a circle of losses: shift the masses so that index 0 is the loss ``start``.
         worlds.append(np.roll(law, -math.floor(start / step)))
     losses = step * (math.floor(start / step) + np.arange(_POINTS))
     return AttackLossLaw(losses, *worlds)
 
 
 def _on_grid(entry: _Entry, world: str, step: float) -> Array:
-    """Probability masses of one entry's losses on the circular grid, (point); a loss between two
-    points is shared by both so that the mean is kept."""
+    """Probabilities of one entry's losses in a ``world`` (``first`` or ``second``) on the
+    circular grid of losses, (point); a loss between two points is shared by both so that the
+    mean is kept."""
     places = entry.losses / step
     below = np.floor(places)
     share = places - below
@@ -220,10 +222,12 @@ def at_worst_centre(scene: Scene, delta: float) -> Scene:
     def revealed(centre: float) -> tuple[float, float]:
         there = replace(scene, centre=centre)
         law = loss_law(there, canary(there), neighbour(there))
-        # Where epsilon is 0, the probability of telling the worlds apart decides.
+        # Where epsilon is 0 at every centre, the largest difference of the worlds' probabilities
+        # decides.
         return law.epsilon(delta), float((law.above_first - law.above_second).max())
 
-    # A centre and its mirror image have the same two worlds, in opposite order.
+    # Centres from 0 on suffice: a centre and its mirror image have the same two worlds, in opposite
+    # order.
     return replace(scene, centre=float(max(np.linspace(-most, most, _CENTRES), key=revealed)))
 
 

@@ -33,7 +33,8 @@ from flmc.sampling.roles import air, device
 from flmc.uplink.noise import why_not_drawn
 
 _LARGEST = 40.0
-"""Upper end of the search for epsilon; no number of devices proves as much."""
+"""Upper end of the search for epsilon; guessed coins of no realistic number of devices prove as
+much."""
 
 
 @dataclass(frozen=True)
@@ -135,8 +136,8 @@ def audit_one_run(
     rng = np.random.default_rng(seed)
     shape = (scene.num_rounds, scene.num_devices, scene.dim)
     coins = rng.choice([-1.0, 1.0], size=scene.num_devices)
-    # Every device has public signs of its own: otherwise their contributions to the sum could not
-    # be separated.
+    # Each device has its own public pattern of signs: otherwise the devices' contributions to the
+    # sum could not be separated.
     signs = rng.choice([-1.0, 1.0], size=shape)
     first, second = gradients_of_worlds(scene)
     local = np.where(coins[:, None] > 0, first, second) * signs
@@ -164,7 +165,7 @@ def _guess(scene: Scene, received: Array, first: Array, second: Array) -> Array:
     scale = rounds.gains[:, None] * rounds.active[..., None]
     one, two = (uplink.mean_symbol(each) for each in (first, second))
     variance = (uplink.symbol_variance(first) + uplink.symbol_variance(second)) / 2
-    noise = (np.square(scale) * variance).sum(axis=1) + uplink.noise_power  # (round, entry)
+    noise = (np.square(scale) * variance).sum(axis=1) + uplink.noise_power  # shape (round, entry)
     move = np.moveaxis(scale * (one - two) / 2, 1, -1).reshape(-1, scene.num_devices)
     rest = (received - (scale * (one + two) / 2).sum(axis=1)).ravel() / noise.ravel()
     normal = move.T @ (move / noise.reshape(-1, 1)) + np.eye(scene.num_devices)
@@ -185,9 +186,10 @@ def bound_from_guesses(correct: int, count: int, delta: float, confidence: float
 
 
 def chance_of_guesses(correct: int, count: int, epsilon: float, delta: float) -> float:
-    """Upper bound of the probability of at least ``correct`` right guesses of ``count``, if the
-    claim (epsilon, delta) is true."""
-    # The sum over j of the module's formula: the largest mass of Bin(j, p) is that of its mode.
+    """Upper bound of the probability of at least ``correct`` right guesses of ``count`` coins, if
+    the mechanism is (``epsilon``, ``delta``)-private."""
+    # The sum over j of the module's formula: the largest probability of Bin(j, p) is that of its
+    # mode.
     from scipy.special import bdtrc, gammaln
 
     p = 1.0 / (1.0 + math.exp(-epsilon))

@@ -23,9 +23,10 @@ from flmc.evaluation.audit.likelihood_ratio import loss_law
 from flmc.evaluation.audit.scene import Scene, canary, neighbour
 
 SEEN_WITH = 0.95
-"""Probability with which the audit must detect an understatement of epsilon."""
+"""Probability with which an audit must detect an understatement of epsilon that it claims to
+detect."""
 _LOUDEST = 100.0
-"""Largest factor of all gains that is tried."""
+"""Largest factor of all gains that is tried in the search for a detectable one."""
 _SHOWN = (1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 4.0)
 """Factors of all gains for which the probability of detection is reported."""
 _THRESHOLDS = 200
@@ -33,7 +34,7 @@ _THRESHOLDS = 200
 
 
 class Power(NamedTuple):
-    """Probability that the audit detects that all gains are louder by a factor than the accountant
+    """Probability that the audit detects it if all gains are louder by a factor than the accountant
     assumes.
 
     Attributes
@@ -104,7 +105,8 @@ def expected_resolution(
         1.0,
         next((each for each in (*_SHOWN, _LOUDEST) if test.best(each)[0] >= SEEN_WITH), math.inf),
     )
-    # Bisection in the logarithm of the gain's factor; its power grows with the factor.
+    # Bisection in the logarithm of the gain's factor: the probability of detection grows with the
+    # factor.
     while math.isfinite(high) and high / low > 1.001:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if test.best(middle)[0] >= SEEN_WITH else (middle, high)
@@ -172,7 +174,8 @@ class _AuditTest:
         useful = at_least > 0
         at_least = np.where(useful, at_least, 1.0)
         bounds = np.where(useful, np.log(at_least / at_most), -np.inf)
-        # Both counts scatter independently; the bound is the logarithm of a ratio.
+        # Delta method: the counts of both rates scatter independently, and the bound is the
+        # logarithm of a ratio.
         variance = right * (1 - right) / np.square(at_least)
         variance = variance + false * (1 - false) / np.square(at_most)
         spread = np.sqrt(np.maximum(variance, 1e-12) / self.trials)

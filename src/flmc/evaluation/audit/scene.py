@@ -57,18 +57,19 @@ class Scene:
 
     uplink: Uplink
     gain: float
-    """Largest cap of the gain; the gain of all rounds and entries where there is no ``run``."""
+    """Largest cap of the gain; where there is no ``run``, the gain of all rounds and entries."""
     dim: int
     num_devices: int
     num_rounds: int
     neighbouring: str = "device"
     """The difference between the two worlds: all data of a ``device``, or one ``example`` of it."""
     run: Rounds | None = None
-    """Rounds of a run; None: all with one gain, and the channel as the uplink draws it."""
+    """Rounds of a run that are attacked; None: all rounds have the one ``gain``, and path gains as
+    the uplink draws them."""
     attacked: int = 0
     """Number of the attacked device, from 0."""
     centre: float = 0.0
-    """Gradient entry in the middle between the two worlds, where they differ in an example."""
+    """Gradient entry half way between the two worlds, where these differ in one example."""
 
     def __post_init__(self) -> None:
         if self.uplink.estimated is not None:
@@ -87,7 +88,8 @@ class Scene:
         device transmits in fewer of them."""
         checks.at_least("num_rounds", num_rounds, 1)
         rounds = _rounds_from_the_loudest(plan, num_rounds, seed)
-        heard = rounds.active * np.square(rounds.gains).sum(axis=1)[:, None]  # (round, device)
+        # the device's squared gains, shape (round, device)
+        heard = rounds.active * np.square(rounds.gains).sum(axis=1)[:, None]
         attacked = int(np.argmax(np.sort(heard, axis=0)[::-1][:num_rounds].sum(axis=0)))
         loudest = np.argsort(-heard[:, attacked], kind="stable")[:num_rounds]
         chosen = np.sort(loudest[heard[loudest, attacked] > 0])
@@ -168,8 +170,8 @@ def _rounds_from_the_loudest(plan: Plan, num_rounds: int, seed: int) -> Rounds:
 
 
 _BEYOND = 2.0
-"""Factor of the clip at which a canary's gradient lies, so that a mechanism that forgets to clip is
-louder, and seen."""
+"""Factor of the clip at which a canary's gradient lies: a mechanism that forgets to clip is then
+louder than it may be, and the audit detects it."""
 
 
 def canary(scene: Scene) -> Array:
@@ -193,8 +195,9 @@ def gradients_of_worlds(scene: Scene) -> tuple[float, float]:
         most = _BEYOND * scene.uplink.clip
         return most, -most
     bound = example_reach(scene)
-    # Examples of the device, clipped one by one as a model does it, then summed: those that both
-    # worlds share put the sum at the centre, and one has a gradient far beyond its clip.
+    # Examples of the device, clipped one by one as a model does it, then summed: the examples that
+    # both worlds share put the sum at the centre, and the one that differs has a gradient far
+    # beyond its clip.
     count = max(1, math.ceil(abs(scene.centre) / bound))
     shared = np.full(count, scene.centre / count)
     first, second = (

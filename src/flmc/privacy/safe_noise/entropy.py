@@ -15,11 +15,11 @@ from flmc.base.arrays import Array
 from flmc.base.errors import RunFailed
 
 WORD_BITS = 64
-"""Random bits in a word."""
+"""Number of random bits in a word."""
 _MANTISSA = 53
-"""Significant bits of a double."""
+"""Number of significant bits of a double."""
 _SMALLEST_EXPONENT = 1074
-"""The smallest positive double is 2 to the power of minus this."""
+"""Exponent of the smallest positive double, 2^-1074, without its sign."""
 
 
 class Entropy(Protocol):

@@ -44,19 +44,20 @@ _MOST_DIGITS = 64 * WORD_BITS
 """Digits of the uniform number v after which the source of entropy is refused as broken: honest
 bits never need so many."""
 _AT_ONCE = 1 << 14
-"""Draws that are made together: their arrays stay in cache."""
+"""Number of draws that are made together: their arrays fit into the processor's cache."""
 _NODES_PER_UNIT = 64
-"""Nodes of the Taylor series in an interval of length 1."""
+"""Number of nodes of the Taylor series in an interval of length 1."""
 _LAST_NODE = 608
 """Index of the last node, 9.5; the uniform number v is below Q(9.5) with a probability of 2^-68
 only."""
 _TERMS = 7
-"""Terms of Taylor's series."""
+"""Number of terms of each Taylor series."""
 _RELATIVE_MARGIN = 2.0**-46
 _ABSOLUTE_MARGIN = 4.0
 """Bounds of the error of a comparison of v with Q, derived in ``_bracket_thresholds``."""
 _GUARD = 32
-"""Bits that are computed beyond those asked for, against the rounding of some hundred terms."""
+"""Number of bits that are computed beyond the wanted ones, against the rounding of some hundred
+terms."""
 
 
 def draw_rounded_normal(shape: tuple[int, ...], bits: int, entropy: Entropy) -> IntArray:
@@ -121,7 +122,7 @@ def _extended(digits: int, length: int, entropy: Entropy) -> tuple[int, int]:
 def _guess(digits: npt.NDArray[np.uint64], bits: int) -> IntArray:
     """Most likely magnitudes (draw) of the rounded normal draws, unproven, from SciPy's normal
     quantile at the first 63 digits of each uniform number."""
-    from scipy.special import ndtri  # here, because importing it takes longer than a plan
+    from scipy.special import ndtri  # imported here, because that takes longer than making a plan
 
     # Half of v, the middle of its interval, is the probability of one tail.
     quantile = ndtri(np.ldexp(digits.astype(np.float64) + 0.5, -_DIGITS - 1))

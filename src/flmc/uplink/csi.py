@@ -34,7 +34,7 @@ from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.uplink import Uplink
 
 EXCEEDED = 1e-12
-"""Probability with which the gain that privacy is stated at is exceeded in one entry."""
+"""Probability with which the gain at which privacy is stated is exceeded in one entry."""
 _NUMBERS, _ROUNDS = 2**20, 4096
 """Largest numbers of path gains and of rounds that are drawn for the moments of arrival."""
 
@@ -59,7 +59,7 @@ def arrival_of(uplink: Uplink, num_devices: int, policy: Scheduler | None = None
     chooses = policy if policy is not None and policy.by_channel else None
     try:
         return _moments(uplink.estimated, num_devices, chooses)
-    except TypeError:  # a law that holds an array cannot be a key
+    except TypeError:  # a law that holds an array cannot be a key of the cache
         return _moments.__wrapped__(uplink.estimated, num_devices, chooses)
 
 
@@ -73,8 +73,9 @@ def _moments(estimated: EstimatedFading, num_devices: int, policy: Scheduler | N
     if policy is not None:
         rng = generator(0, Purpose.PLANNING, 3)
         weight = policy.draw_checked(rng, range(len(known)), known)
-        if not weight.any(axis=0).all():  # somebody never transmits, as far as was drawn
-            weight = weight + 1e-9  # no 0/0; such a device gets the moments of all its rounds
+        if not weight.any(axis=0).all():  # some device transmits in none of the drawn rounds
+            # A small weight avoids 0/0: that device gets the moments of all rounds.
+            weight = weight + 1e-9
     total = weight.sum(axis=0)
     mean = (weight * factor).sum(axis=0) / total
     mean_square = (weight * np.square(factor)).sum(axis=0) / total
@@ -113,8 +114,8 @@ def bit_noise(uplink: Uplink, num_devices: int, policy: Scheduler | None = None)
 
 
 def silent_exceedance(uplink: Uplink, num_entries: int) -> float:
-    """Part of delta that entries cost in rounds in which their device was silent, because of errors
-    of the channel estimates; 0 where channels are known exactly.
+    """Addition to delta, because of errors of the channel estimates, for ``num_entries`` entries of
+    rounds in which their device was silent; 0 where channels are known exactly.
 
     Whether an error is large does not depend on the data, but whether a device transmits may depend
     on the error: so large errors count in every round."""
@@ -139,7 +140,7 @@ def arrival_bound(uplink: Uplink, dim: int) -> tuple[float, float]:
     estimated = uplink.estimated
     if estimated is None:
         return 0.0, 1.0
-    # Where the norm is bounded, one entry may have the power of all.
+    # Where the norm is bounded, a single entry may have the power of all of them.
     together = dim if uplink.shares_power else 1
     loudest = math.sqrt(together * uplink.power_limit) / uplink.peak
     extra = loudest * estimated.error_scale * math.sqrt(-math.log(EXCEEDED))

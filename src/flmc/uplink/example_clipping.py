@@ -189,7 +189,8 @@ def norm_mean_shift_variance(example_norm: float, dim: int) -> float:
     radius, weight = _radii(dim)
     residual = np.linspace(-10.0, 10.0, 801)
     density = np.exp(-0.5 * residual**2)
-    limit = (example_norm / radius)[::40, None]  # the integrand is smooth: few radii do
+    # the integrand is smooth, so every 40th radius is enough
+    limit = (example_norm / radius)[::40, None]
     apart = np.square(np.clip(residual, -limit, limit) / left - residual)
     few = weight[::40]
     return float((few[:, None] * apart * density).sum() / (few.sum() * density.sum()))

@@ -43,16 +43,17 @@ class Fading(ABC):
     own stream. Else all rounds of a run are drawn at once, from one stream for each experiment."""
 
     alike: bool = False
-    """Whether all devices have the same law: then what is estimated from drawn path gains may be
-    averaged over devices."""
+    """Whether all devices have the same law: then estimates from drawn path gains may be averaged
+    over devices."""
 
     def without_files(self) -> Fading:
-        """The same law without files of this machine, for plans that travel to others."""
+        """The same law without files of this machine (their numbers in place of them), for plans
+        that travel to others."""
         return self
 
     given: bool = False
     """Whether the path gains of every round are public numbers that no draw changes, as those of a
-    trace: then a policy by channel is known before the run."""
+    trace are: then it is known before the run who transmits under a policy by channel."""
 
     def exceedance(self, threshold: float) -> float | None:
         """Probability that a device's path gain, the same for all entries, is at least
@@ -136,7 +137,7 @@ class Fading(ABC):
             gains = np.asarray(self.draw(rng, rounds, num_devices, dim), dtype=np.float64)
         except InvalidSetting:
             raise
-        except Exception as error:  # a user's own law
+        except Exception as error:  # a user's own law may raise anything
             raise InvalidSetting(
                 f"{type(self).__name__}.draw failed for rounds {rounds.start + 1} to"
                 f" {rounds.stop}: {type(error).__name__}: {error}"

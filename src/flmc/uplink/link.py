@@ -93,7 +93,7 @@ class Link(ABC):
             return
         for name in _FACTS:
             setattr(cls, name, vars(cls).get(name, False))
-        # A base without a probability of its own may write these for its subclasses.
+        # A base class without a probability of its own may state these facts for its subclasses.
         inherited = next(vars(each) for each in cls.__mro__[1:] if "probability" in vars(each))
         if inherited["probability"] is not Link.probability:
             for name in _FORMS:
@@ -363,7 +363,8 @@ class Link(ABC):
                 f" [-{clip:g}, {clip:g}], got {outside[0]:g}"
             )
         fall = int(np.argmin(np.diff(values)))
-        if values[fall + 1] - values[fall] < -1e-12:  # rounding of a flat link is not a fall
+        # a fall below 1e-12 is the rounding of a flat link
+        if values[fall + 1] - values[fall] < -1e-12:
             raise InvalidSetting(
                 f"the link {self.name} must never decrease, but it falls near g = {grid[fall]:g}"
             )

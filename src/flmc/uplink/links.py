@@ -54,7 +54,8 @@ class Sigmoid(Link):
         logit, rise = self.slope_parameter * np.asarray(x), self.slope_parameter * shift
         low, rest = expit(logit), expit(-logit)
         high, miss = expit(logit + rise), expit(-logit - rise)
-        # The slope is that of the gap over q: the ratio of the densities after and before, less 1.
+        # The slope is that of the gap as a function of q: the ratio of the densities after and
+        # before the move, minus 1.
         if rise > 1.0:
             # A large move: differences lose no digits, if they are taken between the smaller of
             # the probabilities and their complements, and exp(rise) below might overflow.
@@ -109,10 +110,11 @@ class Probit(Link):
         return np.asarray(ndtr(self.slope_parameter * g))
 
     def moved(self, x: Array, shift: float) -> MovedBit:
-        r"""Probabilities before and after entries at ``x`` moved up by ``shift``."""
+        r"""Probabilities of a +1 bit before and after entries at ``x`` moved up by ``shift``."""
         start, rise = self.slope_parameter * np.asarray(x), self.slope_parameter * shift
         gap = normal_between(np.abs(start + rise / 2), rise / 2)
-        # The ratio of the normal densities after and before, less 1; exp overflows beyond 709.
+        # The ratio of the normal densities after and before the move, minus 1; exp overflows beyond
+        # 709.
         slope = np.expm1(np.clip(-rise * (start + rise / 2), -700.0, 700.0))
         return MovedBit(ndtr(start), gap, ndtr(-start - rise), slope)
 
@@ -180,8 +182,8 @@ class Linear(Link):
         return 0.5 + (0.5 * self.ratio / self.clip) * g
 
     def moved(self, x: Array, shift: float) -> MovedBit:
-        r"""Probabilities before and after entries at ``x`` moved up by ``shift``: the gap is the
-        same everywhere."""
+        r"""Probabilities of a +1 bit before and after entries at ``x`` moved up by ``shift``: the
+        gap is the same everywhere."""
         # A probability that rounding alone keeps from 0 is 0: the bit is certain there.
         low, miss = (np.where(p < 1e-15, 0.0, p) for p in map(self.probability, (x, -x - shift)))
         gap = np.full_like(low, 0.5 * self.slope(self.clip or 1.0) * shift)
@@ -202,7 +204,8 @@ class Linear(Link):
 
     def curve(self, clip: float) -> MeanCurve:
         r"""Mean bit, the straight line :math:`r g/\ell`."""
-        return MeanCurve("positive", self.ratio / clip)  # the identity in NumPy's words
+        # "positive" is NumPy's name of the identity
+        return MeanCurve("positive", self.ratio / clip)
 
 
 @dataclass(frozen=True)

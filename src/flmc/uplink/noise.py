@@ -14,7 +14,8 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 
 _TRIED, _TOLERANCE = 20_000, 0.25
-"""Numbers drawn to check a law, and the largest deviation of their variance from 1."""
+"""Number of draws with which a law is checked, and the largest accepted deviation of their variance
+from 1."""
 
 
 class NoiseLaw(ABC):
@@ -59,8 +60,8 @@ GAUSSIAN = GaussianNoise()
 
 
 def why_not_drawn(law: NoiseLaw) -> str | None:
-    """Why something that draws normal noise itself cannot stand for a law, as the end of a
-    sentence; None for the normal law."""
+    """Reason, as the end of a sentence, why code that draws normal noise itself cannot stand for
+    the law ``law``; None for the normal law."""
     if law is GAUSSIAN:
         return None
     return f"it draws normal noise, and noise_law is {type(law).__name__}"

@@ -18,17 +18,18 @@ from flmc.uplink.fading import Fading
 from flmc.uplink.scheduler import Scheduler
 
 _PLANNED_ROUNDS = 1024
-"""Rounds of a random channel that a plan averages over, at least."""
+"""Smallest number of rounds of a random channel that a plan averages over, where memory allows
+it."""
 _FEWEST_ROUNDS, _MOST_NUMBERS = 32, 2**25
-"""Rounds that are drawn however many devices there are; and the numbers that are held of all drawn
-rounds at most, 256 MB, beyond which fewer rounds are drawn."""
+"""Smallest number of rounds that are drawn however many devices there are; and the largest number
+of path gains of all drawn rounds (256 MB), beyond which fewer rounds are drawn."""
 _AT_ONCE = 2**22
-"""Numbers of the path gains that are computed with at a time, 32 MB."""
+"""Largest number of path gains that are computed with at a time: 32 MB."""
 
 
 @dataclass(frozen=True)
 class PlannedChannels:
-    """Path gains of many rounds, of which few are held and used again and again.
+    """Path gains of many rounds, of which only a few are kept in memory and used again and again.
 
     Attributes
     ----------
@@ -67,7 +68,7 @@ def draw_planned_channels(
         draw_constant = _draw_constant if _is_value(fading) else _draw_constant.__wrapped__
         return PlannedChannels(draw_constant(fading, *sizes), len(rounds))
     if not fading.independent:
-        # As the run itself is drawn: all its rounds at once, of which only some are asked for.
+        # As in a run: all its rounds are drawn at once, and the wanted ones are taken from them.
         part = slice(rounds.start, rounds.stop)
         draw_runs = _draw_runs if _is_value(fading) else _draw_runs.__wrapped__
         whole = [run[part] for run in draw_runs(fading, num_rounds, *sizes)]
@@ -76,7 +77,7 @@ def draw_planned_channels(
     first = rounds[:_PLANNED_ROUNDS]
     try:
         drawn = _draw_independent(fading, first, *sizes)
-    except TypeError:  # a law that holds an array cannot be a key
+    except TypeError:  # a law that holds an array cannot be a key of the cache
         drawn = _draw_independent.__wrapped__(fading, first, *sizes)
     # A longer plan uses the drawn rounds again: more of them would cost time and memory.
     return PlannedChannels(drawn, max(len(rounds), len(drawn)))
@@ -130,7 +131,7 @@ def draw_planned_rounds(
     rounds = standing_for(fading, every) if scheduler.forgets else every
     channels = draw_planned_channels(fading, rounds, num_rounds, num_devices, dim)
     drawn = np.concatenate([part for _, part in channels.parts()])
-    # Another stream than that of the planned fading; the policies of flmc do not use it.
+    # Another stream than that of the drawn path gains; the policies of flmc do not use it.
     rng = generator(0, Purpose.PLANNING, 1)
     if scheduler.forgets:
         active = scheduler.draw_checked(rng, range(len(drawn)), drawn)
@@ -149,8 +150,8 @@ def draw_planned_rounds(
 
 
 def standing_for(fading: Fading, rounds: range) -> range:
-    """The first rounds, as many as stand for all of them where nothing but the channel changes: one
-    of a constant channel, some of independent draws, else all."""
+    """The first of ``rounds``, as many as can stand for all of them where only the channel changes
+    from round to round: one of a constant channel, some of independent draws, else all."""
     if fading.constant:
         return rounds[:1]
     return rounds[:_PLANNED_ROUNDS] if fading.independent else rounds
@@ -161,7 +162,7 @@ def _is_value(fading: Fading) -> bool:
     cache."""
     try:
         hash(fading)
-    except TypeError:  # it holds an array
+    except TypeError:  # a law that holds an array has no hash
         return False
     return type(fading).__module__.startswith("flmc.")
 

@@ -13,7 +13,7 @@ from flmc.uplink.planned_channels import draw_planned_channels, standing_for
 from flmc.uplink.uplink import Uplink
 
 _LOUDEST = 1e9
-"""Gain that stands for an infinite one, in standard deviations of the noise."""
+"""Cap of the gain that stands for an infinite one, in standard deviations of the noise."""
 
 
 def power_scale(uplink: Uplink, gain: Array, fading: Array, active: Array | None = None) -> Array:
@@ -26,10 +26,12 @@ def power_scale(uplink: Uplink, gain: Array, fading: Array, active: Array | None
     with ``csi_error``, the largest summand times m, because every entry obeys the limit by itself.
     There is one factor for each leading index of the path gains, (..., device, dim).
     """
-    # Entries that share a gain and a path gain share this quotient, and so do equal devices.
+    # Entries that share a gain and a path gain share this quotient, as do devices with equal path
+    # gains: it is computed once for them.
     known, dim = arrays.without_copied_entries(arrays.one_of_equals(fading)), fading.shape[-1]
     power = np.square(arrays.without_copied_entries(gain)[..., None, :] / known)
-    # P_0 limits a round's mean power. A norm may have all of it in the entry that costs most.
+    # P_0 limits the mean power of a round. Where the norm is bounded, the entry that costs most may
+    # have all of it.
     if uplink.shares_power:
         affordable = (power.max(axis=-1) / dim) ** -0.5
     elif uplink.csi_error:
@@ -118,7 +120,7 @@ def average_limited_gain(uplink: Uplink, rounds: DrawnRounds) -> float:
 
     if spent(np.inf) <= allowed:
         return float("inf")
-    # Bisection in logarithms, from below: what is returned is allowed.
+    # Bisection in logarithms of the cap; the lower end is returned, because it keeps the limit.
     each = power_limited_gain(uplink, rounds.fading, rounds.active)
     high = float(each[np.isfinite(each)].max())
     low = high * 1e-30
@@ -132,7 +134,8 @@ def average_limited_gain(uplink: Uplink, rounds: DrawnRounds) -> float:
 def draw_rounds_for_power(
     uplink: Uplink, num_devices: int, dim: int, active: Array | None, num_rounds: int
 ) -> DrawnRounds:
-    """Rounds that plans draw for a long-term power limit, under policies that ignore the channel.
+    """Rounds that plans draw to judge a long-term power limit, under policies that ignore the
+    channel.
 
     Rounds of independent draws stand for one long run; else a device may keep its path gain, and
     the worst run counts.
@@ -142,7 +145,8 @@ def draw_rounds_for_power(
     parts = list(draw_planned_channels(law, asked, num_rounds, num_devices, dim).parts())
     fading = np.concatenate([each for _, each in parts])
     numbers = np.concatenate([each for each, _ in parts])
-    if active is not None:  # whole runs only, so that every round counts as often
+    # whole periods of the schedule only, so that each of its rounds counts as often
+    if active is not None:
         whole = max(1, len(numbers) // num_rounds) * num_rounds
         fading, numbers = fading[:whole], numbers[:whole]
     who = np.ones((len(numbers), num_devices)) if active is None else active[numbers % num_rounds]
@@ -158,7 +162,7 @@ def planned_power_limit(
     *,
     num_rounds: int = 1,
 ) -> float:
-    """Largest gain that the power limit allows in nine rounds of ten, a number.
+    """Largest gain that the power limit allows in nine rounds of ten.
 
     ``active`` says who is expected to transmit, (round, device) with 1 or 0; None: all devices.
     With a constant channel and the same devices all rounds attain it. It is not the mean: the
@@ -171,7 +175,8 @@ def planned_power_limit(
         power_limited_gain(uplink, fading, None if active is None else active[part % len(rounds)])
         for part, fading in channels.parts()
     ]
-    # The drawn gain at or below the quantile: at least nine tenths of the drawn rounds attain it.
+    # The drawn gain at or below the quantile, so that at least nine tenths of the drawn rounds
+    # attain it.
     drawn = np.concatenate(gains)
     return float(drawn[0] if len(drawn) == 1 else np.quantile(drawn, 0.1, method="lower"))
 
@@ -192,7 +197,7 @@ def planned_gain(
         rounds = kept.start + part % len(kept)
         caps = np.broadcast_to(cap if len(cap) == 1 else cap[rounds], (len(part), dim))
         realised = realised_gain(uplink, caps, fading, None if active is None else active[rounds])
-        # A cap that is common to all entries is scaled for all alike.
+        # Where the cap is common to all entries, so is the gain: one column is enough.
         gains.append(realised[:, : cap.shape[1]])
     together = np.concatenate(gains)
     return np.broadcast_to(together, (len(together), dim))

@@ -28,9 +28,9 @@ from flmc.uplink.uplink import Uplink
 
 @dataclass(frozen=True)
 class Quantised(Uplink):
-    """Uplink with a random level for each entry. A scheme of this kind is a class with the property
-    ``symbol_format`` and the method ``level_probabilities``; override ``privacy_event`` where more
-    is proven than the bound below."""
+    """Base class of uplinks that draw one of several levels at random for each entry. A scheme of
+    this kind is a class with the property ``symbol_format`` and the method ``level_probabilities``;
+    override ``privacy_event`` where more is proven than the bound below."""
 
     randomised: ClassVar[bool] = True
 
@@ -91,7 +91,8 @@ class Quantised(Uplink):
             raise InvalidSetting(
                 f"the {self.scheme} uplink needs one uniform random number per entry, got none"
             )
-        # The last sum is 1 up to rounding, and a number below 1 must not pass it.
+        # The last cumulative sum is 1 only up to rounding, and must not fall below a uniform
+        # number: it is left out.
         below = np.cumsum(self.level_probabilities(self.clipped(gradient)), axis=-1)[..., :-1]
         return np.asarray(self._levels[(uniform[..., None] >= below).sum(axis=-1)])
 
@@ -114,7 +115,8 @@ class Quantised(Uplink):
         and exact for a whole device where the clips make these levels certain. ``UnknownPrivacy``
         for a subclass that clips or draws symbols in its own way."""
         sent = tuple(transmissions)
-        # As transmits_like, which takes no class that is abstract.
+        # The test of transmits_like, which cannot be asked about an abstract class such as
+        # Quantised.
         if type(self).symbols is not Quantised.symbols or not self._clips_as_proven:
             return super().privacy_event(sent, neighbouring)
         span = float(self._levels[-1] - self._levels[0])

@@ -27,10 +27,10 @@ from flmc.uplink.uplink import Uplink
 SUFFIX = "+report"
 """End of the name of a model whose devices report, as in ``linear+report``."""
 FINENESS = 4.0
-"""How much more than a small gradient of the same size a remainder moves the mean symbol; a
-remainder of so many times the reach has the largest size that is reported."""
+"""Ratio by which a remainder moves the mean symbol more than a small gradient of the same size
+would; FINENESS times the reach is the largest size of a remainder that is reported."""
 _POINTS = 4001
-"""Gradients at which the mean symbol is tabulated to invert it."""
+"""Number of gradients at which the mean symbol is tabulated to invert it."""
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 """An odd number with well mixed bits: 2**64 over the golden ratio."""
 
@@ -64,8 +64,8 @@ def scale_of(uplink: Uplink) -> Scale:
 
 
 def question(theta: Array) -> IntArray:
-    """Which number devices report at theta (..., m), (...): an entry of the remainder, 0 to m - 1,
-    or in half of the rounds m, the size of a remainder beyond reach."""
+    """Number (..., ) of what devices report at theta (..., m): that of an entry of the remainder, 0
+    to m - 1; or, in half of the rounds, m for the size of a remainder beyond reach."""
     # Multiplication wraps around, as it should: this is a hash, the same on every machine.
     mixed = np.zeros(theta.shape[:-1], dtype=np.uint64)
     for bits in np.moveaxis(np.ascontiguousarray(theta, dtype="<f8").view("<u8"), -1, 0):

@@ -68,8 +68,8 @@ class Scheduler(ABC):
 
     @property
     def forgets(self) -> bool:
-        """Whether ``independent`` was stated for the ``draw`` of this policy, and not for one that
-        a subclass has replaced."""
+        """Whether each round may be asked for alone: ``independent`` was stated for the ``draw`` of
+        this policy, and not for one that a subclass has replaced."""
         for kind in type(self).__mro__:
             if "independent" in vars(kind):
                 return bool(vars(kind)["independent"])

@@ -138,7 +138,7 @@ class RandomDevices(CountedDevices):
         return np.asarray(np.argsort(place, axis=1) < self.count, dtype=np.float64)
 
     def chance(self, num_devices: int, fading: Fading) -> float | None:
-        """``count`` of all devices, whatever the channel."""
+        """The share ``count`` of all devices, whatever the channel."""
         if type(self).draw is not RandomDevices.draw:
             return None
         return self.count / num_devices
@@ -202,7 +202,8 @@ class StrongestDevices(CountedDevices):
         return _strongest(strength, _descending(strength), np.full(len(strength), self.count))
 
     def chance(self, num_devices: int, fading: Fading) -> float | None:
-        """``count`` of all devices, if path gains are independent draws from one law."""
+        """The share ``count`` of all devices, if path gains are independent draws from one law;
+        else None."""
         if not fading.independent or type(self).draw is not StrongestDevices.draw:
             return None
         # A law that knows its tail draws each device alike, and equal path gains never.
@@ -238,9 +239,10 @@ class PredecessorDevices(Scheduler):
     def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
         """1 for the strongest devices, as many as minimise the rule's sum, (round, device)."""
         devices, dim = fading.shape[1:]
-        noise = 10.0 ** (-self.snr_db / 10.0) / dim  # N_0/P, where P is the energy of m entries
+        # N_0/P, where P = m P_0 is the energy of m entries
+        noise = 10.0 ** (-self.snr_db / 10.0) / dim
         strength = strength_of(fading)
-        weakest = _descending(strength)  # column n - 1: the weakest of the n strongest
+        weakest = _descending(strength)  # column n - 1 holds the weakest of the n strongest
         count = np.arange(1, devices + 1)
         cost = noise * np.square(devices / (count * weakest)) + 4.0 * np.square(devices - count)
         return _strongest(strength, weakest, np.argmin(cost, axis=1) + 1)

@@ -11,9 +11,9 @@ from flmc.base.arrays import Array, IntArray
 from flmc.base.errors import InvalidSetting
 
 _MOST_LEVELS = 256
-"""Levels beyond which a symbol is better sent as a value."""
+"""Largest number of levels; with more, a symbol is better sent as a value."""
 _MOST_PARTS = 1000
-"""Parts of the peak up to which a common unit of all levels is searched for."""
+"""Largest number of equal parts of the peak that are tried as a common unit of all levels."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ class SymbolFormat:
             return 1
         shares = np.array(self._known) / np.abs(self._known).max()
         for parts in range(1, _MOST_PARTS + 1):
-            # Levels such as 1/3 are doubles, hence no exact fractions.
+            # Levels such as 1/3 are rounded doubles, so this compares with a tolerance, not
+            # exactly.
             if np.abs(parts * shares - np.rint(parts * shares)).max() < 1e-9:
                 return parts
         raise InvalidSetting(
@@ -95,6 +96,6 @@ class SymbolFormat:
 
 
 BITS = SymbolFormat((-1.0, 1.0))
-"""One bit a symbol, -1 or +1."""
+"""Format of symbols of one bit, -1 or +1."""
 VALUES = SymbolFormat()
-"""Any value up to the peak."""
+"""Format of symbols that may have any value up to the peak."""

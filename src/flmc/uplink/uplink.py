@@ -116,7 +116,8 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
     csi_error: float = field(default=0.0, kw_only=True, metadata=LATER)
     """Error e of the channel estimates that devices invert, 0 for perfect ones."""
     average_snr_db: float | None = field(default=None, kw_only=True, metadata=LATER)
-    """Largest SNR in dB of a device's mean power over all rounds; None: ``snr_db`` in each."""
+    """Largest SNR in dB of a device's mean power over all rounds; None: only ``snr_db`` limits each
+    round."""
 
     def __post_init__(self) -> None:
         checks.positive("clip", self.clip, extreme=1e15)
@@ -144,11 +145,13 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         clips or transmits in its own way and does not state them anew; ``TypeError`` for one that
         states ``random_bits``, a name of earlier versions with two meanings."""
         super().__init_subclass__(**kwargs)
-        # Along all bases, because a mixin may bring other symbols than those of the statement.
+        # The statement counts as made anew only if nothing of what is sent is overridden along all
+        # bases: a mixin may bring other symbols.
         stated = _definer(cls, "standard_symbols")
         if any(getattr(cls, name) is not getattr(stated, name) for name in WHAT_IS_SENT):
             cls.standard_symbols = False
-        # A statement is about what the class that makes it, or a class above it, transmits.
+        # A privacy statement covers only what its own class, or a class above it, transmits: a
+        # class further down that sends something else loses it.
         order = cls.__mro__.index
         sender = min((_definer(cls, name) for name in WHAT_IS_SENT), key=order)
         for name in ("privacy_event", "shared_event", "event_of_rounds"):
@@ -162,7 +165,7 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
 
     @classmethod
     def setting_names(cls) -> tuple[str, ...]:
-        """Names of the settings that the scheme takes, in the order of its fields."""
+        """Names of the settings that the scheme takes, in the order of the dataclass's fields."""
         return tuple(each.name for each in dataclasses.fields(cls) if each.init)
 
     @classmethod
@@ -370,7 +373,7 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         if np.min(gains) < 0:
             raise InvalidSetting(f"a gain must not be negative, got {np.min(gains):g}")
         if self.shares_move(neighbouring):
-            # All of the move may be in the entry that is loudest.
+            # The whole move may be in the entry with the largest gain.
             loudest = count_gains(np.max(gains, axis=1))
             rounds = tuple((gain, times * n) for gain, n in loudest)
             return self.shared_event(rounds, dim, neighbouring)
@@ -492,8 +495,8 @@ def replace(uplink: AnyUplink, **changes: object) -> AnyUplink:
     >>> flmc.replace(flmc.Digital(), snr_db=30).snr_db
     30
     """
-    # Fields that cannot be set, as the ideal uplink's, are refused here, with the package's own
-    # error.
+    # Fields that cannot be set, such as those of the ideal uplink, are refused here with the
+    # package's own error.
     known = {f.name for f in dataclasses.fields(uplink) if f.init}
     unknown = sorted(set(changes) - known)
     if unknown:

@@ -98,7 +98,7 @@ class EstimatedFading(Fading):
     def estimate(self, rng: np.random.Generator, true: Array) -> Estimates:
         """Estimates of the path gains ``true`` (round, device, dim), with errors from ``rng``;
         entries that share a path gain share its error, and the result has one entry for them."""
-        if true.strides[-1] == 0:  # a broadcast axis: entries share a path gain
+        if true.strides[-1] == 0:  # the last axis was broadcast: entries share a path gain
             true = true[..., :1]
         error = self.error_scale / math.sqrt(2.0) * rng.standard_normal((2, *true.shape))
         # Only the angle between path gain and error matters: the path gain is taken to be real.

@@ -18,7 +18,8 @@ from flmc.base.errors import InvalidSetting
 from flmc.uplink.fading import Fading
 
 _LONGER = 8
-"""Period of the process from which Jakes' fading is cut, over the length of the run, at least."""
+"""Smallest ratio of the period of the process from which Jakes' fading is cut to the length of the
+run."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,8 @@ class RayleighFading(ScaledFading):
         return self.scale * np.sqrt(rng.standard_exponential((len(rounds), num_devices, 1)))
 
     def exceedance(self, threshold: float) -> float | None:
-        """Upper tail of the Rayleigh law; None for
-        a subclass that draws in its own way."""
+        """Upper tail of the Rayleigh law at ``threshold``; None for a subclass that draws in its
+        own way."""
         if type(self).draw is not RayleighFading.draw:
             return None
         return math.exp(-((threshold / self.scale) ** 2))
@@ -102,8 +103,8 @@ class RicianFading(ScaledFading):
         return self.scale * gains
 
     def exceedance(self, threshold: float) -> float | None:
-        """Upper tail of the Rician law, Marcum's Q function; None for
-        a subclass that draws in its own way."""
+        """Upper tail of the Rician law at ``threshold``, Marcum's Q function; None for a subclass
+        that draws in its own way."""
         if type(self).draw is not RicianFading.draw:
             return None
         from scipy.special import chndtr
@@ -144,8 +145,8 @@ class NakagamiFading(ScaledFading):
         return self.scale * np.sqrt(np.maximum(power, 1e-300))
 
     def exceedance(self, threshold: float) -> float | None:
-        """Upper tail of the gamma law of the squared path gain; None for
-        a subclass that draws in its own way."""
+        """Upper tail at ``threshold`` of the Nakagami law, from the gamma law of the squared path
+        gain; None for a subclass that draws in its own way."""
         if type(self).draw is not NakagamiFading.draw:
             return None
         from scipy.special import gammaincc
@@ -230,7 +231,8 @@ class JakesFading(ScaledFading):
         period = 1 << (_LONGER * length - 1).bit_length()
         spread = np.sqrt(self._masses(period) / 2.0)
         gains = np.empty((length, num_devices, 1))
-        for device in range(num_devices):  # one after the other: a period is long
+        # one device after the other, because a long period takes much memory
+        for device in range(num_devices):
             real, imaginary = rng.standard_normal((2, period))
             whole = np.fft.ifft(spread * (real + 1j * imaginary), norm="forward")
             gains[:, device, 0] = np.abs(whole[:length])
@@ -238,8 +240,8 @@ class JakesFading(ScaledFading):
 
     def _masses(self, period: int) -> Array:
         """Share of the spectrum's power around each frequency k/period, in cycles a round, for k
-        from 0 to below ``period``, (period): frequencies that differ by whole cycles a round are
-        added up, because they give the same samples."""
+        from 0 to below ``period``, (period): the shares of frequencies that differ by whole cycles
+        a round are added up, because they give the same samples."""
         f = self.doppler
         # One cell beyond the Doppler frequency on both sides, whose edges are clipped to it: the
         # density is infinite there, its integral, the arc sine, is not.

@@ -60,17 +60,19 @@ class PairedFading(Fading):
 
     @property
     def constant(self) -> bool:  # type: ignore[override]
-        """Whether every draw gives the same path gains, as those of the symbols do."""
+        """Whether every draw gives the same path gains, which is so if those of the symbols are
+        constant."""
         return self.fading.constant
 
     @property
     def independent(self) -> bool:  # type: ignore[override]
-        """Whether the path gains of all rounds are independent draws, as those of the symbols."""
+        """Whether the path gains of all rounds are independent draws, which is so if those of the
+        symbols are."""
         return self.fading.independent
 
     @property
     def given(self) -> bool:  # type: ignore[override]
-        """Whether path gains are public numbers, as those of the symbols are."""
+        """Whether path gains are public numbers, which is so if those of the symbols are."""
         return self.fading.given
 
     @property
@@ -79,10 +81,10 @@ class PairedFading(Fading):
         return self.fading.mean_square
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
-        """Path gains of some rounds, (round, device, dim), each symbol's for both of its entries;
-        (round, device, 1) where all symbols share one."""
+        """Path gains of some rounds, (round, device, dim), with the path gain of each symbol for
+        both of its entries; (round, device, 1) where all symbols share one."""
         drawn = np.asarray(self.fading.draw(rng, rounds, num_devices, -(-dim // 2)))
-        if drawn.ndim < 3 or drawn.shape[-1] == 1:  # all entries alike
+        if drawn.ndim < 3 or drawn.shape[-1] == 1:  # all symbols share one path gain
             return drawn
         return np.repeat(drawn, 2, axis=-1)[..., :dim]
 
@@ -189,7 +191,8 @@ def _subcarriers(
 ) -> Array:
     """Magnitudes of the sums of waves, (tap, dim), with random taps of these powers, (tap), as
     their amplitudes: (round, device, dim)."""
-    spread = np.sqrt(powers / 2.0)  # half of a tap's power in its real part, half in the imaginary
+    # half of a tap's power is in its real part, half in the imaginary part
+    spread = np.sqrt(powers / 2.0)
     taps = rng.standard_normal((*shape, len(powers), 2)) * spread[:, None]
     gains: Array = np.abs((taps[..., 0] + 1j * taps[..., 1]) @ waves)
     return gains

@@ -114,7 +114,7 @@ class TraceFile(Trace):
                 f" was made with {self.sha256[:12]}"
             )
         object.__setattr__(self, "sha256", digest)
-        # Not a field: a plan keeps the digest of the numbers, not the numbers.
+        # Not a field of the dataclass: a plan keeps the digest of the numbers, not the numbers.
         gains = _checked(_parsed(self.path, data), f"the trace {self.path!r}")
         object.__setattr__(self, "_gains", gains)
 
@@ -179,7 +179,8 @@ def _rows(gains: Array, rounds: range, num_devices: int, dim: int) -> Array:
 def _read(path: str) -> bytes:
     """The bytes of a trace's file, at most ``_MOST_BYTES``."""
     try:
-        # Not a device or a pipe, which would never end: a plan of somebody else's may name it.
+        # Not a device or a pipe, which might never end: the path may come from a plan of somebody
+        # else's.
         check_is_file(Path(path))
         if Path(path).stat().st_size > _MOST_BYTES:
             raise InvalidSetting(f"the trace {path!r} must have at most {_MOST_BYTES / 1e9:g} GB")
@@ -199,7 +200,7 @@ def _parsed(path: str, data: bytes) -> object:
             return _from_csv(path, data.decode("utf-8-sig").splitlines())
     except InvalidSetting:
         raise
-    except Exception as error:  # whatever the file holds
+    except Exception as error:  # the file may hold anything, and NumPy may raise anything
         raise InvalidSetting(
             f"the trace {path!r} cannot be read: {type(error).__name__}: {error}"
         ) from error

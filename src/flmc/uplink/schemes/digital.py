@@ -22,8 +22,8 @@ from flmc.uplink.symbol_format import BITS, SymbolFormat
 from flmc.uplink.uplink import Uplink
 
 _STEEP, _VANISHING = 20.0, 1e-280
-"""Slope times clip of a link that is all but a jump, and the probability of a bit below which
-ratios of probabilities are not computed."""
+"""Product of slope and clip from which on a link counts as a jump, and the probability of a bit
+below which ratios of probabilities are not computed."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,8 @@ class Digital(Uplink):
         whole_device = neighbouring == "device" or self.example_moves_like_device
         if not self.transmits_like(Digital) or not self.link.within_extremes:
             return super().privacy_event(sent, neighbouring)
-        # Between the ends nothing is known of a link that is not proven, and a jump reveals all the
-        # same.
+        # Nothing is known of an unproven link between its values at the clip, and a link that jumps
+        # reveals a move across 0 completely.
         if whole_device or not self.link.accounts_moves or self._jumps:
             high, low = self.link.extremes(self.clip)
             return as_received(self, BitEvent(high, low, self.noise_power, sent))
@@ -124,7 +124,7 @@ class Digital(Uplink):
         then one example is accounted like a whole device, which is an upper bound."""
         if self.link.jumps:
             return True
-        # Not the linear link, whose probability is 0 at the clip and grows at once.
+        # The linear link is left out: its probability is 0 at the clip, but grows at once.
         steep = self.link.slope(self.clip) * self.clip > _STEEP
         return steep and self.link.extremes(self.clip)[1] < _VANISHING
 

@@ -27,7 +27,7 @@ class Ideal(Uplink):
 
     scheme: ClassVar[str] = "ideal"
     standard_symbols: ClassVar[bool] = True
-    published_step_size: ClassVar[float | None] = 1.28e-4  # the analog one
+    published_step_size: ClassVar[float | None] = 1.28e-4  # the paper's step for the analog uplink
     noise_is_exact: ClassVar[bool] = True
 
     clip: float = field(default=np.inf, init=False)
@@ -47,16 +47,17 @@ class Ideal(Uplink):
 
     @property
     def peak(self) -> float:
-        """1, which is of no consequence: the power limit is infinite."""
+        """Largest magnitude of a symbol, 1 by convention: with an infinite power limit it has no
+        effect."""
         return 1.0
 
     @property
     def slope(self) -> float:
-        """1, because the symbol is the gradient."""
+        """Slope of the mean symbol: 1, because the symbol is the gradient."""
         return 1.0
 
     def symbols(self, gradient: Array, uniform: Array | None) -> Array:
-        """Gradients themselves, (..., device, dim)."""
+        """The gradients themselves, (..., device, dim)."""
         return gradient
 
     def privacy_event(
@@ -69,5 +70,5 @@ class Ideal(Uplink):
         raise UnknownPrivacy("the ideal uplink hides nothing: it transmits exact gradients")
 
     def mean_symbol(self, gradient: Array) -> Array:
-        """Gradients themselves."""
+        """The gradients themselves, in the shape of ``gradient``."""
         return gradient

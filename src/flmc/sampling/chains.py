@@ -36,16 +36,16 @@ class Chains:
     moments: Moments
     """Sums over the kept rounds so far."""
     draws: Array | None
-    """Theta of the draws, (experiment, chain, draw, dim), not yet written for rounds to come; None
-    if draws are not kept."""
+    """Theta of the draws, (experiment, chain, draw, dim), with no meaningful numbers for rounds to
+    come; None if draws are not kept."""
     num_clipped: int = 0
-    """Gradient entries of active devices that clipping changed, in kept rounds."""
+    """Number of gradient entries of active devices that clipping changed, in kept rounds."""
     num_undefined: int = 0
-    """Gradient entries of active devices that were not finite, in all rounds."""
+    """Number of gradient entries of active devices that were not finite, in all rounds."""
     num_burn_in: int = 0
-    """Rounds before the first that is kept."""
+    """Number of rounds before the first that is kept."""
     thin: int = 1
-    """Kept rounds for each draw: with 10, the 10th, the 20th and so on are draws."""
+    """Number of kept rounds for each draw: with 10, the 10th, the 20th and so on are draws."""
 
     @classmethod
     def at_start(
@@ -72,9 +72,9 @@ class Chains:
         return max(0, rounds - self.num_burn_in) // self.thin
 
     def keep(self, place: tuple[int | slice, slice], first: int, theta: Array) -> None:
-        """Write those of consecutive rounds that are draws: theta (..., chain, round, dim) in the
-        model's coordinates, from round ``first`` (counted from 0) on, for the data sets and chains
-        ``place``."""
+        """Write the draws among consecutive rounds into the array of draws: ``theta`` (..., chain,
+        round, dim) in the model's coordinates, from round ``first`` (counted from 0) on, for the
+        data sets and chains ``place``."""
         if self.draws is None:
             return
         kept = np.arange(first + 1, first + 1 + theta.shape[-2]) - self.num_burn_in
@@ -90,7 +90,8 @@ class Chains:
         ``num_active`` is the number of active devices in every kept round, (experiment or 1,
         round)."""
         experiments, chains, dim = self.position.shape
-        # Whole numbers: one row for all data sets counts for each of them.
+        # Counted in whole numbers: a single row stands for all data sets, so it counts for each of
+        # them.
         active = num_active.sum() * (experiments // len(num_active))
         return float(self.num_clipped / (active * chains * dim))
 
@@ -117,9 +118,9 @@ def centre_of(model: Model) -> Array:
         return broadcast(model.posterior.mean, shape)
     costs = model.quadratic()
     if costs is not None:
-        # The minimum lies near the draws: an engine in single precision then spends its digits on
-        # the deviations.
-        # pinv may fail on a Hessian that is not finite; then the prior's mean is used.
+        # The minimum lies near the draws, so that an engine in single precision spends its digits
+        # on the deviations. pinv may fail on a Hessian that is not finite; then the prior's mean is
+        # used.
         with suppress(np.linalg.LinAlgError):
             # A direction without curvature has no minimum: its deviations are measured from 0.
             inverse = np.linalg.pinv(costs.hessian.sum(axis=1), rcond=1e-10, hermitian=True)

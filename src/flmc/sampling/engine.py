@@ -123,7 +123,8 @@ def defined_together(model: Model, *methods: str) -> bool:
 
 
 def _place(model: Model, name: str) -> type:
-    """The class that defines a method of a model."""
+    """The class in the method resolution order of a model's class that defines the method
+    ``name``."""
     return next(kind for kind in type(model).__mro__ if name in vars(kind))
 
 

@@ -25,7 +25,7 @@ ENGINES = ("auto", *COMPILED, NumpyEngine.name)
 
 def choose_engine(name: str, plan: Plan, model: Model) -> Engine:
     """The engine of this name, or for `auto` a compiled one that is installed, can run the plan and
-    is worthwhile, else `numpy`.
+    is expected to be the fastest, else `numpy`.
 
     ``InvalidSetting`` for an unknown name, or a named engine that is not installed or cannot run
     the plan."""

@@ -46,7 +46,7 @@ from flmc.uplink.noise import why_not_drawn
 _TILE_NUMBERS = 2_000_000
 """Largest number of gradient entries, over all devices, of a tile of several chains."""
 _DRAWN_NUMBERS = 16_000_000
-"""Largest number of entries of positions that one call of the compiled loop returns."""
+"""Largest number of entries of all positions that one call of the compiled loop returns."""
 
 
 class DataSetRun(NamedTuple):
@@ -104,7 +104,7 @@ class DataSetRun(NamedTuple):
         count = schedule.num_active[0]
         with np.errstate(divide="ignore"):
             share = schedule.step_sizes * plan.num_devices / count
-        # A round in which nobody transmits is skipped.
+        # A round in which nobody transmits is skipped: its pull is 0.
         pull = np.where(count > 0, share, 0.0)
         noise = pull[:, None] * np.sqrt(uplink.noise_power) / without_copies(schedule.gain)[0]
         keys = [
@@ -169,8 +169,8 @@ def _whole_block(rows: Array) -> Array:
 
 
 def _shared(noise: Array) -> Array:
-    """Factors of the noise in a block, (round, dim), with a length of 1 for an axis along which
-    all are equal: (round or 1, dim or 1)."""
+    """Factors of the noise in a block, (round, dim), without copies: an axis along which all are
+    equal has length 1, (round or 1, dim or 1)."""
     if (noise == noise[:1]).all():
         noise = noise[:1]
     if (noise == noise[:, :1]).all():
@@ -219,7 +219,7 @@ class JaxEngine(Engine):
         if _costs(plan, model) is None:
             single = " of single examples" if plan.uplink.clips_examples else ""
             return f"{type(model).__name__} has no gradients{single} that JAX can trace"
-        # Last, because it imports JAX.
+        # The last check, because it imports JAX.
         if kind.function is not None and standard_function(require_jax(), kind.function) is None:
             return f"JAX has no function {kind.function}, which the link names"
         return None
@@ -262,8 +262,8 @@ class JaxEngine(Engine):
     ) -> None:
         """Advance all chains in place to round ``until``, block after block."""
         jax = require_jax()
-        # What is given is in single precision, and stays so. Double precision is allowed all the
-        # same: JAX mixes up constants of functions that it traces with and without it, and a
+        # All arrays are in single precision and stay so. Double precision is allowed all the same,
+        # because JAX mixes up constants of functions that it traces with and without it, and a
         # user's constants may be in double precision.
         with jax.enable_x64():
             costs, loop = _loop_of(jax, plan, model)
@@ -330,7 +330,8 @@ def _single(jax: Any, tree: Any) -> Any:
 
     def single(leaf: Any) -> Any:
         real = np.issubdtype(leaf.dtype, np.floating)
-        with np.errstate(over="ignore"):  # beyond the range a gradient is infinite, and clipped
+        # a gradient beyond single precision becomes infinite, and is clipped
+        with np.errstate(over="ignore"):
             return jax.numpy.asarray(leaf.astype(np.float32) if real else leaf)
 
     return jax.tree.map(single, tree)

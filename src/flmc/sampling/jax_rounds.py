@@ -128,14 +128,14 @@ def thresholds(jax: Any, kind: SymbolKind, clipped: Any, factor: Any) -> Any:
 
 
 def scaled_to_norm(numpy: Any, gradient: Any, bound: Any) -> Any:
-    """Gradients scaled down to a norm of at most ``bound``, as
+    """Gradients (..., dim) scaled down to a norm of at most ``bound``, as
     :func:`~flmc.base.clipping.clip_norm` defines it."""
     known = numpy.where(numpy.isnan(gradient), 0.0, gradient)
     endless = numpy.isinf(known)
     unbounded = endless.any(axis=-1, keepdims=True)
     # Infinite entries outweigh all others: such a gradient has a direction, and any length.
     known = numpy.where(unbounded, numpy.where(endless, numpy.sign(known), 0.0), known)
-    # Beyond this size the compiler takes inverses for 0.
+    # The compiler flushes inverses of larger numbers to 0.
     known = numpy.clip(known, -_LARGEST, _LARGEST)
     largest = numpy.abs(known).max(axis=-1, keepdims=True)
     tiny = np.float32(1.0) / _LARGEST
@@ -160,7 +160,7 @@ def scaled_to_norm(numpy: Any, gradient: Any, bound: Any) -> Any:
 
 
 AT_ONCE = 4
-"""Devices that share one call of the generator: two words of 32 bits are four halves."""
+"""Number of devices that share one call of the generator: two words of 32 bits are four halves."""
 
 
 class Stretch(NamedTuple):
@@ -248,7 +248,7 @@ def compile_rounds(
         after: Stretch = jax.lax.fori_loop(span.begin, span.end, one, stretch)
         return after
 
-    # What is given is not used again, so the loop may write over it.
+    # The old state is donated, because it is not used again: the loop may write over it.
     return jax.jit(advance, donate_argnums=0)  # type: ignore[no-any-return]
 
 
@@ -265,7 +265,7 @@ def _round(
     before it: gradients, symbols, noise, the step, and sums over kept rounds."""
     numpy = jax.numpy
     local = jax.vmap(gradients, in_axes=(0, None))(fixed.centre + before.position, fixed.data)
-    local = local.astype(numpy.float32)  # a user's constants may have made it double
+    local = local.astype(numpy.float32)  # a user's constants may have made the gradients double
     weights = fixed.weights[numpy.minimum(index, len(fixed.weights) - 1)]
     total, clipped, undefined = _superpose(jax, kind, index, local, weights, fixed)
     entry = numpy.arange(before.position.shape[1], dtype=numpy.uint32)
@@ -311,9 +311,10 @@ def _superpose(
             halves = _halves(jax, drawn, low)
         for position, half in enumerate(halves):
             device = group * AT_ONCE + position
-            there = device < num_devices  # the last group may not be full
+            there = device < num_devices  # the last group of devices may not be full
 
-            # Part of an array for this device; behind the last device, the last one, at weight 0.
+            # Part of an array for this device; beyond the last device it repeats the last one, with
+            # weight 0.
             def of(array: Any, axis: int, device: Any = device) -> Any:
                 at = numpy.minimum(device, num_devices - 1)
                 return jax.lax.dynamic_index_in_dim(array, at, axis, keepdims=False)

@@ -15,8 +15,8 @@ MOST_BATCHES = 20
 """Largest number of batches of chains of a data set; standard errors come from their spread."""
 
 MOST_ENTRIES, MOST_PRODUCTS = 2048, 1 << 30
-"""Entries of theta, and products of entries of all chains of a data set, up to which products are
-summed: 8 GB in double precision. Beyond them only squares are."""
+"""Largest number of entries of theta, and of products of entries of all chains of a data set (8 GB
+in double precision), with which products are summed; beyond either, only squares are."""
 
 
 def keeps_covariance(dim: int, num_chains: int) -> bool:
@@ -83,7 +83,8 @@ class Moments:
         are already, or if there are no more chains than that."""
         if self.batch_size > 1 or len(self.counts) <= MOST_BATCHES:
             return self
-        # Whole chains, which are independent given the data: rounds of one chain are not.
+        # Batches hold whole chains, because chains are independent given the data, and rounds of
+        # one chain are not.
         size = -(-len(self.counts) // MOST_BATCHES)
         starts = np.arange(0, len(self.counts), size)
         sums, products = (
@@ -101,7 +102,7 @@ class Moments:
                 f"coordinates of {self.centre.shape[1]} entries need the covariance of the draws,"
                 " which is not kept for so many; use fewer chains"
             )
-        # Deviations map linearly, d -> S d, so that the offset of the map moves the centre only.
+        # Deviations d map linearly, to S d; the offset of the map moves the centre only.
         scale = coordinates.scale
         return Moments(
             coordinates.to_model(self.centre),
@@ -126,7 +127,8 @@ class Moments:
                 f" dim^2 times chains must be at most {MOST_PRODUCTS}, and dim at most"
                 f" {MOST_ENTRIES}; use variance"
             )
-        # Second moment minus the squared mean: little cancels, because the centre is near the mean.
+        # Second moment minus the squared mean: few digits cancel, because the centre is near the
+        # mean.
         shift = self.sums.sum(axis=1) / self.counts.sum()
         return np.asarray(
             self.products.sum(axis=1) / self.counts.sum() - shift[:, :, None] * shift[:, None, :]

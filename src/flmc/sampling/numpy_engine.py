@@ -29,7 +29,8 @@ from flmc.sampling.schedule import DrawSchedule, draw_schedule
 _log = logging.getLogger(__name__)
 
 _TILE_NUMBERS = 40_000
-"""Gradient entries of a tile: 320 kB in double precision, about a second-level cache."""
+"""Largest number of gradient entries of a tile of several chains: 320 kB in double precision, about
+a second-level cache."""
 _BUFFER_NUMBERS = 4_000_000
 """Largest number of random numbers of one kind drawn ahead for a tile: 32 MB."""
 
@@ -103,7 +104,7 @@ class NumpyEngine(Engine):
             report = report_part(resources.progress, index, len(tiles))
             _advance_tile(chains, plan, model, seed, tile, until, report, schedule, self._serve)
         chains.round = until
-        # Once in a run: at the first stretch in which such an entry occurs.
+        # The warning comes once in a run, at the first stretch with such an entry.
         if chains.num_undefined > undefined == 0:
             _log.warning(
                 "%d gradient entries were not finite; NaN counts as 0", chains.num_undefined
@@ -148,7 +149,7 @@ def _advance_tile(
 ) -> None:
     """Advance the chains of one tile to round ``until``, and write positions, moments, draws and
     counts into ``chains``."""
-    # ``chains.round`` stays what it was until every tile is done: it is where each tile begins.
+    # ``chains.round`` does not change until every tile is done: every tile begins at it.
     state = langevin.State(chains.position[tile.place], chains.round)
 
     def gradient(theta: Array) -> Array:
@@ -160,9 +161,9 @@ def _advance_tile(
         source = _NoiseSource(plan, seed, tile, block)
         for index in range(min(len(schedule), until - origin)):
             noise = source.next(len(schedule))
-            # Going on inside a block: the numbers of earlier rounds were used before the
-            # interruption. They are drawn again and dropped, because a stream has no other way to
-            # get to its later numbers.
+            # The run goes on inside a block, whose earlier random numbers were used before the
+            # interruption. They are drawn again and dropped, because a stream reaches its later
+            # numbers only this way.
             if origin + index < state.round:
                 continue
             # A chain that diverges overflows; it is caught and named below, without a warning.

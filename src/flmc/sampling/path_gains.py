@@ -42,16 +42,20 @@ class WholeRuns:
         self._warned = False
 
     def draw(self, plan: Plan, seed: int, experiment: int) -> Array:
-        """What was drawn for all rounds of one experiment, from the cache or drawn anew."""
-        # By identity: two plans may be equal while their fadings, of a user's own, are not.
+        """What ``draw_anew`` returns for all rounds of one experiment, from the cache or drawn
+        anew."""
+        # Keyed by identity: two plans may be equal while their fadings, of a user's own class, are
+        # not.
         key = (id(plan), seed, experiment)
         with self._lock:
             plan_then, drawn = self._kept.get(key, (None, None))
-            # An identity is used again after its object is gone, so it is not enough.
+            # The identity of a plan that is gone may be given to another, so the plan itself is
+            # compared.
             if drawn is not None and plan_then is not None and plan_then() is plan:
                 self._kept.move_to_end(key)
                 return drawn
-        # Without the lock: two threads that draw the same experiment get the same numbers.
+        # Drawn without holding the lock: two threads that draw the same experiment get the same
+        # numbers.
         drawn = self._draw_anew(plan, seed, experiment)
         with self._lock:
             self._keep(key, plan, drawn)
@@ -59,12 +63,12 @@ class WholeRuns:
 
     def _keep(self, key: _Key, plan: Plan, drawn: Array) -> None:
         """Add an array to the cache, with the lock held, and evict the oldest beyond its size."""
-        # Another thread may have drawn the same meanwhile: its bytes must not count twice.
+        # Another thread may have stored the same array meanwhile: its bytes must not count twice.
         if key in self._kept:
             self._bytes -= self._kept.pop(key)[1].nbytes
         self._kept[key] = (weakref.ref(plan), drawn)
         self._bytes += drawn.nbytes
-        # A run that is larger than the cache evicts itself, too, and is drawn for every block.
+        # An array larger than the cache evicts itself, too, and is drawn again for every block.
         while self._bytes > self.most_bytes:
             _, (_, oldest) = self._kept.popitem(last=False)
             self._bytes -= oldest.nbytes
@@ -99,7 +103,8 @@ def _draw_whole_run(plan: Plan, seed: int, experiment: int) -> Array:
         plan.num_devices,
         plan.dim,
     )
-    return without_copies(drawn).copy()  # a copy, because a user's own array may change
+    # a copy, because a user's law may change its own array later
+    return without_copies(drawn).copy()
 
 
 _whole_runs = WholeRuns(_draw_whole_run, KEPT_BYTES)
@@ -128,7 +133,7 @@ def draw_path_gains(plan: Plan, seed: int, experiments: range, block: int, round
     for experiment in experiments:
         whole = _whole_runs.draw(plan, seed, experiment)
         num_bytes += whole.nbytes
-        # A single row stands for all rounds.
+        # a single row stands for all rounds
         parts.append(whole if len(whole) == 1 else whole[rounds.start : rounds.stop])
     _whole_runs.warn_if_too_large(plan, num_bytes)
     return _stacked(parts, shape)
@@ -137,7 +142,7 @@ def draw_path_gains(plan: Plan, seed: int, experiments: range, block: int, round
 def _stacked(parts: list[Array], shape: tuple[int, ...]) -> Array:
     """Path gains of several experiments, (experiment, round, device, dim): a view where rounds,
     devices or entries share them."""
-    # A law draws the same shape for each experiment.
+    # Every experiment has arrays of the same shape, because one law draws them.
     together = np.stack([without_copies(part) for part in parts])
     return np.broadcast_to(together, (len(parts), *shape))
 

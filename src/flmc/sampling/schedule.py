@@ -74,7 +74,7 @@ class Schedule:
         chains, which share the channel."""
         gain, fading = self.gain[:, None, index], self.fading[:, None, index]
         count: Array | float = self.num_active[:, None, index, None]
-        if len(self.num_active) == 1:  # a number is cheaper than an array of one
+        if len(self.num_active) == 1:  # a plain number is cheaper than an array of one
             count = float(self.num_active[0, index])
         arriving = None if self.arriving is None else self.arriving[:, None, index]
         step = float(self.step_sizes[index])
@@ -107,7 +107,7 @@ def draw_schedule(plan: Plan, seed: int, experiments: range, block: int) -> Sche
     rounds = block_of(plan, block)
     if is_shared(plan):
         return shared_schedule(plan, seed, rounds)
-    # Fading first: who is active may depend on the channel.
+    # Path gains first, because who is active may depend on them.
     fading, arriving = draw_known_channel(plan, seed, experiments, block, rounds)
     active = _draw_active(plan, seed, experiments, block, fading)
     return replace(schedule_of(plan, fading, active, rounds), arriving=arriving)
@@ -150,7 +150,7 @@ class Activity(NamedTuple):
 
 
 def draw_activity(plan: Plan, seed: int, num_experiments: int) -> Activity:
-    """How often devices transmit in a whole run; the seed decides where the policy is random."""
+    """How often devices transmit in a whole run, for the schedules that ``seed`` draws."""
     if _is_known(plan):
         return Activity(
             plan.num_active[None], plan.scheduler.most_rounds(plan.num_rounds, plan.num_devices)
@@ -203,7 +203,8 @@ def _ask_policy(plan: Plan, seed: int, experiments: range, block: int, fading: A
         wholes = [_whole_policies.draw(plan, seed, e) for e in asked]
         return np.stack([each[rounds.start : rounds.stop] for each in wholes]).astype(np.float64)
     if not plan.scheduler.random:
-        experiments = experiments[:1]  # the policy says that all have the same devices active
+        # the policy states that all experiments have the same devices active
+        experiments = experiments[:1]
         fading = fading[:1]
     channels = np.broadcast_to(fading, (len(experiments), len(rounds), *fading.shape[2:]))
     return np.stack(
@@ -224,7 +225,7 @@ def _draw_whole_policy(plan: Plan, seed: int, experiment: int) -> Array:
         draw_known_channel(plan, seed, one, block, block_of(plan, block)).fading[0]
         for block in range(last)
     )
-    # Devices or entries that share a path gain are held once, also over all rounds of a run.
+    # Numbers that devices or entries share are held once, so that a whole run fits into memory.
     parts = [without_copies(part) for part in drawn]
     if not plan.uplink.known_fading.constant:
         parts = [
@@ -290,13 +291,14 @@ class Realised(NamedTuple):
 def draw_realised(plan: Plan, seed: int, num_experiments: int, rounds: range) -> Realised:
     """Active devices, gain and temperature of some rounds, counted from 0, over all experiments,
     for a plan whose scheduler decides from the path gains which devices transmit."""
-    # Whole blocks are drawn, because streams begin at blocks; ``part`` are the rounds among them.
+    # Whole blocks are drawn, because streams begin at blocks; ``part`` selects the rounds asked
+    # for.
     blocks = range(rounds.start // ROUNDS_PER_BLOCK, -(-rounds.stop // ROUNDS_PER_BLOCK))
     begin = rounds.start - blocks.start * ROUNDS_PER_BLOCK
     part = slice(begin, begin + len(rounds))
     active = np.zeros((len(rounds), plan.num_devices))
     gain, heat = np.zeros((len(rounds), plan.dim)), np.zeros(len(rounds))
-    heard = np.zeros(len(rounds))  # experiments in which somebody transmits, of each round
+    heard = np.zeros(len(rounds))  # number of experiments in which somebody transmits, (round)
     for experiment in range(num_experiments):
         one = range(experiment, experiment + 1)
         drawn = [draw_schedule(plan, seed, one, block) for block in blocks]
@@ -324,5 +326,5 @@ def _active(plan: Plan, schedule: Schedule) -> Array:
 
 
 def _heat(plan: Plan, gain: Array, count: float) -> float:
-    """Temperature of one round with a gain (dim) and so many active devices."""
+    """Temperature of one round with the gain ``gain`` (dim) and ``count`` active devices."""
     return temperature(plan.uplink, plan.step_size, gain, plan.num_devices, count, plan.scheduler)

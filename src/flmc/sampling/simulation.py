@@ -28,7 +28,7 @@ sets again. A run that nobody may stop is one stretch, unless its model is costl
 
 
 def never() -> bool:
-    """The ``stop`` of a run that nobody may stop."""
+    """Always False: the ``stop`` of a run that nobody may stop."""
     return False
 
 
@@ -71,7 +71,7 @@ def simulate(
     asked between stretches, says so; ``schedule`` is the plan's own unless a study decides gains in
     another way. ``InvalidSetting`` if the engine cannot run the plan or memory does not suffice,
     ``RunFailed`` if a chain leaves the range of numbers."""
-    # Bytes of a chain: position and sums, draws, products, in double precision.
+    # Bytes of a chain in double precision: position and sums, draws, products.
     kept = (plan.num_rounds - plan.num_burn_in) // thin if keep_draws and not directory else 0
     each = 8.0 * plan.dim * (2 + kept)
     each += 8.0 * plan.dim ** (2 if keeps_covariance(plan.dim, num_chains) else 1)
@@ -99,7 +99,7 @@ def simulate(
         if observer is not None:
             observer.ended(chains, now=stop())
     if observer is not None and chains.round < plan.num_rounds:
-        # The wish to stop may have come after the last stretch was reported without ``now``.
+        # A stop may have been asked for after the last stretch was reported without ``now``.
         observer.ended(chains, now=True)
     return chains
 
@@ -134,8 +134,8 @@ class _Pace:
             # Never longer than some seconds, so that a wish to stop is heard between checkpoints.
             checkpoint = (done // most_rounds + 1) * most_rounds
             return min(num_rounds, checkpoint, self.next_stop(done, num_rounds, None))
-        # At most all rounds and a block, of which whole blocks are taken below: the stretch may be
-        # infinite, which no integer is.
+        # At most all rounds and one block, cut to whole blocks below: a stretch may be infinitely
+        # long, which no integer is.
         affordable = min(self._stretch / self._seconds, num_rounds + ROUNDS_PER_BLOCK)
         wanted = done + max(1, int(affordable))
         boundary = (done // ROUNDS_PER_BLOCK + 1) * ROUNDS_PER_BLOCK

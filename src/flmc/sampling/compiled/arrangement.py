@@ -33,13 +33,15 @@ from flmc.sampling.compiled.instructions import FLOAT, FLOATS, WIDTH, WORD, WORD
 
 OWN, SHARED, TEAMS, ROWS = "own", "shared", "teams", "rows"
 MOST_WRITTEN_OUT = 8
-"""Entries of a gradient up to which loops over them are written out."""
+"""Largest number of entries of a gradient for which loops over them are written out."""
 MOST_MEMBERS = 4
-"""Blocks of a team at most."""
+"""Largest number of blocks in a team."""
 _HEIGHTS = range(13, 3, -1)
-"""Vectors of a tile: its sums are held in so many of the 16 registers that every processor has."""
+"""Numbers of vectors of a tile that are tried: its sums must fit into the 16 registers that every
+processor has."""
 _WAIT = 8
-"""Products that a processor has under way at once: in a smaller tile they wait for its own sums."""
+"""Number of products that a processor works on at once: in a tile with fewer vectors, products wait
+for the sums of earlier ones."""
 
 
 class Arrangement(NamedTuple):
@@ -71,7 +73,7 @@ class Arrangement(NamedTuple):
         vectors = -(-dim // WIDTH) if kind == ROWS else dim
 
         def cost(height: int) -> int:
-            # A column of a tile takes a load for each of its vectors and one for the position.
+            # A column of a tile loads each of its vectors, and the position once.
             return -(-vectors // height) * max(_WAIT, height + 1)
 
         tile = min(_HEIGHTS, key=cost)
@@ -79,13 +81,13 @@ class Arrangement(NamedTuple):
 
     @property
     def unit(self) -> int:
-        """How many floats store one number of a device's data: 8, one for each lane, or 1 for all
-        lanes."""
+        """Number of floats that store one number of a device's data: 8, one for each lane, or 1 for
+        all lanes."""
         return 1 if self.kind in (SHARED, TEAMS) else WIDTH
 
     @property
     def lanes(self) -> int:
-        """Chains of a block."""
+        """Number of chains of a block."""
         return 1 if self.kind == ROWS else WIDTH
 
     @property
@@ -101,31 +103,34 @@ class Arrangement(NamedTuple):
         return FLOAT if self.kind == ROWS else FLOATS
 
     def tiles(self, dim: int) -> int:
-        """Tiles of a gradient with ``dim`` entries; 0 where loops are written out."""
+        """Number of tiles of a gradient with ``dim`` entries; 0 where loops are written out."""
         if self.entries:
             return 0
         return -(-dim // (self.tile * (WIDTH if self.kind == ROWS else 1)))
 
     def device_size(self, dim: int) -> int:
-        """Floats that one device takes in a unit of data (:mod:`flmc.sampling.compiled.units`): its
-        gradient at the centre and its Hessian."""
+        """Number of floats that one device takes in a unit of data
+        (:mod:`flmc.sampling.compiled.units`): its gradient at the centre and its Hessian."""
         if self.entries:
             return self.entries * (self.entries + 3) // 2 * self.unit
         return self.tiles(dim) * self.tile * (dim + 1) * self.unit
 
 
 _NEXT_TO_THE_PROCESSOR, _IN_CACHE, _SHARED_CACHE = 0.7e6, 8e6, 16e6
-"""Bytes up to which numbers that are read again in every round stay in a processor's own cache, in
-its share of the common cache, and at all in it; beyond, they come from memory."""
+"""Largest numbers of bytes, read again in every round, that stay in a processor's own cache, in its
+share of the common cache, and in the common cache at all; more come from memory."""
 _READING = (0.045, 0.12, 0.3, 0.6)
-"""Nanoseconds for each float that a lane reads, in these places."""
+"""Nanoseconds for each float that a lane reads, from its own cache, its share of the common cache,
+the whole common cache, and memory; measured."""
 _BROADCAST = 0.02
-"""Nanoseconds of a product where eight lanes share a float: the multipliers bind."""
+"""Nanoseconds of a product for which eight lanes share a float, so that not reading but multiplying
+takes the time; measured."""
 _SYMBOL = {OWN: 0.7, SHARED: 0.6, TEAMS: 0.9, ROWS: 1.6}
-"""Nanoseconds of a symbol beside its products: random word, clip, link and comparison."""
+"""Nanoseconds of a symbol, by arrangement, beside those of its products: random word, clip, link
+and comparison; measured."""
 
 DATA_AT_ONCE = 32_000_000
-"""Bytes of local costs that are held in double precision at a time."""
+"""Largest number of bytes of local costs that are held in double precision at a time."""
 
 IN_WORDS = {
     OWN: "8 chains at a time, each with its own numbers",
@@ -133,7 +138,7 @@ IN_WORDS = {
     TEAMS: f"{WIDTH * MOST_MEMBERS} chains of a data set at a time",
     ROWS: "one chain at a time",
 }
-"""What an arrangement does, as a phrase for reports."""
+"""Words for what an arrangement does, as a phrase for reports."""
 
 
 def _reading(floats: float) -> float:
@@ -149,17 +154,17 @@ def round_cost(kind: str, devices: int, dim: int, experiments: int, chains: int)
     symbols = devices * dim
     data = symbols * (dim + 1)
     if kind == OWN:
-        # Blocks do not reach beyond the data sets that are in memory at once.
+        # A block has only data sets that are in memory at the same time.
         together = min(experiments, max(1, DATA_AT_ONCE // (8 * data)))
         lanes = -(-together * chains // WIDTH) * WIDTH * experiments / together
-        # Of few entries only the upper triangle is read.
+        # Where entries are few, only the upper triangle of a Hessian is read.
         share = 0.5 if dim <= MOST_WRITTEN_OUT else 1.0
         product = share * _reading(share * WIDTH * data)
     elif kind in (SHARED, TEAMS):
         blocks = -(-chains // WIDTH)
         lanes = experiments * blocks * WIDTH
         together = min(blocks, MOST_MEMBERS) if kind == TEAMS else 1
-        # What is read from far away does not wait for the multipliers, nor they for it.
+        # Reading from far away and multiplying overlap: the slower of the two counts.
         product = _BROADCAST
         if 4 * data > _NEXT_TO_THE_PROCESSOR:
             product += _reading(data) / (WIDTH * together)
@@ -177,7 +182,7 @@ def choose_arrangement(devices: int, dim: int, experiments: int, chains: int) ->
 
 
 LANES = WIDTH
-"""Chains of a block, one for each lane of a vector."""
+"""Number of chains of a block, one for each lane of a vector."""
 
 _LANES = np.arange(LANES)
 """Numbers of the lanes of a vector, from 0."""
@@ -187,17 +192,17 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Blocks:
-    """How some chains, counted through all data sets, are dealt to blocks: eight chains that share
-    vector instructions, or one."""
+    """Assignment of some chains, counted through all data sets, to blocks: of eight chains that
+    share vector instructions, or of one."""
 
     firsts: Numbers
     """The first chain of every block."""
     lanes: Numbers
     """Number of chains of every block: less than 8 where the other lanes repeat the last chain."""
     chains: Numbers
-    """The chain of every lane, (block, 8)."""
+    """The chain in each lane, (block, 8)."""
     num_chains: int
-    """Chains of a data set."""
+    """Number of chains of a data set."""
     unit: Numbers
     """Number of the unit of data (the devices' numbers in memory) that every block reads."""
     first_of_unit: Numbers
@@ -221,7 +226,7 @@ class Blocks:
         if arrangement.kind == OWN:
             first_of_unit = list(range(len(blocks)))
             unit = first_of_unit
-        else:  # blocks whose lanes share a data set share its unit, too
+        else:  # the lanes of a block share a data set, and so its unit of data
             first_of_unit, unit, last = [], [], -1
             for number, block in enumerate(blocks):
                 if block // num_chains != last:

@@ -116,15 +116,15 @@ class Devices:
         return inside.choose(distance.value, self.far)
 
     def own(self, address: Value, place: Value) -> Value:
-        """A vector with one number of each of the eight chains of a block, which lie in a row at
-        ``place`` of an address; where a block is one chain, its number in all lanes."""
+        """A vector with one number for each of the eight chains of a block, which lie in a row at
+        ``place`` of an address; where a block is one chain, that chain's number in all lanes."""
         if self.form.arrangement.lanes == 1:
             return self.code.load(address, place, FLOAT).spread()
         return self.code.load(address, place)
 
     def here(self, k: Value) -> tuple[Value, Value | None]:
         """Whether device k has to be computed for any chain of the block, a truth value, and the
-        factors of its symbols, a vector with one for each chain; None: all are 1."""
+        factors of the device's symbols, a vector with one for each chain; None: all are 1."""
         code, talk = self.code, None
         if self.form.talks:
             talk = self.own(self.talks, k * self.at["apart"])
@@ -136,8 +136,8 @@ class Devices:
         return here, talk
 
     def clipped(self, g: Value) -> Value:
-        """Gradient entries g clipped to [-1, 1], in units of the clip; NaN becomes -1, because it
-        would point beside the link's table."""
+        """Gradient entries g clipped to [-1, 1], in units of the clip; NaN becomes -1, because NaN
+        as an index would point beside the link's table."""
         above = (g > -self.limit).choose(g, -self.limit)
         return (above < self.limit).choose(above, self.limit)
 
@@ -185,18 +185,18 @@ class Devices:
         return (self.away < self.far).choose(excess, inside)
 
     def threshold(self, g: Value) -> Value:
-        """The number below which a random word, read with sign, makes a +1 bit: 2^31 psi(g), with
-        the mean bit psi, for gradient entries g in [-1, 1], in units of the clip."""
-        if self.form.link:  # an odd polynomial, highest coefficient first
+        """The threshold below which a random word, read as a signed number, makes a +1 bit: 2^31
+        psi(g), with the mean bit psi, for gradient entries g in [-1, 1], in units of the clip."""
+        if self.form.link:  # the link is an odd polynomial, highest coefficient first
             square, value = g * g, self.terms[0]
             for term in self.terms[1:]:
                 value = value.times(square, term)
             return value * g
-        # Linear interpolation between equidistant nodes.
+        # The link is a table: linear interpolation between equidistant nodes.
         code, nodes = self.code, self.at["nodes"]
         half = (nodes - 1).as_float().spread() * code.floats(0.5)
         place = g.times(half, half)
-        # g = 1 lies on the last node, behind which there is none: it belongs to the one before.
+        # g = 1 lies on the last node, which begins no interval: it counts for the interval before.
         last = (nodes - 2).as_float().spread()
         node = (place < last).choose(place, last).whole()
         low, high = (code.pick(self.at["link"] + step, node) for step in (0, 4))
@@ -205,7 +205,7 @@ class Devices:
 
 class Team:
     """Blocks of eight chains that run together, round by round: one block alone, or several whose
-    chains share a data set, so that each number that is read of it serves all of them.
+    chains share a data set, so that each number read from it serves all of them.
 
     ``member`` maps the number of a block in the team to its addresses and sizes by name. ``size``
     is the number of blocks; None: one, whose random generators stay in registers. ``most`` is the

@@ -80,8 +80,9 @@ class GivenRounds(NamedTuple):
         shape = (factor.shape[1], plan.num_devices)
         active = np.ones(shape, np.bool_) if schedule.active is None else schedule.active[0] > 0
         talks = np.empty((*shape, 0), np.float32)
-        # By the data sets of the run, not of this call: with factors for every lane the kernel
-        # rounds in another order, and a result must not depend on how a run is cut into calls.
+        # Asked of the data sets of the run, not of this call: with factors for every lane the
+        # kernel rounds in another order, and a result must not depend on how a run is cut into
+        # calls.
         if (several and plan.scheduler.random) or len(count) > 1 or schedule.arriving is not None:
             factors = _factors(schedule, rows, plan.num_devices)
             factors *= (unit * factor)[:, :, None]
@@ -107,13 +108,14 @@ def _chosen(values: Array, rows: npt.NDArray[np.intp]) -> Array:
 
 def _factors(schedule: Schedule, rows: npt.NDArray[np.intp], num_devices: int) -> Array:
     """Factor of every device's symbols at the receiver, (chain, round, device), in an array of its
-    own: 0 for a silent one, 1 for another, or what its estimate of the channel makes of that."""
+    own: 0 for a silent device, 1 for an active one, or the factor that an inexact estimate of its
+    channel makes of 1."""
     if schedule.active is None:
         factors = np.ones((len(rows), len(schedule), num_devices))
     else:
         factors = schedule.active[np.minimum(rows, len(schedule.active) - 1)]
     if schedule.arriving is not None:
-        # Entries share a path gain, or the engine would have refused.
+        # All entries share a path gain: the engine refuses other plans.
         met, known = schedule.arriving[..., 0], schedule.fading[..., 0]
         factors *= (met / known)[np.minimum(rows, len(met) - 1)]
     return factors
@@ -122,21 +124,21 @@ def _factors(schedule: Schedule, rows: npt.NDArray[np.intp], num_devices: int) -
 def entries_share_gain(plan: Plan) -> bool:
     """Whether all entries of a round have the same path gain, by the strides of a draw."""
     rng = np.random.default_rng(0)
-    # As many rounds as the run has: a law of a user's own may need them.
+    # A law of a user's own may need as many rounds as the run has.
     rounds = range(1 if plan.uplink.fading.independent else plan.num_rounds)
     drawn = plan.uplink.fading.draw_checked(rng, rounds, plan.num_devices, plan.dim)
     return plan.dim == 1 or drawn.strides[-1] == 0
 
 
 _SLACK = 1024
-"""Numbers behind the last that a vector load may touch, where the last vector is not full."""
+"""Number of elements behind the end of an array that a vector load may touch, where the last vector
+is not full."""
 _NEVER = 2**64 - 1
-"""Stands, where a number of a block of rounds is expected, for "no chain left the range of
-numbers"."""
+"""Stands in for the number of a block of rounds, where no chain left the range of numbers."""
 _CALL = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_float)
 
 _WRITTEN = ("x", "sums", "products", "draws", "count", "lost")
-"""Fields whose arrays machine code writes to: a copy would lose what is written."""
+"""Fields whose arrays machine code writes to: in a copy the result would be lost."""
 
 UInts = npt.NDArray[np.uint32]
 
@@ -169,7 +171,7 @@ class Frame:
         dim, lanes = plan.dim, arrangement.lanes
         whole = ROUNDS_AT_ONCE // 2 * dim * lanes
         whole = -(-whole // WIDTH) * WIDTH
-        # Sums of symbols, a gradient, and a vector, for each block that runs with others.
+        # For each block that runs with others: sums of symbols, a gradient, and one vector.
         received = 2 * max(dim * lanes, arrangement.tiles(dim) * arrangement.tile * WIDTH) + WIDTH
         team = MOST_MEMBERS if arrangement.kind == TEAMS else 1
         curve = np.array([] if link is None else link, np.float32)
@@ -211,14 +213,15 @@ class Frame:
                 self._fields[name] = int(value)
 
     def run(self, blocks: int) -> tuple[int | None, int | None]:
-        """Run all rounds of so many blocks of chains; returns the first block with a chain that
-        left the range of numbers, and the block of rounds in which it did; None twice if none."""
+        """Run all rounds of the first ``blocks`` blocks of chains, and return the first block with
+        a chain that left the range of numbers, and the block of rounds in which it did; None twice
+        if none."""
         lost = np.empty(blocks, np.uint64)
         lost.fill(_NEVER)
         self.put(blocks=blocks, lost=lost)
-        # In the order of the fields, with which the dictionary began.
+        # The values in the order of the fields, in which the dictionary was made.
         frame = np.array(list(self._fields.values()), np.uint64)
-        # The interpreter's lock is not held meanwhile.
+        # Python's global lock is released during the call.
         _CALL(advance_of(self._form))(address_of(frame), self._most)
         failed = (lost != _NEVER).nonzero()[0]
         return (int(failed[0]), int(lost[failed[0]])) if len(failed) else (None, None)
@@ -253,7 +256,8 @@ class KeptRounds:
         if chains.draws is not None and chains.thin == 1:
             draws = chains.draws.reshape(-1, *chains.draws.shape[2:])[rows]
         elif chains.draws is not None:
-            # Every kept round of this stretch; rounds between two draws are dropped in the end.
+            # All kept rounds of these rounds, of which those between two draws are dropped at the
+            # end.
             num_burn_in = max(num_burn_in, rounds.start)
             draws = np.empty((end - first, max(0, rounds.stop - num_burn_in), dim))
         return cls(
@@ -280,7 +284,8 @@ class KeptRounds:
             for name in ("sums", "products"):
                 copied = getattr(self, name)[own]
                 if name == "products" and copied.shape[2] < dim * dim:
-                    # Squares alone are the diagonals of products that are dropped in the end.
+                    # Where only squares are kept, they are the diagonals of products that are
+                    # dropped at the end.
                     squares, copied = copied, np.zeros((*own.shape, dim * dim))
                     copied[:, :, :: dim + 1] = squares
                 self._in_lanes[name] = np.ascontiguousarray(np.swapaxes(copied, 1, 2))
@@ -301,7 +306,7 @@ class KeptRounds:
             summed, target = np.swapaxes(array, 1, 2)[real], getattr(self, name)
             target[:] = summed if summed.shape == target.shape else summed[:, :: dim + 1]
         if self.products.shape[1] == dim * dim:
-            # Only the upper triangle was summed.
+            # Machine code summed only the upper triangle: mirror it.
             square = self.products.reshape(-1, dim, dim)
             for i in range(dim - 1):
                 square[:, i + 1 :, i] = square[:, i, i + 1 :]

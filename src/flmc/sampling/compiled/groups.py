@@ -42,12 +42,12 @@ from flmc.sampling.schedule import (
 )
 
 MOST_CHAINS, _MOST_ALIKE, _CALLS_PER_THREAD = 256, 2048, 4
-"""Chains of one call of machine code at most, where each has its own channel (``MOST_CHAINS``) and
-where all share one (``_MOST_ALIKE``); and the number of calls into which a thread's share of the
-chains is cut as a rule, so that threads end at about the same time."""
+"""Largest number of chains of one call of machine code, where each has its own channel
+(``MOST_CHAINS``) and where all share one (``_MOST_ALIKE``); and the number of calls into which a
+thread's share of the chains is cut as a rule, so that threads end at about the same time."""
 _FEWEST_SYMBOLS = 15_000_000
-"""Symbols that the devices send in one call at least, some milliseconds' work: to make a call takes
-a few tenths of a millisecond."""
+"""Smallest number of symbols that the devices send in one call, some milliseconds' work: to prepare
+a call takes a few tenths of a millisecond."""
 _UNITS_AT_ONCE, _ROUNDS_AT_ONCE = 8_000_000, 64_000_000
 """Largest number of bytes of the devices' data in one call, if it has several data sets, and of the
 positions of all its rounds, which it holds where only some rounds are draws."""
@@ -70,7 +70,7 @@ class Group:
     link: FittedLink | None
     """The fitted link; None for an uplink without bits."""
     at_once: int
-    """Chains of one call, whole blocks of lanes."""
+    """Number of chains of one call, which fill whole blocks of lanes."""
     shared: GivenRounds | None
     """Factors of the rounds, where the channel is the same for all data sets; else None."""
     schedule: DrawSchedule
@@ -113,7 +113,8 @@ class Group:
         alike = schedule is draw_schedule and is_shared(plan)
         fewest = _FEWEST_SYMBOLS // (len(rounds) * plan.num_devices * plan.dim)
         most = _MOST_ALIKE if alike else MOST_CHAINS
-        if chains.thin > 1:  # a call holds all its rounds, of which it keeps some
+        # with thinned draws, a call holds the positions of all its rounds and keeps some of them
+        if chains.thin > 1:
             most = min(most, max(1, _ROUNDS_AT_ONCE // (8 * len(rounds) * plan.dim)))
         at_once = _chains_of_a_call(
             arrangement, plan, len(experiments), chains.position.shape[1], threads, fewest, most
@@ -131,7 +132,7 @@ class Group:
 
     @property
     def num_chains(self) -> int:
-        """Chains of each data set."""
+        """Number of chains of each data set."""
         return int(self.chains.position.shape[1])
 
     @property
@@ -153,7 +154,8 @@ class Group:
         blocks = Blocks.of(self.arrangement, first, end, self.num_chains)
         data_sets = blocks.data_sets - self.experiments.start
         width = LANES if self.arrangement.kind == OWN else 1
-        known = slice(int(data_sets[0, 0]), int(data_sets[-1, -1]) + 1)  # chains are in order
+        # chains are in order, so the first and the last have the smallest and the largest number
+        known = slice(int(data_sets[0, 0]), int(data_sets[-1, -1]) + 1)
         units = load_units(
             Quadratic(*(array[known] for array in self.costs)),
             self.centre[known],
@@ -183,7 +185,8 @@ class Group:
             self._fail(int(blocks.firsts[lost]), int(blocks.lanes[lost]), block)
         if self.rounds.stop <= self.plan.num_burn_in:
             return 0
-        # Where lanes are entries of one chain, all of them count; else those that are no repeats.
+        # Where lanes are chains, some may repeat another chain and must not count; where lanes are
+        # entries of one chain, all count.
         if self.arrangement.lanes > 1:
             kept.count *= blocks.are_chains
         return int(kept.count.sum())
@@ -194,8 +197,8 @@ class Group:
         position = self.chains.position.reshape(-1, self.plan.dim)[first : first + lanes]
         lost = first + int(np.argmin(np.isfinite(position).all(axis=1)))
         within = range(block * ROUNDS_PER_BLOCK, (block + 1) * ROUNDS_PER_BLOCK)
-        # Positions are looked at once in a block of rounds, so the message names those of the block
-        # that were run.
+        # The code looks for such positions once in each block of rounds, so the message names the
+        # rounds of the block that were run.
         seen = range(max(within.start, self.rounds.start), min(within.stop, self.rounds.stop))
         fail(
             lost // self.num_chains,
@@ -227,7 +230,7 @@ class Group:
         ]
         begin = self.rounds.start % ROUNDS_PER_BLOCK
         wanted = slice(begin, begin + len(self.rounds))
-        if len(drawn) == 1:  # arrays may be large: not copied
+        if len(drawn) == 1:  # not copied, because arrays may be large
             return GivenRounds._make(part[wanted] for part in drawn[0])
         together = zip(*drawn, strict=True)
         return GivenRounds._make(np.concatenate(parts)[wanted] for parts in together)
@@ -254,7 +257,7 @@ def _chains_of_a_call(
     wanted = min(wanted, units * (LANES if arrangement.kind == OWN else num_chains))
     whole = arrangement.lanes
     if arrangement.kind in (SHARED, TEAMS):
-        # A call that ends inside a data set wastes lanes, and the teams' common reading.
+        # A call that ends inside a data set would waste lanes and the teams' shared reading.
         team = LANES * (MOST_MEMBERS if arrangement.kind == TEAMS else 1)
         whole = num_chains if num_chains < team else team
     return max(1, -(-wanted // whole)) * whole
@@ -270,7 +273,8 @@ def advance_all(
     fail, the failure of the first is raised: calls are dealt in order, and a call that was dealt is
     finished."""
     firsts = group.firsts
-    # A step of this iterator is one operation of the interpreter: no two threads get the same call.
+    # The next number from this iterator is one operation of the interpreter: no two threads get the
+    # same call.
     next_call = iter(firsts)
     failures: dict[int, RunFailed] = {}
 

@@ -27,15 +27,15 @@ from llvmlite import ir
 from flmc.sampling.compiled import machine_code
 
 WIDTH = 8
-"""Lanes of a vector."""
+"""Number of lanes of a vector."""
 BYTE, WORD, NUMBER, FLOAT = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
 DOUBLE = ir.DoubleType()
 WORDS, FLOATS, DOUBLES = (ir.VectorType(kind, WIDTH) for kind in (WORD, FLOAT, DOUBLE))
 
 
 class Value:
-    """A value of the machine, number or vector of floats, words or truth values: ``raw`` is LLVM's
-    own, and operations on it are appended to ``builder``."""
+    """A value in a register of the emitted code, a number or a vector of floats, words or truth
+    values: ``raw`` is LLVM's own, and operations on it are appended to ``builder``."""
 
     __slots__ = ("builder", "raw")
 
@@ -87,7 +87,7 @@ class Value:
         return self._compared(">", other)
 
     def differs(self, other: Value) -> Value:
-        """Whether floats differ, lane by lane; NaN differs from everything, itself included."""
+        """Whether floats differ, lane by lane; NaN differs from every float, itself included."""
         return Value(self.builder, self.builder.fcmp_unordered("!=", self.raw, other.raw))
 
     def same(self, other: Value | int) -> Value:
@@ -112,7 +112,7 @@ class Value:
         return Value(self.builder, self.builder.and_(self.raw, other.raw))
 
     def ones(self) -> Value:
-        """The word 1 in the lanes where a truth value is true, else 0."""
+        """The word 1 in the lanes where this truth value is true, else 0."""
         return Value(self.builder, self.builder.zext(self.raw, WORDS))
 
     def spread(self) -> Value:
@@ -124,7 +124,7 @@ class Value:
         return Value(self.builder, self.builder.shuffle_vector(first, empty, zeros))
 
     def as_word(self) -> Value:
-        """The lower half of a whole number."""
+        """The lower 32 bits of a whole number, as a word."""
         return Value(self.builder, self.builder.trunc(self.raw, WORD))
 
     def as_float(self) -> Value:
@@ -154,7 +154,8 @@ class Value:
         return Value(self.builder, self.builder.bitcast(self.raw, FLOATS))
 
     def lowered_signed(self, by: int) -> Value:
-        """Words, read as signed numbers, shifted to the right: over 2^by, rounded down."""
+        """Words, read as signed numbers, shifted to the right by ``by`` bits: divided by 2^by,
+        rounded down."""
         return Value(self.builder, self.builder.ashr(self.raw, self.filled(by)))
 
     def size(self) -> Value:
@@ -179,13 +180,15 @@ class Value:
         return Value(self.builder, self.builder.fpext(self.raw, DOUBLES))
 
     def whole(self) -> Value:
-        """Floats rounded towards zero, as words; undefined beyond 2^31, so clip them before."""
+        """Floats rounded towards zero, as words; undefined for magnitudes beyond 2^31, so clip them
+        first."""
         return Value(self.builder, self.builder.fptosi(self.raw, WORDS))
 
     def times(self, factor: Value, plus: Value) -> Value:
         """This times a factor plus a number, rounded once where the processor can.
 
-        No other product and sum are fused: results do not depend on what the compiler sees."""
+        No other product and sum are fused, so that results do not depend on what the compiler sees.
+        """
         kind, number = self.raw.type, self.raw.type
         name = "llvm.fmuladd."
         if isinstance(kind, ir.VectorType):
@@ -206,17 +209,17 @@ class Value:
         return Value(self.builder, self.builder.call(function, [self.raw]))
 
     def turned(self, by: int) -> Value:
-        """Words rotated to the left by so many bits."""
+        """Words rotated to the left by ``by`` bits."""
         up = self.builder.shl(self.raw, self.filled(by))
         down = self.builder.lshr(self.raw, self.filled(32 - by))
         return Value(self.builder, self.builder.or_(up, down))
 
     def lowered(self, by: int) -> Value:
-        """Words shifted to the right, with zeros from the left."""
+        """Words shifted to the right by ``by`` bits, with zeros from the left."""
         return Value(self.builder, self.builder.lshr(self.raw, self.filled(by)))
 
     def shifted(self, by: int) -> Value:
-        """Words shifted to the left."""
+        """Words shifted to the left by ``by`` bits, with zeros from the right."""
         return Value(self.builder, self.builder.shl(self.raw, self.filled(by)))
 
     def filled(self, number: int) -> Any:
@@ -226,8 +229,8 @@ class Value:
 
 
 ROUNDS_AT_ONCE = 8
-"""Rounds for which normals are made at once, and after which positions are added to the sums at the
-latest: an even number, because Box-Muller makes pairs."""
+"""Number of rounds for which normals are made at once, and after which positions are added to the
+sums at the latest: an even number, because Box-Muller makes pairs."""
 
 
 class Code:
@@ -328,7 +331,7 @@ class Variable:
 
     def __init__(self, code: Code, first: Value) -> None:
         self._code = code
-        # At the function's entry: what is reserved inside a loop would be reserved in every turn.
+        # Reserved at the function's entry: inside a loop, every turn would reserve new memory.
         with code.builder.goto_entry_block():
             self._place = code.builder.alloca(first.raw.type)
         self.value = first
@@ -367,7 +370,8 @@ def _compiled(
 ) -> machine_code.MachineCode:
     """Object code and bitcode that Numba's compiler makes of a function with this name, body and
     types of arguments."""
-    # To import it takes longer than all that a process does with code that was kept.
+    # Imported here: importing it takes longer than all else that a process does with code kept on
+    # disk.
     from numba.core.compiler_lock import global_compiler_lock
     from numba.core.registry import cpu_target
 
@@ -398,10 +402,10 @@ def address_of(array: npt.NDArray[Any]) -> int:
     array alive."""
     if not array.size:
         return 0
-    # A quarter of what ``array.ctypes`` takes, which a short call notices; it cannot be had of
-    # arrays that may not be written to.
+    # The quick way, a quarter of the time of ``array.ctypes``, which a short call notices; it works
+    # only for arrays that may be written to.
     if array.flags.writeable:
-        buffer: Any = array  # arrays are buffers, which their type says from Python 3.12 on
+        buffer: Any = array  # arrays are buffers, but NumPy's types say so only from Python 3.12 on
         return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
     return int(array.ctypes.data)
 
@@ -411,7 +415,8 @@ class Workspace:
     parts, because making many arrays takes longer than a short call."""
 
     _LINE = 64
-    """Bytes of a line of the cache: every part begins with one, counted from the first."""
+    """Size of a line of the processor's cache in bytes: every part begins at a whole number of
+    lines."""
 
     def __init__(self, **sizes: int) -> None:
         starts = [0]

@@ -17,7 +17,8 @@ NUM_TERMS = (5, 8)
 """Numbers of coefficients that an odd polynomial may have: degree 9 or 15. The number is a constant
 of the machine code, so that every further choice would be compiled by itself."""
 WORD_SCALE = 2.0**31
-"""A word, read as a signed number, lies in [-2^31, 2^31)."""
+"""Factor 2^31 between the mean bit and the threshold for a random word, which as a signed number
+lies in [-2^31, 2^31)."""
 
 TOLERANCE = 1.5e-6
 """Largest error of psi in single precision, as the kernel computes it. The probability of a bit is
@@ -26,8 +27,8 @@ word."""
 _MOST_NODES = 2**16
 """Largest number of intervals of a table."""
 _STEEP = 1e25
-"""Slope that stands for a jump at 0: any gradient but 0 saturates, and 2^31 times it is finite in
-single precision."""
+"""Slope that stands for a jump at 0: every gradient but 0 saturates the bit, and 2^31 times the
+slope is finite in single precision."""
 
 
 FittedLink = tuple[np.float32, ...] | npt.NDArray[np.float32]
@@ -53,19 +54,22 @@ def _fit_once(link: Link, clip: float) -> FittedLink | None:
 
 
 def _fit(link: Link, clip: float) -> FittedLink | None:
-    """Try polynomials of growing degree, then tables of growing size."""
+    """Approximation of a link: the first that is accurate among polynomials of growing degree, then
+    tables of growing size; None if none is."""
     if link.jumps:
-        # A straight line so steep that anything but 0 saturates; at 0 the mean bit is 0.
+        # A straight line so steep that every gradient but 0 saturates the bit; at 0 the mean bit is
+        # 0.
         return _rounded(np.array([_STEEP]), NUM_TERMS[0])
 
     def mean(t: Array) -> Array:
         return 2.0 * link.bounded_probability(clip * t, clip) - 1.0
 
-    # These points are nodes of a table, which has a power of 2 of intervals, at -1, 0 and 1 only.
+    # The error is measured at points that are no nodes of a table, which has a power of 2 of
+    # intervals, except at -1, 0 and 1.
     between = np.linspace(-1.0, 1.0, 20_011).astype(np.float32)
     wanted = mean(between.astype(np.float64))
-    # A link whose mean bit stays below 0.1 would pass as a wrong curve with an absolute tolerance:
-    # its own size counts then.
+    # With an absolute tolerance, a link whose mean bit stays below 0.1 would pass with a wrong
+    # curve: so the tolerance shrinks with its size.
     tolerance = TOLERANCE * min(1.0, 10 * float(np.abs(wanted).max()))
     for count in NUM_TERMS:
         terms = _rounded(_odd_polynomial(mean, count), count)
@@ -85,7 +89,8 @@ def _fit(link: Link, clip: float) -> FittedLink | None:
 
 
 def _polynomial(terms: tuple[np.float32, ...], t: npt.NDArray[np.float32]) -> Array:
-    """The odd polynomial in single precision, operation by operation as the kernel computes it."""
+    """Values of the odd polynomial at ``t``, in single precision, operation by operation as the
+    kernel computes them."""
     square, value = t * t, np.full_like(t, terms[0])
     for term in terms[1:]:
         value = value * square + term

@@ -26,7 +26,7 @@ from flmc.base.randomness import ROUNDS_PER_BLOCK, Purpose
 _log = logging.getLogger(__name__)
 
 _DIGEST = 32
-"""Bytes of the digest that a file begins with."""
+"""Number of bytes of the digest with which a file of code begins."""
 
 
 class MachineCode(NamedTuple):
@@ -55,7 +55,8 @@ def _sources() -> str:
 def name_of(function: str, machine: object) -> str:
     """The name of a function's code, a digest of all that it depends on: what the function is, the
     processor, the compiler, and the sources of this folder."""
-    # Numba compiles, and to import it takes longer than to read what it made.
+    # The versions' names are read, because importing Numba takes longer than reading the code that
+    # it made.
     versions = (version("numba"), llvmlite.__version__)
     text = repr((function, machine, versions, _sources()))
     return f"flmc_{hashlib.sha256(text.encode()).hexdigest()[:32]}"
@@ -63,7 +64,7 @@ def name_of(function: str, machine: object) -> str:
 
 @cache
 def _folder() -> Path | None:
-    """The folder for code: the first place that can be written, or None."""
+    """The folder for compiled code: the first candidate that can be written to, or None."""
     places = [os.environ.get("NUMBA_CACHE_DIR"), str(Path(__file__).parent / "__pycache__")]
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     for place in (*places, os.path.join(home, "flmc")):
@@ -78,7 +79,8 @@ def _folder() -> Path | None:
 
 
 def read(name: str) -> MachineCode | None:
-    """The code of a name of :func:`name_of`; None if it is missing or damaged."""
+    """The code kept on disk under a ``name`` of :func:`name_of`; None if it is missing or
+    damaged."""
     folder = _folder()
     if folder is None:
         return None
@@ -109,7 +111,7 @@ def write(name: str, code: MachineCode) -> None:
             try:
                 file.write(hashlib.sha256(rest).digest() + rest)
                 file.flush()
-                # Renamed as a whole: another process never reads half a file.
+                # Renamed as a whole, so that another process never reads half a file.
                 os.replace(file.name, folder / name)
             except OSError:
                 os.unlink(file.name)
@@ -141,7 +143,7 @@ def machine() -> tuple[str | None, ...]:
     set instead."""
     try:
         features = binding.get_host_cpu_features().flatten()
-    except RuntimeError:  # not known here
+    except RuntimeError:  # LLVM does not know the processor's features here
         features = ""
     known = (binding.get_process_triple(), binding.get_host_cpu_name(), features)
     return (*known, *map(os.environ.get, _SETTINGS))
@@ -150,7 +152,7 @@ def machine() -> tuple[str | None, ...]:
 @cache
 def _initialise() -> None:
     """Make the compiler library LLVM ready to load code for this processor, once in a process."""
-    with suppress(RuntimeError):  # newer ones do so by themselves, and refuse to be asked
+    with suppress(RuntimeError):  # newer versions initialise themselves, and refuse to be asked
         binding.initialize()
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()

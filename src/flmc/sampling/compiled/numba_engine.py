@@ -50,7 +50,8 @@ _WORST_CONDITION = 1e10
 precision in the widest direction, 6e-8 of its deviations, is about 1 % of the narrowest standard
 deviation."""
 _NOISE_AT_ONCE = 16_000_000
-"""Bytes of the factors of the noise that one call gets at most, where every chain has its own."""
+"""Largest number of bytes, roughly, of the factors of the noise in one call, where every chain has
+its own."""
 
 
 class NumbaEngine(Engine):
@@ -131,7 +132,7 @@ class NumbaEngine(Engine):
         ``RunFailed`` if one is beyond the range of single precision."""
         shape = (model.num_experiments, num_chains, model.dim)
         position, centre = np.zeros(shape, np.float32), centre_of(model)[:, None]
-        with np.errstate(over="ignore"):  # noticed below
+        with np.errstate(over="ignore"):  # an overflow is noticed below
             if plan.start == "prior":
                 drawn = draw_starts(seed, *shape).astype(np.float64)
                 position[:] = model.prior.mean + model.prior.sd * drawn - centre
@@ -171,7 +172,8 @@ class NumbaEngine(Engine):
         kind = self._kind(plan, model, chains.position.shape[1])
         arrangement = Arrangement.of(kind, plan.dim)
         with ExitStack() as stack:
-            # Made where a group has several calls: a short one needs no helper.
+            # The threads are made when a group has several calls: a single short call needs no
+            # helpers.
             pool = cache(lambda: stack.enter_context(ThreadPoolExecutor(threads)))
             for index, (rounds, experiments) in enumerate(product(spans, groups)):
                 group = Group.load(
@@ -179,7 +181,7 @@ class NumbaEngine(Engine):
                 )
                 report = report_part(resources.progress, index, len(spans) * len(groups))
                 chains.num_clipped += advance_all(group, pool, threads, report)
-                del group  # which may be large, before the next one is loaded
+                del group  # its data may be large, so they go before the next group is loaded
         chains.round = until
 
     def theta(self, chains: Chains, model: Model) -> Array:
@@ -197,7 +199,7 @@ class NumbaEngine(Engine):
 
 @cache
 def _num_processors() -> int:
-    """Processors of this machine, counted once: the count reads a file."""
+    """Number of processors of this machine, counted once, because the count reads a file."""
     return os.cpu_count() or 1
 
 

@@ -90,9 +90,10 @@ def seed_generators(
 
 
 _SERIES = (2.0, 2 / 3, 2 / 5, 2 / 7)
-"""2 atanh(s) = s (2 + 2/3 s^2 + ...): for |s| <= 0.172 four terms leave an error of 3e-8."""
-# Fitted, not Taylor's: the largest error on [-1/2, 1/2] is 6e-8, the rounding of single
-# precision near 1.
+"""Coefficients of 2 atanh(s) = s (2 + 2/3 s^2 + ...): for |s| <= 0.172 four terms leave an error of
+3e-8."""
+# Coefficients fitted, not Taylor's: the largest error on [-1/2, 1/2] is 6e-8, the rounding of
+# single precision near 1.
 _SINE = (
     3.14159265,
     -5.16771278,
@@ -101,7 +102,7 @@ _SINE = (
     0.08214588661,
     -0.007370430945,
 )
-"""sin(pi t) = t (pi - pi^3/6 t^2 + ...), fitted for |t| <= 1/2."""
+"""Coefficients of sin(pi t) = t (pi - pi^3/6 t^2 + ...), fitted for |t| <= 1/2."""
 
 
 def _series(code: Code, terms: tuple[float, ...], x: Value) -> Value:
@@ -113,7 +114,7 @@ def _series(code: Code, terms: tuple[float, ...], x: Value) -> Value:
 
 
 def _log(code: Code, words: Value) -> Value:
-    """Natural logarithm of (word + 1/2)/2^32, which is never that of 0."""
+    """Natural logarithm of (word + 1/2)/2^32, which is never 0."""
     bits = (words.unsigned() + code.floats(0.5)).bits()
     # A float is 2^exponent times a mantissa. Less the bits of sqrt(1/2), the exponent field is that
     # of a mantissa in [0.7, 1.4], where log(mantissa) = 2 atanh(s) has a short series.
@@ -134,7 +135,8 @@ def fill_normals(
     code: Code, generator: Generator, words: Value, normals: Value, rounds: Value, apart: Value
 ) -> None:
     """Emit the code that fills the address ``normals`` with standard normals, in two halves:
-    ``rounds`` of them for each lane, and ``apart`` floats behind these as many again.
+    ``rounds`` of them for each lane, and as many again that begin ``apart`` floats behind the
+    first.
 
     The sampler has half of ``ROUNDS_AT_ONCE`` rounds in each. ``apart`` is the number of floats of
     a half, rounded up to whole vectors; ``words`` is scratch memory for twice ``apart`` words."""
@@ -147,7 +149,7 @@ def fill_normals(
         first, second = (code.load(words, n + apart * half, WORDS) for half in (0, 1))
         one, half_pi = code.floats(1.0), code.floats(0.5)
         radius = (code.floats(-2.0) * _log(code, first)).root()
-        angle = second.signed() * code.floats(2.0**-31)  # in units of pi, in [-1, 1]
+        angle = second.signed() * code.floats(2.0**-31)  # the angle in units of pi, in [-1, 1]
         size = angle.size()
         # With t the angle in units of pi: cos(pi t) = sin(pi (1/2 - |t|)), and sin(pi |t|) = sin(pi
         # (1 - |t|)), which folds |t| into [0, 1/2]. So one series on [-1/2, 1/2] serves both.

@@ -116,8 +116,8 @@ def run_rounds(team: Team, first: Value, normal: Value, count: Value) -> None:
 
 
 def _normals(devices: Devices, number: Value) -> Value:
-    """The address of the normals of round ``number`` of those that were made last. The second half
-    of these rounds begins at a whole vector, behind a gap."""
+    """The address of the normals of round ``number`` of the rounds for which normals were made
+    last. The second half of these rounds begins at a whole vector, behind a gap."""
     code, at, lanes = devices.code, devices.at, devices.form.arrangement.lanes
     half = ROUNDS_AT_ONCE // 2
     slack = at["normals_apart"] - at["dim"] * (half * lanes)
@@ -252,7 +252,8 @@ def advance_of(form: Form) -> int:
         frame, most = arguments
         at = {name: code.load(frame, i, NUMBER) for i, name in enumerate(FIELDS)}
         if form.arrangement.entries:
-            at["dim"] = code.number(form.arrangement.entries)  # a constant: loops are written out
+            # a constant, so that loops are written out
+            at["dim"] = code.number(form.arrangement.entries)
         if form.arrangement.kind != TEAMS:
             with code.loop(at["blocks"]) as n:
                 _Blocks(code, form, at, most, n, None).emit()
@@ -302,7 +303,7 @@ class _Blocks:
         if form.arrangement.entries:
             at["sums"] = every["sums"] + n * dim * (8 * WIDTH)
             at["products"] = every["products"] + n * dim * dim * (8 * WIDTH)
-        if self.size is not None:  # each block of a team has scratch memory of its own
+        if self.size is not None:  # each block of a team has its own scratch memory
             at["received"] = every["received"] + v * every["received_size"] * 4
             at["normals"] = every["normals"] + v * every["normals_apart"] * (2 * 4)
             at["recent"] = every["recent"] + v * dim * (4 * lanes * ROUNDS_AT_ONCE)
@@ -331,8 +332,8 @@ class _Blocks:
             now = r.value
             with code.when((now % ROUNDS_PER_BLOCK).same(0)):
                 self._seed(now / code.number(ROUNDS_PER_BLOCK))
-            # A block of the streams begins with fresh normals: its rounds are a multiple of those
-            # that normals are made for.
+            # A block of the random streams begins with fresh normals; this is exact, because its
+            # rounds are a multiple of those that normals are made for.
             with code.when((now % ROUNDS_AT_ONCE).same(0)):
                 self._fill_normals()
             with code.either(now < begin) as (before, then):
@@ -361,7 +362,8 @@ class _Blocks:
         of their positions."""
         code, begin, burn_in = self.code, self.every["begin"], self.every["burn_in"]
         with code.when(now.same(burn_in)), self.members() as member:
-            code.store(member["count"], 0, code.words(0))  # those of the burn-in do not count
+            # entries clipped in the burn-in do not count
+            code.store(member["count"], 0, code.words(0))
         team = Team(code, self.form, self.member, self.size, self.most)
         run_rounds(team, now - begin, now % ROUNDS_AT_ONCE, stop - now)
         with code.when(now.same(burn_in).either(burn_in < now)), self.members() as member:
@@ -411,7 +413,7 @@ class _Blocks:
         total = Variable(code, code.floats(0.0))
         with code.loop(at["dim"]) as i:
             x = code.load(at["x"], i * lanes, self.form.arrangement.float)
-            gap = x - x  # 0, or not a number
+            gap = x - x  # 0, or nan where x is infinite or nan
             total.value = total.value + (gap.spread() if lanes == 1 else gap)
         numbers = code.value(ir.Constant(WORDS, list(range(WIDTH))))
         exist = numbers < at["lanes"].as_word().spread()

@@ -29,8 +29,8 @@ def entropy_of(seed: int) -> npt.NDArray[np.uint32]:
 def draw_starts(
     seed: int, num_experiments: int, num_chains: int, dim: int
 ) -> npt.NDArray[np.float32]:
-    """Standard normals for the starts of all chains, (experiment, chain, dim), not to be written
-    to: few of them are kept for the next run, because the plans of a study start alike."""
+    """Standard normals for the starts of all chains, (experiment, chain, dim), read-only: where
+    they are few, they are cached for the next run, because the plans of a study start alike."""
     few = num_experiments * num_chains * dim <= _FEW
     draw = _drawn_once if few else _drawn_once.__wrapped__
     return draw(seed, num_experiments, num_chains, dim)

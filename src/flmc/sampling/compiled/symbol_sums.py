@@ -50,8 +50,8 @@ class FewEntries:
                     heard.value = heard.value + code.words(1)
                     self._add_device(k, talk, generator, totals)
                 with no:
-                    # The words of a silent device are drawn, too: the stream of a chain does not
-                    # depend on who transmits.
+                    # The random words of a silent device are drawn, too: the stream of a chain does
+                    # not depend on who transmits.
                     if generator is not None:
                         for _ in range(self.entries):
                             generator()
@@ -125,7 +125,7 @@ class ManyEntries:
             with code.loop(at["tiles"] * self.tile) as i:
                 code.store(devices.at["received"], i * WIDTH, devices.zero)
             if self.in_rows and devices.generator is not None:
-                # All words of the round: a vector takes eight of them.
+                # All random words of the round, eight for each vector.
                 with code.loop(at["devices"] * at["dim"]) as n:
                     code.store(at["words"], n, devices.generator())
         if self.form.may_be_near:
@@ -221,7 +221,7 @@ class ManyEntries:
                 self._add_rows(devices, k, first + q, value, talk, scale)
             elif self.arrangement.whole:
                 self._add(devices, first + q, value, devices.generator, talk, scale)
-            else:  # the last tile is not full
+            else:  # the last tile is not full, so each vector is checked
                 with code.when(first + q < self.at["dim"]):
                     self._add(devices, first + q, value, devices.generator, talk, scale)
 
@@ -243,7 +243,8 @@ class ManyEntries:
             def word() -> Value:
                 return code.load(self.at["words"], place, WORDS)
 
-        if scale is not None:  # what is behind the last entry is zero, but its norm is not
+        # behind the last entry the gradient is zero, but not the factor of the norm
+        if scale is not None:
             numbers = code.value(ir.Constant(WORDS, list(range(WIDTH))))
             numbers = numbers + (panel * WIDTH).as_word().spread()
             exist = numbers < self.at["dim"].as_word().spread()

@@ -56,7 +56,8 @@ def load_of(arrangement: Arrangement, near: bool) -> int:
     def body(code: Code, arguments: list[Value]) -> None:
         at = dict(zip((*ADDRESSES, *SIZES, *MEASURES), arguments, strict=True))
         if arrangement.entries:
-            at["dim"] = code.number(arrangement.entries)  # a constant: loops are written out
+            # a constant, so that loops are written out
+            at["dim"] = code.number(arrangement.entries)
         lanes = WIDTH if arrangement.kind == OWN else 1
         with code.loop(at["num_units"]) as n, code.loop(code.number(lanes)) as lane:
             e = code.load(at["lanes"], n * lanes + lane, NUMBER)
@@ -105,7 +106,7 @@ class _Lane:
                 value, norm, uneven = self._at_centre(device, matrix, i)
                 code.store(self.gradient, i, value)
                 size_of = value.magnitude()
-                # What is not a number is not below anything.
+                # Comparisons that are false for NaN, so that NaN counts as too large.
                 good = (size_of < at["largest"]).both(norm < at["largest"] * at["largest"])
                 all_good.value = good.choose(all_good.value, code.number(0))
                 with code.when(uneven > at["rounding"] * norm):
@@ -183,7 +184,7 @@ class _Lane:
                 place.value = place.value + arrangement.unit
             return
         with code.loop(self.at["tiles"]) as tile, code.loop(dim + 1) as column:
-            # Before the first column: the gradient.
+            # The gradient lies before the first column of the Hessian.
             before = code.value(column.same(0).raw)
             row = before.choose(gradient, matrix + (column - 1) * dim * 8)
             first = tile * arrangement.tile
@@ -210,7 +211,8 @@ _LARGEST = 1e15
 """Largest gradient at the centre, and largest norm of a matrix row, in clips: beyond, squares leave
 the range of single precision."""
 _UNEVEN = 1e-5
-"""Difference of a Hessian's row from its column, relative to the row, that rounding explains."""
+"""Largest difference of a Hessian's row from its column, relative to the row, that is taken for
+rounding."""
 
 Floats = npt.NDArray[np.float32]
 _CALL = ctypes.CFUNCTYPE(

@@ -38,7 +38,8 @@ from flmc.uplink.schemes import Analog, Digital, Ideal
 from flmc.uplink.uplink import Uplink
 
 _NO_CHANNEL_DB = 390.0
-"""SNR of a channel whose power limits nothing, so that the privacy budget alone sets the noise."""
+"""SNR, in dB, of a channel whose power limit does not bind, so that the privacy budget alone sets
+the noise."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,8 @@ def estimate_variance(plan: Plan) -> float:
     temperature, slope = plan.temperature, plan.slope
     if temperature is None or slope is None:
         raise InvalidSetting("the variance of an estimate needs an uplink with a slope")
-    # The temperature is eta v/(2 kappa) by its definition.
+    # The temperature T is eta v/(2 kappa) by its definition; this solves for v, over the squared
+    # slope.
     return 2.0 * slope * temperature / plan.step_size / slope**2
 
 
@@ -194,9 +196,9 @@ def _descent(plan: Plan, model: Model, uplink: Uplink, limits: Limits) -> Plan:
         raise InvalidSetting("a step of descent needs the smoothness of the model, got none")
     noise = math.sqrt(plan.num_rounds * model.dim * estimate_variance(made))
     effective = min(max(steps), distance(model) / noise)
-    # Dividing by the slope undoes the factor by which the estimate scales a gradient, as in the
-    # sampler. The step follows from the model's curvature and the plan's step, which may depend on
-    # data.
+    # Dividing the step by the slope undoes the factor by which the estimate scales a gradient, as
+    # in the sampler. The step follows from the model's curvature and the plan's step, which may
+    # depend on data.
     return replace(
         made,
         step_size=effective / (made.slope or 1.0),
@@ -220,7 +222,7 @@ def _plan(plan: Plan, model: Model, uplink: Uplink, limits: Limits, step: float)
 
 
 def _rounds(plan: Plan) -> dict[str, Any]:
-    """Rounds, burn-in and start of a plan, as arguments of the planner by name."""
+    """Number of rounds, burn-in and start of a plan, as arguments of the planner by name."""
     return {
         "num_rounds": plan.num_rounds,
         "num_burn_in": plan.num_burn_in,

@@ -45,7 +45,8 @@ _OWN = "flmc"
 _METRICS = ("variance_ratio", "wasserstein2_squared", "mean_error_squared", "mse")
 """Metrics of all chains together that the table shows beside the scores of single chains."""
 _EQUAL_STEPS = 1.2
-"""Samplers whose effective steps agree within this factor count as equally fast."""
+"""Factor within which the effective steps of samplers must agree for these to count as equally
+fast."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,8 @@ class Comparison:
         """A table of the outcome, with a row for each method: its scores, or mean and standard
         deviation of the first entries of theta where neither held-out examples nor an exact
         posterior allow scores."""
-        # Baselines lack the metrics of a posterior's spread, so the columns are those of all.
+        # Baselines lack the metrics of a posterior's spread, so the columns are the scores that any
+        # method has.
         names = list(dict.fromkeys(name for each in self.methods for name in each.scores))
         if names:
             header = ("method", *(LABELS[name] for name in names))
@@ -370,7 +372,7 @@ def compare(
     for index, name in enumerate(asked):
         part = report_part(progress, index, len(asked))
         if name in plans:
-            keep = keep_draws or test is not None  # predictions need the draws
+            keep = keep_draws or test is not None  # held-out predictions need the draws
             result = run(
                 plans[name], model, seed, chains, keep_draws=keep, engine=engine, progress=part
             )
@@ -378,7 +380,8 @@ def compare(
             continue
         try:
             methods.append(_run_baseline(others[name], scorers, seed, chains, engine))
-        except (InvalidSetting, RunFailed) as error:  # an uplink's error is the caller's
+        # an error of an uplink or plan is the caller's; a baseline's is noted in ``missing``
+        except (InvalidSetting, RunFailed) as error:
             missing[name] = str(error)
         part(1.0)
     if not methods:
@@ -485,14 +488,14 @@ def _draws(plan: Plan, model: Model, seed: int, chains: int, engine: Engine | st
     # bring, and their number would change the last bits.
     with one_blas_thread() if isinstance(model, LinearGaussian) else nullcontext():
         chains_run = simulate(plan, model, seed, chains, engine=engine, keep_draws=True)
-    if chains_run.draws is None:  # they were asked for
+    if chains_run.draws is None:  # draws is only None where they were not asked for
         raise RunFailed("the engine kept no draws")
     draws = chains_run.draws.reshape(-1, *chains_run.draws.shape[2:])
     return draws if model.coordinates is None else np.asarray(model.coordinates.to_model(draws))
 
 
 def _estimate(values: Array) -> Estimate:
-    """Mean of values of chains, (chain), with its standard error where there are several."""
+    """Mean of ``values``, one for each chain, with its standard error where there are several."""
     return Estimate.over(values) if len(values) > 1 else Estimate(float(values[0]), math.nan)
 
 

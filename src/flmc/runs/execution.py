@@ -169,7 +169,7 @@ def resume(
             asked.get("thin", 1),
         )
         now = {**job.code, **Fingerprints().of_settings(asked.get("settings") or {})}
-        then = asked.get("contents", now)  # older records have none, and their identity only
+        then = asked.get("contents", now)  # older records have no ``contents``, only the identity
         changed = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
         if changed:
             raise InvalidSetting(

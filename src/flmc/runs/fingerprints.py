@@ -20,7 +20,8 @@ from flmc.settings.registry import CURRENT_DIRECTORY
 
 _INSTALLED = tuple(str(Path(sysconfig.get_path(name)).resolve()) for name in ("purelib", "platlib"))
 MISSING = "missing"
-"""In place of the digest of a file or module that is not there: what uses it fails, and says so."""
+"""Word in place of the digest of a file or module that does not exist: the run itself fails then,
+and says so."""
 
 
 class Fingerprints:
@@ -53,8 +54,8 @@ class Fingerprints:
         for each in objects:
             for kind in type(each).__mro__:
                 if kind.__module__ == "__main__":
-                    # A script or notebook is edited to resume its run: its other lines do not
-                    # count.
+                    # Only the class counts, not the file: a script or notebook is edited to resume
+                    # its run.
                     digests[f"__main__.{kind.__qualname__}"] = _of_class(kind)
                 elif _is_own(kind.__module__):
                     what = f"the class {kind.__module__}.{kind.__qualname__}"
@@ -100,7 +101,7 @@ class Fingerprints:
 
 def _digest(path: Path) -> str:
     """SHA-256 of the contents of a regular file; ``OSError`` for anything else."""
-    if not path.is_file():  # a pipe would wait for somebody who writes
+    if not path.is_file():  # opening a pipe would wait for a writer
         raise OSError(f"{path} is no regular file")
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -43,8 +43,8 @@ from flmc.sampling.simulation import RoundObserver, simulate
 
 
 def _blas_threads(one: bool) -> AbstractContextManager[None]:
-    """A context with one BLAS thread, for the package's own models, whose matrices are small; a
-    user's model may have large ones, and keeps its threads."""
+    """Context with one BLAS thread if ``one``, for the package's own models, whose matrices are
+    small; else with the caller's threads, because a user's model may have large matrices."""
     return one_blas_thread() if one else nullcontext()
 
 
@@ -103,7 +103,8 @@ class Job:
         ]
         if self.thin > 1:
             parts.append(self.thin)
-        if self.code:  # left out where all is flmc's own, so that older records still fit
+        # left out where all code is flmc's own, so that the digests of older records still fit
+        if self.code:
             parts.append(sorted(self.code.items()))
         digest = hashlib.sha256(repr(parts).encode())
         for array in self._fingerprint():
@@ -131,8 +132,8 @@ class Job:
         yield np.array([model.num_experiments])
         if model.posterior is not None:
             yield model.posterior.mean
-        # Chains start from the prior. A normal one shows in the gradients above, unless they are of
-        # log densities, whose starts need not have anything to do with the prior.
+        # Chains start from the prior. A normal prior shows in the gradients above, except for log
+        # densities, whose starts may be independent of the prior.
         if type(model.prior) is not Normal or isinstance(model, LogDensityModel):
             yield model.prior.draw(np.random.default_rng(0), model.dim)
         if uplink.link is not None:
@@ -145,7 +146,7 @@ class Job:
         if self.model.posterior is None or kept < 1 or not chains.moments.has_covariance:
             return None
         moments = chains.moments.in_batches()
-        # The counts of the moments are those of the finished run.
+        # The counts of the moments are those of the finished run; here only some rounds are done.
         counts = moments.counts * kept / (self.plan.num_rounds - self.plan.num_burn_in)
         so_far = replace(moments, counts=counts)
         return measure(so_far, self._exact, self.plan.effective_step_size, self.num_chains)
@@ -295,7 +296,8 @@ class Job:
             return ()
         try:
             return check_model(self.model, self.plan)
-        except Exception as error:  # a user's function; the run itself says what it cannot do
+        # a user's function may raise anything; the run itself will say what it cannot do
+        except Exception as error:
             text = f"the model could not be checked: {type(error).__name__}: {error}"
             return (Finding("model-not-checked", "warning", text),)
 

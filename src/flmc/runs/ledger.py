@@ -45,8 +45,9 @@ class Ledger:
         gain, rounded up, and the key ``temperature`` has that of the round, null if nobody
         transmits."""
         plan, rounds = self.plan, range(first, until)
-        if plan.scheduler.everyone and len(plan.gain) == 1:  # all alike but for their number
-            same = self._what(0, [])
+        # the entries are alike except for the number of the round
+        if plan.scheduler.everyone and len(plan.gain) == 1:
+            same = self._gain_and_silent(0, [])
             return [f'{{"round":{index + 1},{same}' for index in rounds]
         if plan.scheduler.by_channel:
             return self._realised(rounds) if rounds else []
@@ -60,7 +61,7 @@ class Ledger:
                 if active is None
                 else [k for k, on in enumerate(active[index - first]) if not on]
             )
-            lines.append(f'{{"round":{index + 1},{self._what(index, silent)}')
+            lines.append(f'{{"round":{index + 1},{self._gain_and_silent(index, silent)}')
         return lines
 
     def _realised(self, rounds: range) -> list[str]:
@@ -71,7 +72,7 @@ class Ledger:
         lines = []
         for index, who, loud, hot in zip(rounds, active, gain, heat, strict=True):
             cap = caps[0 if len(caps) == 1 else index]
-            stated = np.minimum(rounded_up(loud), cap)  # rounding must not exceed the plan's cap
+            stated = np.minimum(rounded_up(loud), cap)  # rounding up must not exceed the plan's cap
             same = bool((stated == stated[0]).all())
             entry = {
                 "round": index + 1,
@@ -82,9 +83,9 @@ class Ledger:
             lines.append(json.dumps(entry, separators=(",", ":")))
         return lines
 
-    def _what(self, index: int, silent: list[int]) -> str:
-        """Gain of a round and devices that are silent in it, as JSON text without the opening
-        brace."""
+    def _gain_and_silent(self, index: int, silent: list[int]) -> str:
+        """The part of a ledger entry, as JSON text without the opening brace, that holds the gain
+        of round ``index`` and the devices ``silent`` in it."""
         caps = self.plan.gain
         gain = finite_cap(self.plan.uplink, caps[0 if len(caps) == 1 else index])
         return json.dumps(

@@ -30,7 +30,7 @@ from flmc.uplink.csi import silent_exceedance
 from flmc.uplink.uplink import Uplink
 
 _POINTS = 12
-"""Number of rounds at which epsilon is computed, at most."""
+"""Largest number of rounds at which epsilon is computed."""
 IF_FIXED = "valid if the round to stop at was fixed beforehand"
 """Condition under which the cost of the first rounds of a run is a bound, in words."""
 
@@ -206,7 +206,8 @@ def spent(record: Record, plan: Plan, *, at: int | None = None) -> SpentCurve:
     planned = record.asked["plan"]
     # The rounds of a federation are accounted at gains of the noise grid, which its record holds.
     caps = np.array(record.asked.get("accounted_caps", plan.gain))
-    # A run whose budget ends it before the last round was to end there from the beginning.
+    # A run whose budget ends it before the last round was going to end there from its beginning,
+    # whatever it gave out.
     last = plan.affordable_rounds if record.result is None else rounds
     ahead = planned_entries(plan, caps, range(rounds, last))
     curve = spent_curve(
@@ -278,8 +279,8 @@ def spent_curve(
     budget = limits.epsilon if limits.scope == "run" and limits.privacy != "off" else None
 
     def cost(talks: npt.NDArray[np.bool_], chains: int = 1) -> float:
-        """Epsilon, over so many ``chains`` together, of a device that transmitted in the rounds of
-        the mask ``talks`` (round)."""
+        """Epsilon of a device that transmitted in the rounds of the mask ``talks`` (round), over
+        ``chains`` chains together."""
         # The noise of an ideal uplink is made by the server itself: it hides nothing.
         if uplink.noise_is_exact:
             return math.inf
@@ -308,7 +309,8 @@ def spent_curve(
     points = [(int(last), cost(talks[:last, device])) for last in places]
     transmitted = [int(count) for count in talks[:counted].sum(axis=0)]
     every = max(by_device)
-    if num_chains > 1:  # which device spends most may change, so each pattern is composed again
+    # With several chains another device may spend most, so each pattern is composed again.
+    if num_chains > 1:
         every = max(cost(pattern, num_chains) for pattern in np.unique(talks.T, axis=0))
     curve = SpentCurve(points, transmitted, by_device, delta, NEIGHBOURING[neighbouring], budget)
     return replace(curve, num_chains=num_chains, epsilon_all_chains=every, planned=len(rounds))

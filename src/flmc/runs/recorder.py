@@ -98,8 +98,8 @@ class Recorder:
             part = np.ascontiguousarray(chains.draws[:, :, kept.start : kept.stop])
             write_arrays(self.directory / f"draws-{kept.start}-{kept.stop}.npz", {"draws": part})
         current = self.directory / "checkpoint.npz"
-        # Kept as the previous one until the next checkpoint: should this one be damaged later, the
-        # run goes on from there.
+        # The present checkpoint is kept as the previous one until the next: if this one is damaged
+        # later, the run goes on from there.
         if current.exists():
             current.replace(self.directory / "previous.npz")
         write_arrays(
@@ -135,7 +135,9 @@ class Recorder:
                 continue
             try:
                 self._restore_from(read_arrays(path), chains)
-            except InvalidSetting:  # a ValueError too, but of another run, not of a damaged file
+            # InvalidSetting is a ValueError too, but means a checkpoint of another run, not a
+            # damaged file
+            except InvalidSetting:
                 raise
             except (RunFailed, KeyError, ValueError) as error:
                 _log.warning("%s is damaged (%s) and not used", path, error)
@@ -173,7 +175,8 @@ class Recorder:
         parts, which may overlap after an interruption; ``like`` has the other sizes. A damaged file
         is removed; ``ValueError`` if draws are missing."""
         draws = np.empty((*like.shape[:2], num_kept, like.shape[3]))
-        # In order of their beginnings; a part is used as far as it reaches beyond those before.
+        # Parts are read in order of their first draws; of each, what reaches beyond the parts
+        # before is used.
         done = 0
         for first, last in sorted(parts_of_draws(self.directory)):
             if first <= done < min(last, num_kept):

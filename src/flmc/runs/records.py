@@ -43,7 +43,8 @@ from flmc.runs.files.durable_files import locked, read_arrays, read_json, write_
 from flmc.runs.files.regular_files import check_regular, digest_of_file, read_regular
 
 SCHEMA_VERSION = 3
-"""Version of the record format that is written; from 3 on every file has a digest."""
+"""Version of the record format in which records are written; from version 3 on every file has a
+digest."""
 _READ = (1, 2, 3)
 """Versions of the record format that this flmc reads."""
 
@@ -78,7 +79,8 @@ def create(directory: Path, description: Mapping[str, Any]) -> Iterator[None]:
         try:
             directory.mkdir(parents=True, exist_ok=True)
             held.enter_context(locked(directory))
-            # Again under the lock: another process may have begun a record after the first check.
+            # Checked again under the lock: another process may have begun a record after the first
+            # check.
             check_new(directory)
             write_json(directory / "run.json", {**_head(), **description})
         except OSError as error:
@@ -101,7 +103,7 @@ def reopen(directory: Path) -> Iterator[dict[str, Any]]:
             held.enter_context(locked(directory))
         except OSError as error:
             raise InvalidSetting(f"cannot write to {str(directory)!r}: {error.strerror}") from error
-        # Under the lock: the process that held it before may have finished the run.
+        # Checked under the lock: the process that held it before may have finished the run.
         if is_finished(directory):
             raise InvalidSetting(
                 f"the run in {str(directory)!r} is finished: there is nothing to go on with"
@@ -274,7 +276,7 @@ def load(directory: str | Path) -> Record:
         entries, damaged = Log.read(directory / "ledger.txt")
     except OSError as error:
         raise RunFailed(f"the ledger in {str(directory)!r} cannot be read: {error}") from error
-    # A document without a seed is the one that stands for a record of version 1.
+    # For a record of version 1 ``asked`` has no seed, and is replaced by an empty request.
     return Record(
         directory,
         asked["schema_version"],

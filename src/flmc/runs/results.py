@@ -138,7 +138,8 @@ def _over_chains(sd: float, unit: str) -> str:
 def _expected(result: Result, metrics: Metrics) -> tuple[float, float, str]:
     """Expected variance ratio, expected squared error of the mean, and where they come from: the
     plan's prediction, or exact draws."""
-    # The mean of n independent draws is off by trace(Sigma)/n, even if the draws are exact.
+    # The mean of n independent draws is off by trace(Sigma)/n in squared distance, even if the
+    # draws are exact.
     chance = metrics.posterior_trace / metrics.independent_draws
     prediction = result.plan.prediction
     if prediction is None:
@@ -150,8 +151,9 @@ def _expected(result: Result, metrics: Metrics) -> tuple[float, float, str]:
 
 
 _OFF_IN_VARIANCE, _HOPELESS_IN_VARIANCE, _OFF_IN_MEAN = 0.25, 0.5, 0.25
-"""Deviations of a measured variance ratio from 1 that are warned of, and beyond which the draws are
-not the posterior's; and error of the mean that is warned of, in posterior standard deviations."""
+"""Largest deviations of a measured variance ratio from 1 that bring no warning, and with which
+draws may still be the posterior's; and the largest error of the mean, in posterior standard
+deviations, that brings no warning."""
 
 
 def _measured(metrics: Metrics) -> list[Finding]:
@@ -159,7 +161,7 @@ def _measured(metrics: Metrics) -> list[Finding]:
     more than three standard errors explain."""
     findings = []
     ratio = metrics.variance_ratio
-    off = abs(ratio.mean - 1.0) - 3 * ratio.se  # NaN, which compares false, where none is known
+    off = abs(ratio.mean - 1.0) - 3 * ratio.se  # NaN where no ratio is known, which compares false
     if off > _OFF_IN_VARIANCE:
         text = f"measured variance ratio {ratio}: the draws are not those of the posterior"
         grade: Grade = "infeasible" if off > _HOPELESS_IN_VARIANCE else "warning"
@@ -184,7 +186,7 @@ def notes(result: Result, metrics: Metrics) -> list[str]:
     prediction = result.plan.prediction
     if prediction is not None:
         off = abs(metrics.variance_ratio.mean - _expected(result, metrics)[0])
-        # Five standard errors are no chance; 10 % allows for what the prediction leaves out.
+        # Five standard errors are not chance; 10 % allows for what the prediction leaves out.
         if off > 5 * metrics.variance_ratio.se + 0.1 * prediction.variance_ratio:
             texts.append(
                 "the variance ratio is far from what was predicted: a burn-in too short, or deep"
@@ -235,7 +237,7 @@ class Result:
     """Fraction of kept rounds' gradient entries that clipping changed; NaN where devices do not
     report it."""
     num_undefined: int
-    """Gradient entries that were not finite; a device treats NaN as 0."""
+    """Number of gradient entries that were not finite; a device treats NaN as 0."""
     moments: Moments
     """Sums of the kept rounds' deviations from a centre and of their products, from which mean and
     covariance are computed."""
@@ -435,7 +437,7 @@ class Result:
         """Findings of the plan, of the check of the model, of the agreement of the chains, of
         Stein's evidence, and of gradients that were not finite."""
         mixing, findings = self.diagnostics, list(self.plan.findings)
-        # A plan that was made with the data at hand has asked the same pilot.
+        # A plan that was made with the data at hand has the findings of the same pilot already.
         known = {(each.code, each.severity) for each in findings}
         findings += [
             each for each in self.model_findings if (each.code, each.severity) not in known
@@ -443,7 +445,7 @@ class Result:
         if mixing is not None:
             findings += mixing.findings(known_posterior=self.metrics is not None)
         findings += [] if self.evidence is None else self.evidence.findings(mixing)
-        if self.metrics is not None:  # the posterior is known, and normal
+        if self.metrics is not None:  # the posterior is known, and it is normal
             findings += [*_measured(self.metrics), *judge_shape(self.chains, mixing)]
         if self.num_undefined:
             text = f"{self.num_undefined} gradient entries were not finite; NaN counts as 0"

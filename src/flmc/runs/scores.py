@@ -26,8 +26,8 @@ from flmc.models.log_density import LogDensityModel
 from flmc.models.model import Model
 
 _MOST_DRAWS = 100
-"""Draws of a chain over which class probabilities are averaged, at most; evenly chosen among the
-kept ones."""
+"""Largest number of draws of a chain, evenly chosen among the kept ones, over which class
+probabilities are averaged."""
 
 LABELS = {
     "accuracy": "accuracy",
@@ -49,7 +49,7 @@ class Scorer(ABC):
     held-out examples or with the exact posterior."""
 
     num_test: int = 0
-    """Held-out examples that are predicted; 0: the scorer needs none."""
+    """Number of held-out examples that are predicted; 0: the scorer needs none."""
 
     @abstractmethod
     def score(self, groups: Array) -> dict[str, Array]:
@@ -110,11 +110,13 @@ class _LinearScorer(Scorer):
         self.num_test = test.num_samples
 
     def score(self, groups: Array) -> dict[str, Array]:
-        from scipy.special import logsumexp  # SciPy takes long to import, and `import flmc` is here
+        # imported here, because SciPy takes long to import and `import flmc` imports this module
+        from scipy.special import logsumexp
 
         variance = self._model.noise_variance
         loss, squared = np.empty(len(groups)), np.empty(len(groups))
-        for index, draws in enumerate(groups):  # one at a time: (sample, draw) may be large
+        # one group at a time, because an array (sample, draw) may be large
+        for index, draws in enumerate(groups):
             predicted = self._test.features @ draws.T
             errors = np.square(self._test.targets[:, None] - predicted)
             log_density = -0.5 * (errors / variance + np.log(2 * np.pi * variance))
@@ -131,7 +133,7 @@ class _PosteriorScorer(Scorer):
         self._posterior = posterior
 
     def score(self, groups: Array) -> dict[str, Array]:
-        # The groups of a data set stand side by side, so that its posterior is repeated for each.
+        # Groups of one data set are neighbours, so its posterior is repeated for each of them.
         repeats = len(groups) // len(self._posterior.mean)
         apart = groups.mean(axis=1) - np.repeat(self._posterior.mean, repeats, axis=0)
         trace = np.trace(self._posterior.covariance, axis1=1, axis2=2)

@@ -29,15 +29,15 @@ from flmc.runs.results import Result
 from flmc.sampling.simulation import never
 
 _CURVES = 1.5
-"""Allowance for a posterior that is not normal: factor by which its curvature may differ from a
-normal law's, within its width."""
+"""Largest factor by which the curvature of a posterior that is not normal is assumed to differ from
+a normal law's, within its width."""
 _CLIP_MARGIN = 2.0
-"""Factor of the variance of local gradients that the clip leaves unclipped, because devices differ:
-with 1 the means of the example with eight hospitals are off by 0.12 standard deviations, with 2 by
-0.04."""
+"""Factor by which the variance of local gradients may exceed that of devices that are alike, and
+still be left unclipped: with 1 the means of the example with eight hospitals are off by 0.12
+standard deviations, with 2 by 0.04."""
 _LEAST_DRAWS = 2.0
-"""Effective draws of a pilot for each entry of theta, at least: the smallest eigenvalue of its
-covariance is then too small by a factor of (1 - sqrt(1/2))^-2 = 12 at most."""
+"""Smallest number of effective draws of a pilot for each entry of theta: the smallest eigenvalue of
+its covariance is then too small by a factor of (1 - sqrt(1/2))^-2 = 12 at most."""
 
 
 class PilotFindings(NamedTuple):
@@ -203,8 +203,8 @@ def read_pilot(pilot: Result) -> PilotFindings:
     heat = pilot.plan.temperature or 1.0
     smoothness = _CURVES * max(1.0, heat) * (1.0 + off) ** 2
     convexity = min(1.0, heat) * (1.0 - off) ** 2 / _CURVES
-    # The typical curvature, not its bound, scales the coordinates to the clip: with a clip that is
-    # too wide the bits carry little information.
+    # The coordinates are scaled to the clip by the typical curvature, not by its bound: with a clip
+    # that is too wide, bits carry little information.
     factor = _stretch_to_clip(pilot.plan, _CLIP_MARGIN * max(1.0, heat))
     coordinates = Coordinates.of_draws(draws).stretched(factor)
     return PilotFindings(coordinates, smoothness * factor**2, convexity * factor**2, worth)

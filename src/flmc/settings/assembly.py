@@ -189,7 +189,7 @@ def assemble_with_held_out(
     if settings.data_file is not None:
         data = data_of_file(settings, settings.data_file)
     else:
-        make_model(settings)  # only to refuse settings that do not fit
+        make_model(settings)  # called only because it refuses settings that do not fit
         if settings.model != "linear" or settings.experiments != 1 or settings.data != "examples":
             raise InvalidSetting(
                 "examples to hold out come from data_file, or from synthetic ones of one data set"
@@ -303,6 +303,6 @@ def _forecast_anew(plan: Plan, model: Model) -> Plan:
         *judge_shift((law.mean_shift if law else None) or 0.0, lambda: cure),
         *judge_law(law, heat),
     )
-    if not plan.judged:  # a document from before there were lights
+    if not plan.judged:  # a document of an early version, which has no lights
         findings += (*judge_budget(plan), *judge_use(plan.effective_draws))
     return replace(plan, prediction=law, findings=findings, judged=True)

@@ -69,12 +69,13 @@ def make_model(settings: Settings) -> Model:
             raise InvalidSetting(
                 f"{name} needs data = 'examples', got 'sufficient': there are no examples to clip"
             )
-        # Examples that are clipped are held in any case; statistics beside them give the posterior.
+        # Clipped examples are kept in memory in any case; statistics beside them give the
+        # posterior.
         if settings.devices * settings.dim**2 <= _MOST_STATISTICS:
             return LinearGaussian(draw_examples(settings, settings.experiments))
         return _wide(settings, sizes)
     if settings.dim > WIDE:
-        # Sufficient statistics would take dim^2 numbers for every device.
+        # Sufficient statistics would take dim^2 numbers for every device, which is too much here.
         return _wide(settings, sizes)
     statistics = draw_linear_statistics(
         settings.seed,
@@ -200,7 +201,7 @@ def make_fading(value: str | float) -> Fading:
     """The fading that a setting describes: a number is a constant path gain, a text names a
     registered fading or an object of the user's own."""
     fading: Fading
-    # From the command line a number arrives as text.
+    # On the command line a number is text too.
     if isinstance(value, str) and not checks.is_number(value):
         fading = FADINGS.build(value)
     else:

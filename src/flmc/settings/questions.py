@@ -103,13 +103,14 @@ def public_question(settings: Settings) -> PublicQuestion:
     if settings.link == "auto":
         fixed -= {"link"}
         changes["link"] = "sigmoid"
-    if ":" in settings.link:  # a link with its parameter written behind its name
+    # a link with its parameter written behind its name, which fixes the slope
+    if ":" in settings.link:
         fixed |= {"slope_parameter"}
     if settings.burn_in == "auto":
         fixed -= {"num_burn_in"}
     bounded = settings.example_clip is not None or settings.example_norm is not None
     if settings.neighbouring == "example" and not bounded:
-        changes["example_norm"] = 1.0  # the search replaces it
+        changes["example_norm"] = 1.0  # a starting value, which the search replaces
     arguments = planner_arguments(settings)
     arguments["scheduler"].check(settings.rounds, settings.devices)
     if "start" not in given:
@@ -400,7 +401,8 @@ class _Values:
         if value not in self.tried:
             self.tried[value] = self._try(value)
             if self.progress is not None:
-                # How many values will be tried is not known: progress approaches 1.
+                # The number of values that will be tried is not known: progress approaches 1
+                # without reaching it.
                 self.progress(1.0 - 0.9 ** len(self.tried))
         return self.tried[value]
 
@@ -452,7 +454,7 @@ class _Values:
     def _beyond(self, place: float) -> Iterator[Point]:
         """The tried value at a place of the search axis, then values a little further up, in case
         the plan's estimate promised more than the exact accountant allows."""
-        # Estimates err by a few per cent: most of the time the first or second place does.
+        # Estimates err by a few per cent: mostly the first or second of these values passes.
         for more in (0, 1, 2, 4, 8, 16, 32, 64):
             yield self.at(place + more * self.axis.resolution)
 
@@ -478,7 +480,7 @@ class _Values:
                     suggested = suggest_settings(settings)
                     settings, listing = _with(settings, suggested.settings), suggested.listing()
                 plan = assemble(settings).plan()
-            except FlmcError as error:  # the accountant knows better than the estimate
+            except FlmcError as error:  # the exact accountant may refuse what the estimate promised
                 why = str(error)
                 continue
             broken = self.broken(plan, roughly=False)
@@ -504,7 +506,8 @@ class _Values:
         if not made:
             return Unsolved(f"{what}: none can be planned for: {curve[0].broken[0]}", name, curve)
         best = min(made, key=lambda point: point.badness)
-        # Causes are compared by their names: the numbers in the sentences differ.
+        # Causes are compared without the numbers in their sentences, which differ from value to
+        # value.
         common = set.intersection(*({_cause(each) for each in point.broken} for point in made))
         always = [each for each in best.broken if _cause(each) in common]
         if always:

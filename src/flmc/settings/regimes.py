@@ -29,7 +29,7 @@ BINDING = ("power", "langevin", "privacy")
 """Names of the constraints that may decide the gain, in the order of colours and legend of a chart
 of the map."""
 LEVELS = (4, 8, 16, 32)
-"""Numbers of cells along each axis, of one map after the other, coarse to fine."""
+"""Numbers of cells along each axis of successive maps, from coarse to fine."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def plan_other_scheme(settings: Settings, plan: Plan, model: Model) -> Plan | No
     given |= {"scheme": name, "effective_step_size": step}
     try:
         return assemble(merge({}, given), model).plan(forecast=False)
-    except FlmcError:  # the other scheme cannot do it
+    except FlmcError:  # no plan can be made with the other scheme
         return None
 
 

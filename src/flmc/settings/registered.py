@@ -199,7 +199,8 @@ SCHEDULERS.add(
 
 MODELS = Registry("model", Model)
 MODELS.add(Entry("linear", LinearGaussian, "linear regression with known noise"))
-# From here on makers are named, not imported: JAX, Numba and the papers load when they are used.
+# From here on the makers of entries are names, not imported objects: JAX, Numba and the papers are
+# loaded when they are used.
 for _name, _words in (
     ("logistic", "two classes, of data_file"),
     ("softmax", "several classes, of data_file"),
@@ -261,4 +262,4 @@ REGISTRIES = {
     "engines": ENGINES,
     "papers": PAPERS,
 }
-"""All registries, by the plural of what they hold."""
+"""All registries, by the plural of what they hold, such as ``links``."""

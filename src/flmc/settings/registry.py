@@ -117,7 +117,7 @@ class Registry:
     """All links, or all fadings, or all choices of another setting, by name."""
 
     setting: str
-    """Name of the setting."""
+    """Name of the setting whose values the registry lists."""
     kind: type[Any] | None
     """Class that a user's own objects must have; None: the setting takes registered names only."""
     entries: dict[str, Entry] = field(default_factory=dict)
@@ -137,7 +137,7 @@ class Registry:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names, in the order in which they were registered."""
+        """All names of entries, in the order in which they were registered."""
         return tuple(self.entries)
 
     @property
@@ -215,9 +215,10 @@ class Registry:
             loaded: Any = importlib.import_module(module_name)
             for part in name.split("."):
                 loaded = getattr(loaded, part)
-            if not isinstance(loaded, self.kind):  # a class, or a function that makes one
+            # not an object but a class, or a function that makes one: call it
+            if not isinstance(loaded, self.kind):
                 loaded = loaded()
-        # Most often a class whose constructor needs arguments.
+        # most often a class whose constructor needs arguments
         except TypeError as error:
             hint = (
                 "it is called without arguments; name an object instead, made in the module (mine"

@@ -22,7 +22,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Probability = Annotated[float, AfterValidator(lambda value: checks.between("it", value, 0.0, 1.0))]
 PositiveCount = Annotated[int, Field(ge=1, le=10**15)]
-"""Above that, products of counts are no longer whole in double precision."""
+"""Largest count: beyond it, products of counts are no longer whole numbers in double precision."""
 
 # The registry in the annotation tells `choices_of`, and with it help and messages, the names.
 Scheme = Annotated[str, SCHEMES, AfterValidator(SCHEMES.check_name)]
@@ -38,9 +38,10 @@ class Part:
 
 
 UPLINK, PLAN = Part("uplink"), Part("plan")
-"""Settings that enter through the uplink that is made of them, and through the planner alone."""
+"""Marks of settings that decide the uplink only, and of settings that only the planner uses."""
 SIMULATION, NOTHING = Part("simulation"), Part("nothing")
-"""Settings that change a simulation and no plan; and those that change no result at all."""
+"""Marks of settings that change a simulation but no plan, and of settings that change no result at
+all."""
 
 
 def names_of(*parts: Part) -> set[str]:
@@ -51,13 +52,15 @@ def names_of(*parts: Part) -> set[str]:
 
 def _requirement(text: str) -> str:
     """The text of a requirement, checked."""
-    from flmc.planning.requirements import read_requirement  # few settings have one
+    # imported here, because few settings hold requirements
+    from flmc.planning.requirements import read_requirement
 
     return read_requirement(text).text
 
 
 def _as_list(value: object) -> object:
-    """One text as the only one of a list, as an option that is given once."""
+    """A single text as a list of one, because an option may be given once; any other value as it
+    is."""
     return [value] if isinstance(value, str) else value
 
 
@@ -263,7 +266,8 @@ def read_file(path: Path) -> dict[str, Any]:
         ) from error
     except RecursionError as error:
         raise InvalidSetting(f"the config file {str(path)!r} is nested too deeply") from error
-    except ValueError as error:  # of TOML, of its encoding, or of a number with too many digits
+    # invalid TOML, an invalid encoding, or a number with too many digits
+    except ValueError as error:
         raise InvalidSetting(f"the config file {str(path)!r} is not valid TOML: {error}") from error
 
 
@@ -332,7 +336,7 @@ def _one_line(error: ValidationError) -> str:
         refused = first.get("ctx", {}).get("error")
         bound = "must be a list of texts such as 'temperature<=1.05'"
         return str(refused) if refused else f"{name} {bound}, got {first['input']!r}"
-    # A field that may be one of several types has a problem for each: all say what would have been
+    # A field that may be of several types has one problem for each: all of them say what is
     # accepted.
     wanted = dict.fromkeys(
         _wanted(name, p["type"], p.get("ctx", {})) for p in problems if p["loc"][0] == name

@@ -28,7 +28,8 @@ class Log:
             with open_regular(path, os.O_RDWR, "r+b") as stream:
                 stream.seek(whole)
                 tail = stream.read()
-                # On the disk before the log is cut, so that a power failure loses neither.
+                # The cut-off part is on the disk before the log is cut, so that a power failure
+                # loses neither.
                 write_atomically(path.with_name(path.name + ".cut"), lambda copy: copy.write(tail))
                 stream.truncate(whole)
                 os.fsync(stream.fileno())
@@ -55,14 +56,15 @@ class Log:
                     stream.flush()
                     os.fsync(stream.fileno())
                 except OSError:
-                    # A part of the new entries may have been written: without this, the next entry
-                    # would follow a broken one, and never be read.
+                    # A part of the new entries may have been written: if it stayed, the next entry
+                    # would follow a broken line, and never be read.
                     os.ftruncate(stream.fileno(), before)
                     raise
         except OSError:
             if self.path.exists() and self.path.stat().st_size > before:
                 with open_regular(self.path, os.O_WRONLY, "r+b") as stream:
-                    stream.truncate(before)  # closing the stream may have flushed more
+                    # closing the stream may have written more of its buffer
+                    stream.truncate(before)
             raise
         self.entries += texts
         self._checksum = zlib.crc32(lines, self._checksum)

@@ -104,8 +104,9 @@ def write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
 
 
 def _digest_of(document: Mapping[str, Any]) -> str:
-    """SHA-256 of a document as canonical JSON: sorted keys, no spaces."""
-    # json.dumps turns keys into texts and tuples into lists, as they will be read back.
+    """SHA-256 of a document as canonical JSON (sorted keys, no spaces), in hexadecimal."""
+    # json.dumps turns keys into texts and tuples into lists, as they are when read back: so digests
+    # agree.
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -122,7 +123,7 @@ def read_json(path: Path, *, signed: bool = False) -> dict[str, Any]:
     stated = document.pop(DIGEST, None)
     try:
         kept = stated == _digest_of(document) if stated is not None else not signed
-    except ValueError:  # a number that JSON does not have
+    except ValueError:  # NaN, or another number that JSON does not have
         kept = False
     if not kept:
         raise RunFailed(f"{str(path)!r} is damaged: its contents do not have its digest")
@@ -161,7 +162,8 @@ def shared(directory: Path, *leftovers: str) -> Iterator[None]:
     """Hold a shared lock on a directory that several processes may write into; the first of them
     removes the temporary files (patterns ``leftovers``) of killed processes."""
     with open_regular(directory / ".lock", os.O_RDWR | os.O_CREAT, "r+b") as stream:
-        # Whoever gets the exclusive lock is alone, so that every temporary file is a leftover.
+        # A process that gets the exclusive lock is alone, so that every temporary file is a
+        # leftover.
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -180,8 +182,8 @@ def locked(directory: Path) -> Iterator[None]:
     path = directory / ".lock"
     with open_regular(path, os.O_RDWR | os.O_CREAT, "r+b") as stream:
         try:
-            # The kernel drops this lock when the process ends, however it ends: a lock file that is
-            # left behind locks nobody out.
+            # The kernel drops this lock when the process ends, however it ends: a file that is left
+            # behind blocks nobody.
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             stream.seek(0)

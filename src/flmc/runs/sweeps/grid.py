@@ -17,7 +17,7 @@ from flmc.settings.construction import not_taken
 from flmc.settings.schema import Settings, merge, unknown_setting
 
 _RANGE = {"start", "stop", "count", "spacing"}
-"""Keys of a range, the alternative to a list of values of a setting."""
+"""Keys of the table that describes a range, the alternative to a list of values for a setting."""
 _MOST_POINTS = 1_000_000
 
 
@@ -61,7 +61,7 @@ def read_grid(document: Mapping[str, Any], options: Mapping[str, Any]) -> SweepG
     unknown, given twice or without effect in a sweep, or nothing varies."""
     base = dict(document)
     varying = base.pop("sweep", None)
-    _refuse_idle({*base, *options, *(varying if isinstance(varying, Mapping) else ())})
+    _refuse_without_effect({*base, *options, *(varying if isinstance(varying, Mapping) else ())})
     if not isinstance(varying, Mapping) or not varying:
         raise InvalidSetting(
             "a sweep needs a table [sweep] with at least one setting, a list or a range; got none"
@@ -76,8 +76,8 @@ def read_grid(document: Mapping[str, Any], options: Mapping[str, Any]) -> SweepG
     )
 
 
-def _refuse_idle(names: set[str]) -> None:
-    """Raise ``InvalidSetting`` for settings without effect in a sweep: varying them would compute
+def _refuse_without_effect(names: set[str]) -> None:
+    """Raise ``InvalidSetting`` for settings without effect in a sweep: varying these would compute
     equal points twice."""
     if "require" in names:
         raise InvalidSetting(

@@ -45,7 +45,7 @@ def run_grid(
     written."""
     points = grid.points
     if plan_only:
-        forget_model()  # its data may have changed since an earlier sweep of this process
+        forget_model()  # the model's data may have changed since an earlier sweep of this process
     fingerprints = Fingerprints()
     keys = [key_of(point, plan_only=plan_only, fingerprints=fingerprints) for point in points]
     try:
@@ -54,7 +54,8 @@ def run_grid(
             done = {key: store.read(key) for key in dict.fromkeys(keys)}
             missing = {k: p for k, p in zip(keys, points, strict=True) if done[k] is None}
             order = list(missing)
-            if plan_only:  # points with equal data side by side: a worker keeps its last model
+            # Points with equal data are neighbours then, because a worker keeps its last model.
+            if plan_only:
                 order.sort(key=lambda key: data_key(missing[key]))
             tasks = [(key, given_in(missing[key])) for key in order]
             for count, (key, row) in enumerate(work(tasks)):
@@ -82,7 +83,7 @@ def differs(grid: SweepGrid, out: Path, *, plan_only: bool = False) -> bool:
     try:
         if not (out / _GRID).exists():
             return False
-        # Early files have neither key; they were never of plans only.
+        # Early files have neither key; their points were never planned only.
         there = {"schema_version": ANSWER_VERSION, "plan_only": False, **read_json(out / _GRID)}
         return bool(there != json.loads(json.dumps(_document(grid, plan_only))))
     except RunFailed:
@@ -112,7 +113,8 @@ class _Store:
             check_regular(directory)
 
     def in_use(self) -> AbstractContextManager[None]:
-        """A shared lock, so that no other sweep removes our temporary files as leftovers."""
+        """A shared lock on the directory, so that no other sweep removes this one's temporary files
+        as leftovers."""
         if self.directory is None:
             return nullcontext()
         names = (f"{self.directory.name}/.*.json.*", ".table.*", f".{_GRID}.*")

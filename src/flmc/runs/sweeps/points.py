@@ -39,7 +39,8 @@ def key_of(
     idle = names_of(NOTHING, SIMULATION) if plan_only else names_of(NOTHING)
     values = {**settings.model_dump(mode="json"), "chains": settings.num_chains}
     uplink = _uplink_of(settings)
-    if uplink is not None:  # compared by what its settings make, however they are written
+    # Uplinks are compared by the object that settings make, not by the text of the settings.
+    if uplink is not None:
         idle |= names_of(UPLINK)
     decides = {
         "flmc": VERSION,
@@ -68,7 +69,7 @@ def given_in(settings: Settings) -> dict[str, Any]:
 def _uplink_of(settings: Settings) -> Any:
     """The uplink that settings make, as plain values; None where it is not known before the run, or
     cannot be made, as the row of the point then says."""
-    # Only the worker imports a user's own code.
+    # A user's own code is imported by the worker only.
     if named_code(settings.model_dump()):
         return None
     try:
@@ -98,7 +99,8 @@ def _row_of(
         return {**columns(merge({}, given)), "error": None}
     except FlmcError as error:
         return {"error": str(error)}
-    except Exception as error:  # a user's model or link: the other points shall go on
+    # a user's model or link may raise anything, and the other points shall go on
+    except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}
 
 
@@ -129,7 +131,8 @@ def _plan_only_columns(settings: Settings) -> dict[str, Any]:
 
 
 _latest: dict[str, Model] = {}
-"""The model that this process built last, by its :func:`data_key`; one, because data are large."""
+"""The model that this process built last, by its :func:`data_key`; only one, because data are
+large."""
 
 
 def forget_model() -> None:
@@ -139,7 +142,7 @@ def forget_model() -> None:
 
 def _shared_model(settings: Settings) -> Model:
     """The model of a point: the last one again if its data are the same."""
-    if settings.model != "linear":  # a user's own model may not be the same when made again
+    if settings.model != "linear":  # a user's own model may differ when it is made again
         return make_model(settings)
     key = data_key(settings)
     if key not in _latest:
@@ -191,7 +194,7 @@ def _finding_columns(plan: Plan) -> dict[str, Any]:
     """Columns with the digest of a plan and the findings against it, by name."""
     lights = get_args(Light)
     worst = sorted(gravest(plan.findings), key=lambda each: lights.index(each.light))
-    verdict = plan.verdict  # None for a plan from a file that nobody judged
+    verdict = plan.verdict  # None for a plan from a file, which nobody judged
     return {
         "plan_digest": plan.digest,
         "verdict": None if verdict is None else verdict.state,

@@ -86,7 +86,8 @@ class Sweep:
     def table(self) -> Grid:
         """A table of the main columns, a row for each of the first 40 points, with notes below."""
         names = [*self.axes, *(_SHOWN_OF_PLANS if self.plan_only else _SHOWN)]
-        # A distance that is given nowhere keeps its column: its dashes go with the note below.
+        # A squared W2 distance that no point has keeps its column, because a note explains the
+        # dashes.
         known = {name for row in self.rows for name, value in row.items() if value is not None}
         if "wasserstein2_floor" in known:
             known.add("wasserstein2_squared")
@@ -252,7 +253,7 @@ def sweep(
     >>> [row["scheme"] for row in done.rows], done.num_failed
     (['digital', 'analog'], 0)
     """
-    # Settings are checked by pydantic, which `import flmc` does not load.
+    # Imported here, because it loads pydantic, which `import flmc` does without.
     from flmc.runs.sweeps.grid import read_grid
     from flmc.runs.sweeps.grid_run import run_grid
     from flmc.runs.sweeps.workers import on_this_machine
@@ -284,7 +285,7 @@ def _axes(vary: Mapping[str, Any]) -> dict[str, Any]:
         )
     axes: dict[str, Any] = {}
     for name, values in vary.items():
-        if hasattr(values, "tolist"):  # an array of NumPy
+        if hasattr(values, "tolist"):  # an array of NumPy or the like
             axes[name] = values.tolist()
         elif isinstance(values, (str, Mapping)) or not isinstance(values, Iterable):
             axes[name] = values

@@ -41,7 +41,7 @@ def on_this_machine(workers: int, *, plan_only: bool = False) -> Work:
         yield from _in_processes(workers, in_worker, tasks)
 
     if workers > 1:
-        _joblib()  # if it is missing, say so before anything is computed
+        _joblib()  # imported now, so that a missing joblib is reported before anything is computed
     return work
 
 
@@ -57,7 +57,7 @@ def _in_processes(
     for together in (True, True, False):
         for part in [list(left.items())] if together else [[task] for task in left.items()]:
             try:
-                with _deaf_children():
+                with _children_without_ctrl_c():
                     rows = _pool(workers)(_joblib().delayed(do)(task) for task in part)
                 for key, row in rows:
                     del left[key]
@@ -86,9 +86,9 @@ def _pool(workers: int) -> Any:
 
 
 @contextmanager
-def _deaf_children() -> Iterator[None]:
-    """Context in which this process, and the children that it starts, do not hear Ctrl-C. A
-    terminal sends it to all of them; only this process is to react, when the context ends."""
+def _children_without_ctrl_c() -> Iterator[None]:
+    """Context in which this process, and the children that it starts, ignore Ctrl-C. A terminal
+    sends the signal to all of them, and only this process is to react, when the context ends."""
     from multiprocessing import resource_tracker as tracker_of_python
 
     from joblib.externals.loky.backend import resource_tracker
@@ -104,7 +104,7 @@ def _deaf_children() -> Iterator[None]:
         os.environ.pop(_WARNINGS)
         if filters is not None:
             os.environ[_WARNINGS] = filters
-    # Children inherit the mask.
+    # Child processes inherit the mask of signals.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
@@ -143,7 +143,7 @@ def _do_for(parent: int, task: Task, *, plan_only: bool) -> tuple[str, dict[str,
 
 @lru_cache(maxsize=1)
 def _follow(parent: int) -> None:
-    """End this worker process soon after its parent has ended, in whatever way."""
+    """Make this worker process end soon after its parent has ended, in whatever way."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -154,7 +154,7 @@ def _follow(parent: int) -> None:
 
 
 _PATIENCE = 15.0
-"""Seconds without a worker of the cluster until a warning is logged."""
+"""Seconds without any worker of the cluster after which a warning is logged."""
 
 
 @contextmanager
@@ -169,7 +169,7 @@ def _warning_without_workers(client: Any, address: str) -> Iterator[None]:
         while not over.wait(1.0):
             try:
                 workers = len(client.scheduler_info()["workers"])
-            except Exception:  # the scheduler is gone, and as_completed reports that
+            except Exception:  # the scheduler is gone, which as_completed reports
                 continue
             now = time.monotonic()
             if workers:

@@ -55,8 +55,8 @@ def split_evenly(num_samples: int, num_devices: int) -> tuple[int, ...]:
 
 def deal(targets: Array, num_devices: int, how: str, seed: int) -> list[IntArray]:
     """Indices of the examples that each device gets, one array per device with at least one index.
-    ``how`` names one of the ways in ``DEALS``; ``targets`` (sample) are the targets of all
-    examples, by which some ways sort them. Raises ``InvalidSetting`` for another name, or more
+    ``how`` is one of the ways in ``DEALS`` with its number; ``targets`` (sample) are the targets of
+    all examples, by which some ways sort them. Raises ``InvalidSetting`` for another name, or more
     devices than examples."""
     sizes = split_evenly(len(targets), num_devices)
     rng = np.random.default_rng(checks.at_least("seed", seed, 0))
@@ -64,7 +64,7 @@ def deal(targets: Array, num_devices: int, how: str, seed: int) -> list[IntArray
     if kind == "iid" and not text:
         return np.split(rng.permutation(len(targets)), np.cumsum(sizes)[:-1])
     if kind == "label" and not text:
-        # Shuffled first, so that which examples of a class a device gets is random.
+        # Shuffled first, so that it is random which examples of a class a device gets.
         shuffled = rng.permutation(len(targets))
         order = shuffled[np.argsort(targets[shuffled], kind="stable")]
         return np.split(order, np.cumsum(sizes)[:-1])

@@ -65,7 +65,7 @@ class FederatedData:
     findings: tuple[Finding, ...] | None = None
 
     def __post_init__(self) -> None:
-        # LinearData checks shapes, sizes and finite numbers in the same way.
+        # LinearData makes the wanted checks: shapes, sizes and finite numbers.
         checked = LinearData(
             self.features, self.targets, self.device_sizes, self.data_dependent, findings=()
         )
@@ -183,7 +183,7 @@ class FederatedData:
         for begin, size in zip(
             np.cumsum((0, *self.device_sizes[:-1])), self.device_sizes, strict=True
         ):
-            # A device without examples has size - 1 = -1, hence the max below.
+            # A device without examples has size - 1 = -1, hence the max in the mask.
             count = min(round(share * size), size - 1)
             out[begin + rng.permutation(size)[: max(count, 0)]] = True
         return self._part(~out), self._part(out)

@@ -25,11 +25,11 @@ PAPER_THETA = (0.418, -0.289, 0.3982, 0.8231, 0.5251)
 KINDS = ("examples", "sufficient")
 """Ways in which synthetic statistics are drawn: by way of examples, or directly."""
 _NUMBERS_AT_ONCE = 4_000_000
-"""Largest count of numbers that a block of data sets may hold in memory: 32 MB in double
-precision."""
+"""Largest count of numbers, 32 MB in double precision, that a block of data sets may take in
+memory."""
 _MOST_WORK = 2e11
 """Largest number of products of two features for which the largest curvature is computed from the
-examples themselves: as many take ten seconds."""
+examples themselves; so many take ten seconds."""
 _UNLIKELY = 1e-9
 """Probability with which the largest curvature of any data set may exceed its bound."""
 
@@ -81,7 +81,7 @@ def draw_linear(
     >>> data.features.shape, data.targets.shape, data.device_sizes
     ((100, 3), (100,), (25, 25, 25, 25))
     """
-    # 8 bytes for a number, and as measured three times that with the copies on the way.
+    # 8 bytes for each number, times three for the copies on the way, as measured.
     fits("the examples", 24.0 * num_samples * (dim + 1) * (num_experiments or 1))
     sizes, truth = _problem(num_samples, dim, num_devices, device_sizes, theta)
     checks.positive("noise_variance", noise_variance)
@@ -203,25 +203,27 @@ class DrawnStatistics:
         gram = np.empty((len(experiments), self.num_devices, self.dim, self.dim))
         moment = np.empty(gram.shape[:-1])
         at_once = self._at_once
-        # Blocks begin at multiples of their size, not at the first data set that is asked for: what
-        # is drawn directly shares a stream with its block, which the first number there names.
+        # Blocks begin at multiples of their size, not at the first data set that is asked for: data
+        # sets that are drawn directly share a random stream with their block, and the block's first
+        # number names it.
         for first in range(experiments.start // at_once * at_once, experiments.stop, at_once):
             block = range(first, first + at_once)
             wanted = range(max(first, experiments.start), min(block.stop, experiments.stop))
             place = slice(wanted.start - experiments.start, wanted.stop - experiments.start)
             part = self._draw(block, wanted)
-            if wanted == experiments:  # one block has them all: no copy, it may be large
+            # one block has them all: it is returned without a copy, because it may be large
+            if wanted == experiments:
                 return part
             gram[place], moment[place] = part.gram, part.moment
         return LinearStatistics(gram, moment)
 
     @property
     def _at_once(self) -> int:
-        """Number of data sets in a block, which are drawn together."""
+        """Number of data sets in a block, which are drawn together from one stream."""
         if self.kind == "examples":
             return max(1, _NUMBERS_AT_ONCE // (sum(self.device_sizes) * self.dim))
-        # Data sets that share a stream: part of what a seed means, so it must not depend on how
-        # many there are.
+        # Data sets of a block share a stream, so that the size of a block is part of what a seed
+        # means: it must not depend on how many data sets there are.
         return max(1, min(64, _NUMBERS_AT_ONCE // (4 * self.num_devices * self.dim**2)))
 
     def _draw(self, block: range, wanted: range) -> LinearStatistics:
@@ -247,7 +249,8 @@ class DrawnStatistics:
         rng = generator(self.seed, Purpose.DATA, block.start, 1)
         shape = (len(block), self.num_devices, self.dim)
         root = rng.standard_normal((*shape, self.dim))
-        np.copyto(root, 0.0, where=np.tri(self.dim, dtype=np.bool_).T)  # in place: np.tril copies
+        # in place, because np.tril copies
+        np.copyto(root, 0.0, where=np.tri(self.dim, dtype=np.bool_).T)
         # Chi-square needs at least 1 degree of freedom: the matrix A of a device with fewer
         # examples than entries is replaced below.
         freedom = np.subtract.outer(np.array(self.device_sizes), np.arange(self.dim))
@@ -333,7 +336,7 @@ def _draw_several(
     pairs = [
         _draw_one(seed, experiment, sum(sizes), theta, noise_variance) for experiment in experiments
     ]
-    if len(pairs) == 1:  # np.stack would copy arrays that may be large
+    if len(pairs) == 1:  # returned without np.stack, which would copy arrays that may be large
         ((features, targets),) = pairs
         return LinearData(features[None], targets[None], sizes)
     features, targets = (np.stack(arrays) for arrays in zip(*pairs, strict=True))

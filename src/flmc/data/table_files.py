@@ -21,11 +21,12 @@ BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
 _MISSING = ("", "na", "n/a", "nan", "none", "null", "?")
 """Words for a missing value, in lower case; case does not matter in files."""
 _MOST_RATIO, _SMALL_BYTES = 100.0, 100_000_000
-"""An npz whose arrays take more than ``_SMALL_BYTES`` must not be packed more than ``_MOST_RATIO``
-times: measured numbers hardly shrink, and a file of some megabytes must not fill the memory."""
+"""Limits against files that unpack to fill the memory: an npz whose arrays take more than
+``_SMALL_BYTES`` must not be packed more than ``_MOST_RATIO`` times. Measured numbers hardly
+shrink."""
 _COPIES = 3.0
-"""Arrays of the size of all features that reading holds at the same time: the file's, its columns,
-and the columns side by side."""
+"""Number of arrays of the size of all features that reading holds at the same time: the file's, its
+columns, and the columns side by side."""
 Words = np.ndarray[tuple[Any, ...], np.dtype[np.object_]]
 """Array of text, with the data type object."""
 
@@ -125,8 +126,8 @@ def read_table_file(path: Path) -> FileTable:
 
 
 def check_is_file(path: Path) -> None:
-    """Raise an error if a path leads to a pipe, a device or a folder; what does not exist is left
-    to whoever opens it."""
+    """Raise an error if a path leads to a pipe, a device or a folder; a missing file is no error
+    here, but when it is opened."""
     # Opening a pipe waits for its writer, and a device may never end.
     if path.exists() and not path.is_file():
         raise InvalidSetting(
@@ -140,8 +141,8 @@ def read_npz(source: Path | IO[bytes], what: str) -> dict[str, AnyArray]:
     the file in messages."""
     with zipfile.ZipFile(source) as archive:
         packed = sum(member.compress_size for member in archive.infolist())
-        # The sizes that the zip states bound what can be read; a header that claims a larger array
-        # than its member holds would have it allocated before the end of the member is met.
+        # The sizes that the zip states bound what can be read. A header that claims a larger array
+        # than its member holds would have that array allocated before the reading fails.
         unpacked = sum(member.file_size for member in archive.infolist())
         claimed = sum(_claimed_bytes(archive, member) for member in archive.infolist())
     if claimed > unpacked:
@@ -194,7 +195,7 @@ def read_bundled(name: str) -> FileTable:
     if words:
         targets = np.array([words[int(each)] for each in targets], dtype=object)
     features = np.asarray(bunch.data, dtype=np.float64)
-    # The digits have pixels that are dark in all images; constant columns are refused later.
+    # Constant features would be refused later: the digits have pixels that are dark in all images.
     varies = features.std(axis=0) > 0
     if feature_names:
         feature_names = [each for each, kept in zip(feature_names, varies, strict=True) if kept]
@@ -233,7 +234,8 @@ def _read_parquet(path: Path) -> FileTable:
         raise MissingExtra("Parquet files need pyarrow: pip install 'flmc[sweep]'") from error
     try:
         sizes = parquet.ParquetFile(path).metadata
-        # Runs of one value take hardly any place in the file.
+        # Checked before reading, because a file can be small and its columns large: runs of one
+        # value take hardly any place.
         fits(f"reading {str(path)!r}", 8.0 * _COPIES * sizes.num_rows * sizes.num_columns)
         table = parquet.read_table(path)
     except ArrowInvalid as error:
@@ -282,7 +284,7 @@ def _from_arrays(
 
 
 def _number(text: str) -> float:
-    """The text as a number; NaN if it is none."""
+    """The number that a text stands for; NaN if it is none."""
     try:
         return float(text)
     except ValueError:

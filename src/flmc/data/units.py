@@ -13,9 +13,11 @@ _FACTOR = 50.0
 """Ratio of a device's magnitudes to those of the others beyond which its units are doubted: metres
 and centimetres differ by 100, kilograms and grams by 1000."""
 _FEWEST, _MOST_ROWS = 5, 200
-"""Fewest examples of a device that are judged, and most that are looked at."""
+"""Smallest number of examples with which a device is judged, and largest number of its examples
+that are looked at."""
 _MOST_NUMBERS = 1_000_000
-"""Most features that are looked at in all: a plan must not wait for this."""
+"""Largest number of features that are looked at over all examples: a plan must not wait for
+this."""
 
 
 def doubt_units(
@@ -38,8 +40,8 @@ def doubt_units(
     values = np.abs(features[np.where(used, begin + spaced, 0)])
     # Zeros have no units: a column of zeros and ones is not doubted.
     values = np.where(used[:, :, None] & (values > 0), values, np.nan)
-    number: IntArray = np.isfinite(values).sum(axis=1)  # (device, feature)
-    ordered = np.sort(values, axis=1)  # those that are not there come last
+    number: IntArray = np.isfinite(values).sum(axis=1)  # shape (device, feature)
+    ordered = np.sort(values, axis=1)  # missing values are NaN, which sorts last
     place = np.maximum(number - 1, 0)[:, None] // 2
     middle = np.where(number >= _FEWEST, np.take_along_axis(ordered, place, axis=1)[:, 0], np.nan)
     root = np.sqrt(np.nansum(np.square(values), axis=1) / np.maximum(number, 1))
@@ -65,8 +67,8 @@ def doubt_units(
 
 def _median_of_others(middle: Array) -> Array:
     """For each device and feature the median (of an even number, the geometric mean of the middle
-    two) over all other devices, where ``middle`` (device, feature) may have NaN for a device that
-    does not count; NaN where no other device does."""
+    two) over all other devices, where a NaN in ``middle`` (device, feature) marks a device that
+    does not count; NaN where no other device counts."""
     ordered = np.sort(middle, axis=0)
     rank = np.argsort(np.argsort(middle, axis=0), axis=0)
     others = np.isfinite(middle).sum(axis=0) - 1

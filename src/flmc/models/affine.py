@@ -41,7 +41,8 @@ class Coordinates:
             raise InvalidSetting(
                 f"centre (dim) and scale (dim, dim) must fit, got {centre.shape} and {scale.shape}"
             )
-        # Rows at equal length: entries in unlike units are no reason to refuse.
+        # Rows are scaled to equal length before the rank is tested: entries in unlike units are no
+        # reason to refuse.
         rows = np.abs(scale).max(axis=1, keepdims=True)
         if not rows.all() or np.linalg.matrix_rank(scale / rows) < len(centre):
             raise InvalidSetting("scale must be invertible: it has a direction without extent")
@@ -76,14 +77,15 @@ class Coordinates:
         return cls(mean, root)
 
     def stretched(self, factor: float) -> Coordinates:
-        """Coordinates in which all distances are those in these ones divided by ``factor``, so that
+        """Coordinates with all distances divided by ``factor`` in comparison with these, so that
         gradients are multiplied by it."""
         return Coordinates(self.centre, self.scale * factor, self.unit / factor)
 
     def to_model(self, phi: Any) -> Any:
         r"""The model's parameters :math:`\theta = c + R\phi`, (..., dim), at the sampler's
         coordinates ``phi`` (..., dim); both are arrays of NumPy or of JAX."""
-        # In the precision of phi, in which the model is then evaluated too.
+        # In the precision of phi, because the model is then evaluated in the precision of the
+        # result.
         centre, scale = (array.astype(phi.dtype) for array in (self.centre, self.scale))
         return centre + phi @ scale.T
 

@@ -29,12 +29,13 @@ _RADIUS = 3.5
 """Smallest radius about the posterior mean for which examples are sorted, divided by the root of
 the trace of the posterior's covariance: chains at rest stay within it."""
 _WIDER = 4.0
-"""Factor from one radius to the next."""
+"""Ratio of two successive radii for which examples are sorted."""
 _SUM_ROUNDING, _SMALL = 1e-14, 1e-6
 """Relative rounding of a sum, and the largest share of an example's bound that this rounding may
 reach."""
 _MOST_NEAR = 0.1
-"""Share of gradient entries near the clip beyond which all examples are evaluated."""
+"""Largest share of gradient entries near the clip for which these are evaluated one by one; beyond
+it all examples are."""
 _checked: WeakKeyDictionary[Model, set[str]] = WeakKeyDictionary()
 """Names of the methods that :func:`check_clipping` has tried, by model: a gradient of all examples
 may take longer than a plan."""
@@ -69,7 +70,7 @@ class EntryClip:
     def entry(self, held: Array, feature: Array) -> Array:
         """One entry of every example's clipped gradient, (chain, sample), from the residuals
         ``held`` (chain, sample) and the feature of that entry, (sample)."""
-        # Every example by itself: one that is not a number must not silence the others.
+        # Every example is clipped by itself: one whose entry is nan must not make the sum nan.
         return clip(held * feature, self.size)
 
 
@@ -87,7 +88,7 @@ class NormClip:
         """Largest magnitude of an example's residual that leaves its gradient unclipped, (sample,
         1): ``size`` over the norm of the features; 0 if all features are 0, because the gradient is
         then 0 at any residual."""
-        # Relative to the largest entry, so that no square underflows and no norm is too small.
+        # Scaled by the largest feature, so that no square underflows and no norm is too small.
         largest = np.abs(features).max(axis=1, keepdims=True)
         scale = np.where(largest > 0, largest, 1.0)
         norm = np.sqrt(np.square(features / scale).sum(axis=1, keepdims=True))
@@ -219,8 +220,9 @@ class ClippedExamples:
         # Bound of the magnitudes of a residual's terms: the terms may cancel, and the rounding
         # error is relative to this bound.
         size = (norm * (np.linalg.norm(self._centre) + radius) + np.abs(v)) / variance
-        # One example can move the centre anywhere, where sums of all would be rounded by more than
-        # an example may move them: then every example is looked at, and bounded by itself.
+        # One example can move the centre anywhere, where sums over all examples may be rounded by
+        # more than one example may contribute: every example is then evaluated and bounded by
+        # itself.
         if not _SUM_ROUNDING * float((norm * size).sum()) <= _SMALL * self._rule.size:
             return None
         # Wide enough for the rounding of distances and residuals, so that no example is sorted
@@ -248,7 +250,8 @@ class ClippedExamples:
         device."""
         u, v, sizes, _ = self._examples
         places = np.flatnonzero(chosen)
-        # An example of zeros, whose gradient is 0, goes before the first of each device.
+        # Room for an example of zeros, whose gradient is 0, before the first example of each
+        # device.
         starts = np.searchsorted(places, np.cumsum(sizes) - sizes)
         features = np.insert(u[places], starts, 0.0, axis=0)
         targets = np.insert(v[places], starts, 0.0)
@@ -260,12 +263,14 @@ def check_clipping(model: Model, *, by_norm: bool) -> None:
     or by norm, and really does so: the method is tried at the prior's mean with the first data
     set."""
     name = "norm_clipped_gradient" if by_norm else "clipped_gradient"
-    # By identity only: a model with a hash of its own may equal another that does not clip.
+    # remembered by identity only: a model with a hash of its own may equal another that does not
+    # clip
     kept = type(model).__hash__ is object.__hash__
     if kept and name in _checked.get(model, ()):
         return
     theta = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (1, 1, model.dim)) + 0.0
-    share = model.prior_share(theta)[:, :, None]  # the prior's part, not clipped
+    # the prior's part of the gradient, which is not clipped
+    share = model.prior_share(theta)[:, :, None]
     # A bound of 1e-15 leaves next to nothing of the likelihood's part in a method that clips.
     left = np.nan_to_num(getattr(model, name)(theta, 1e-15, slice(0, 1)) - share)
     whole = np.nan_to_num(model.gradient(theta, slice(0, 1)) - share)

@@ -25,23 +25,28 @@ from flmc.base.errors import InvalidSetting
 FLAT = "the posterior is flat in some direction: give scale"
 """Refusal of coordinates from a posterior without a finite covariance."""
 MOST_DENSE = 300
-"""Entries up to which the whole matrix of second derivatives is formed."""
+"""Largest number of entries of theta with which the whole matrix of second derivatives is
+formed."""
 _FEW = 64
-"""Entries up to which every step of the descent to the mode uses the whole matrix."""
+"""Largest number of entries with which every step of the descent to the mode uses the whole
+matrix."""
 _MANY = 5000
 """Number of entries above which less is measured, because a gradient takes long."""
 _MOST_STEPS = 200
-"""Steps of the descent to the mode at most, where the whole matrix is formed; some ten are usual.
-"""
+"""Largest number of steps of the descent to the mode where the whole matrix is formed; some ten are
+usual."""
 _ARRIVED = 1e-12
 """Squared distance from the mode, in standard deviations, at which the descent ends."""
 _KINK = 1e12
-"""Squared distance to the mode, in standard deviations by the curvature, above which a place where
-nothing is lower nearby is no kink of the log density, but the end of what numbers can resolve."""
+"""Squared distance to the mode, in standard deviations by the curvature, up to which a place with
+nothing lower nearby counts as a kink of the log density; beyond, it is the end of what numbers can
+resolve."""
 _RISE = 0.05
-"""Rise of the negative log posterior at one standard deviation from a mode, at least."""
+"""Smallest rise of the negative log posterior, one standard deviation away, with which a place
+counts as a mode."""
 _TOGETHER = 8
-"""Directions whose second derivatives are computed together, so that memory stays bounded."""
+"""Number of directions whose second derivatives are computed together, so that memory stays
+bounded."""
 _FAILURE = 1e-4
 """Probability, over the random direction in which Lanczos' method starts, that one of its bounds
 does not hold."""
@@ -73,7 +78,8 @@ class _Place:
 
     @cached_property
     def axes(self) -> tuple[Array, Array]:
-        """Principal curvatures along the basis, ascending, and their directions as columns."""
+        """Principal curvatures in the plane of the basis, ascending, (direction), and their
+        directions as columns, (direction, direction)."""
         values, vectors = np.linalg.eigh(self.matrix)
         return values, vectors
 
@@ -90,7 +96,7 @@ class _Place:
 
     @property
     def flat(self) -> float:
-        """Curvature that cannot be told from zero because of rounding."""
+        """Largest curvature that cannot be told from zero because of rounding."""
         return float(1e-12 * np.abs(self.axes[0]).max() + 1e-300)
 
     @property
@@ -119,7 +125,8 @@ class _Place:
                 low, high = (shift, high) if longer else (low, shift)
             move = -inside / (values + high)
         elif values[0] < -1e3 * self.flat:
-            # Hardly a slope along the direction that curves down most: go there all the same.
+            # The slope along the direction that curves down most is nearly 0: move along it all the
+            # same, for the rest of the radius.
             rest = math.sqrt(max(0.0, radius**2 - float(move[1:] @ move[1:])))
             move[0] = math.copysign(rest, -inside[0])
         gain = -float(inside @ move + 0.5 * np.sum(values * np.square(move)))
@@ -179,7 +186,8 @@ class CurvatureMeter:
         none."""
         if self._mode is None:
             near = theta
-            if len(theta) > _FEW:  # most of the way in fewer directions, which takes less time
+            # Most of the way goes in fewer directions, which takes less time.
+            if len(theta) > _FEW:
                 near = self._descend(theta, 10, _ORDINARY.each)[0].theta
             place, arrived = self._descend(near, _MOST_STEPS, None)
             if not arrived or not self._rises(place, place.theta - theta):
@@ -192,12 +200,12 @@ class CurvatureMeter:
         return self._mode
 
     def _rises(self, place: _Place, way: Array) -> bool:
-        """Whether the cost rises on both sides of a mode along ``way`` (dim), on which the descent
-        came: it does not where the descent follows a slope that gets flatter for ever."""
+        """Whether the cost rises on both sides of a mode along ``way`` (dim), the last direction of
+        the descent: it does not where the descent follows a slope that gets flatter for ever."""
         curvature = float(way @ place.hessian @ way)
         if not curvature > 0:
             return not way.any()
-        # At one standard deviation a parabola is higher by 0.5.
+        # One standard deviation away, where a parabola would be higher by 0.5.
         sides = (place.theta + sign * way / math.sqrt(curvature) for sign in (1.0, -1.0))
         return all(not float(self._value(each)[0]) < place.cost + _RISE for each in sides)
 
@@ -224,10 +232,12 @@ class CurvatureMeter:
             # "not >=" in place of "<": a cost that is no number is refused too.
             candidate = look(place.theta + move) if gain >= 0.1 * expected else None
             if candidate is None or (expected < noise and not candidate.left < place.left):
-                if expected < noise:  # as near as rounding allows
+                # the expected decrease is within rounding: the mode is reached
+                if expected < noise:
                     return place, True
                 radius = 0.25 * length
-                # A kink: nothing is lower within a millionth of a standard deviation.
+                # A kink ends the descent: nothing is lower within a millionth of a standard
+                # deviation.
                 if radius < 1e-6:
                     return place, place.left < _KINK
                 continue
@@ -245,12 +255,14 @@ class CurvatureMeter:
         return place
 
     def _dense_or_none(self, theta: Array) -> _Place | None:
-        """The same; None where a derivative is not finite."""
+        """As ``_dense``, but None where a derivative is not finite: the negative log posterior
+        about theta (dim) with all second derivatives."""
         cost, gradient = self._value(theta)
         identity = np.eye(len(theta))
         rows = []
         for first in range(0, len(theta), _TOGETHER):
-            block = np.zeros((_TOGETHER, len(theta)))  # one shape, compiled once
+            # All blocks have one shape, so that the function is compiled once.
+            block = np.zeros((_TOGETHER, len(theta)))
             some = identity[first : first + _TOGETHER]
             block[: len(some)] = some
             rows.append(np.array(self._products(theta, block))[: len(some)])
@@ -283,7 +295,7 @@ class CurvatureMeter:
             images.append(image)
             known = np.array(vectors)
             rest = image - known.T @ (known @ image)
-            rest -= known.T @ (known @ rest)  # once more, against rounding
+            rest -= known.T @ (known @ rest)  # orthogonalised a second time, against rounding
             length = float(np.linalg.norm(rest))
             if length <= 1e-10 * max(float(np.linalg.norm(each)) for each in images):
                 break
@@ -295,12 +307,14 @@ class CurvatureMeter:
     def _bounds(self, theta: Array, effort: _Effort) -> tuple[float, float]:
         """An upper bound of the magnitude of the Hessian's eigenvalues at theta (dim), and a lower
         bound of the eigenvalues, by Lanczos' method."""
-        start = np.random.default_rng(0).standard_normal(len(theta))  # same plan every time
+        # a fixed seed, so that the same model gives the same plan every time
+        start = np.random.default_rng(0).standard_normal(len(theta))
         found = self._lanczos(theta, start, effort.measured)
         if found is None:
             raise _not_finite()
         values = np.linalg.eigvalsh(found[1])
-        # Both ends hold at once where each fails with half the probability; see the module.
+        # Each of the two bounds fails with half the probability, so that both hold together; the
+        # formula is in the module's docstring.
         doubt = math.log(1.648 * math.sqrt(len(theta)) * 2.0 / _FAILURE)
         share = (doubt / (2 * effort.measured - 1)) ** 2
         margin = share / (1.0 - 2.0 * share) * float(values[-1] - values[0])
@@ -324,7 +338,7 @@ def _place(theta: Array, cost: Any, gradient: Any, hessian: Array) -> _Place | N
         return None
     unit = np.sqrt(np.abs(np.diag(hessian)))
     unit[unit == 0] = 1.0
-    for _ in range(4):  # once is enough, unless the Hessian is indefinite
+    for _ in range(4):  # one pass is enough, unless the Hessian is indefinite
         row = np.sqrt(np.abs(hessian / np.outer(unit, unit)).max(axis=1))
         unit = unit * np.where(row > 0, row, 1.0)
     scaled = hessian / np.outer(unit, unit)
@@ -332,7 +346,8 @@ def _place(theta: Array, cost: Any, gradient: Any, hessian: Array) -> _Place | N
 
 
 def _inverse(place: _Place) -> Array | None:
-    """Inverse of the Hessian, (dim, dim); None unless that is positive definite."""
+    """Inverse of the Hessian at a place, (dim, dim); None unless the Hessian is positive
+    definite."""
     values, vectors = place.axes
     if not values[0] > 1e3 * place.flat:
         return None
@@ -341,15 +356,16 @@ def _inverse(place: _Place) -> Array | None:
 
 
 def _exact_ends(place: _Place) -> tuple[float, float]:
-    """Largest magnitude of the Hessian's eigenvalues, and the smallest of them, each moved to its
-    safe side by what rounding may do."""
+    """Bounds of the largest magnitude of the Hessian's eigenvalues and of the smallest eigenvalue,
+    each moved to its safe side by what rounding may do."""
     values = np.linalg.eigvalsh(place.hessian)
     rounding = len(values) * np.finfo(np.float64).eps
     largest = float(np.abs(values).max()) * (1.0 + rounding)
     inverse = _inverse(place)
     if inverse is None:
         return largest, min(0.0, float(values[0]))
-    # From the inverse, which is exact for the smallest eigenvalue where units differ by much.
+    # The smallest eigenvalue comes from the inverse, which gives it exactly where units differ by
+    # much.
     lowest = float(place.axes[0][0])
     smallest = (1.0 - 10.0 * rounding / lowest) / float(np.linalg.eigvalsh(inverse)[-1])
     return largest, max(smallest, 0.0)

@@ -22,7 +22,7 @@ from flmc.models.local_costs import ExampleBound
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
 """Name and shape of every array of a tree, in the order in which they lie in theta."""
 _AT_ONCE = 4_000_000
-"""Largest count of numbers in the gradients of single examples that are in memory at a time."""
+"""Largest count of numbers that the gradients of single examples may take in memory at a time."""
 
 
 def require_jax() -> Any:
@@ -130,7 +130,7 @@ class DifferentiatedCosts:
     def clipped_gradients(self, theta: Any, data: Any, bound: Any, *, by_norm: bool) -> Any:
         """Gradients of all devices' local costs at one theta (dim), (device, dim), where each
         example's gradient is clipped to ``bound``, by entry or by norm, before the sum."""
-        # Exact: the gradient of every example is formed, in slices so that memory stays bounded.
+        # The gradient of every example is formed exactly, in slices so that memory stays bounded.
         jax = self._jax
         share = jax.grad(self.prior_share)(theta)
         num_devices, largest = data["counts"].shape
@@ -138,8 +138,8 @@ class DifferentiatedCosts:
 
         def device(rows: Any, counts: Any) -> Any:
             def add(index: Any, total: Any) -> Any:
-                # Slices have one size in compiled code. So the last one begins earlier, and counts
-                # only what the one before it did not have.
+                # Compiled code has slices of one size. So the last slice begins earlier, and counts
+                # only examples that the one before it did not have.
                 first = jax.numpy.minimum(index * size, largest - size)
                 rows_of, counts_of = jax.tree.map(
                     lambda values: jax.lax.dynamic_slice_in_dim(values, first, size),
@@ -163,7 +163,8 @@ class DifferentiatedCosts:
         gradients = numpy.nan_to_num(each(theta, rows, counts), nan=0.0, posinf=None, neginf=None)
         if by_norm:
             gradients = _bounded_by_norm(numpy, gradients, bound)
-        # Entries too where norms are bounded: privacy must not hang on the rounding of a norm.
+        # Entries are clipped too where norms are bounded: privacy must not depend on the rounding
+        # of a norm.
         gradients = numpy.clip(gradients, -bound, bound)
         return numpy.where(counts[:, None] > 0, gradients, 0.0).sum(axis=0)
 
@@ -172,8 +173,8 @@ def _bounded_by_norm(numpy: Any, gradients: Any, bound: Any) -> Any:
     """Gradients of examples, (example, dim), scaled down to a norm of at most ``bound``.
 
     Huge entries are first cut down to a size whose square and inverse are ordinary numbers: near
-    the end of the range compilers take an inverse for 0, and an example would pass as it is. An
-    example whose norm is still no number counts as 0."""
+    the end of the range compiled code may replace an inverse by 0, and an example would pass
+    unclipped. An example whose norm is still nan counts as 0."""
     double = gradients.dtype == numpy.float64
     most, least = (1e140, 1e-140) if double else (1e14, 1e-14)
     gradients = numpy.clip(gradients, -most, most)

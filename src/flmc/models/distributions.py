@@ -74,7 +74,7 @@ class Prior(ABC):
         Array
             Hessian times direction, (direction, dim).
         """
-        # Steps of about a thousandth of the prior's standard deviation in that direction.
+        # Steps of about a thousandth of the prior's standard deviation along each direction.
         reach = 1e-3 / np.sqrt(np.square(directions / self.sd).sum(axis=1, keepdims=True))
         up, down = self.gradient(np.stack([theta + reach * directions, theta - reach * directions]))
         return np.asarray((up - down) / (2 * reach))
@@ -186,7 +186,7 @@ class Gaussian:
 def marginal_variances(precision: Array) -> Array:
     """Variance of each entry of a normal law, (dim), from its precision matrix (dim, dim)."""
     diagonal = np.diag(precision)
-    # Inverting a large matrix takes seconds, and mostly the matrix is diagonal.
+    # Inverting a large matrix takes seconds, and most precision matrices are diagonal.
     if np.count_nonzero(precision) == len(diagonal):
         return np.asarray(1.0 / diagonal)
     return np.diag(np.linalg.inv(precision))

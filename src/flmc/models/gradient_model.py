@@ -116,7 +116,8 @@ class GradientModel(Model):
         ``likelihood`` plus 1/K of the prior's. Raises ``InvalidSetting``, with the function's
         ``name``, if it returns a wrong shape."""
         batch = theta.reshape(-1, self.dim).view()
-        batch.flags.writeable = False  # the user must not change the state of chains
+        # read-only, because the user's function must not change the state of chains
+        batch.flags.writeable = False
         local = np.asarray(likelihood(batch), dtype=np.float64)
         expected = (len(batch), self.num_devices, self.dim)
         if local.shape != expected:

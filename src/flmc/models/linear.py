@@ -116,7 +116,7 @@ class LinearGaussian(Model):
             precision = costs.hessian.sum(axis=1)
             mean[part] = np.linalg.solve(precision, costs.offset.sum(axis=1)[..., None])[..., 0]
             inverse = np.linalg.inv(precision)
-            # An inverse is symmetric only up to rounding.
+            # An inverse is symmetric only up to rounding: it is made so exactly.
             covariance[part] = (inverse + np.swapaxes(inverse, 1, 2)) / 2
             eigenvalues = np.linalg.eigvalsh(precision)
             extremes.append((eigenvalues.min(), eigenvalues.max()))
@@ -210,7 +210,8 @@ class LinearGaussian(Model):
         device, dim), at theta (experiment, chain, dim)."""
         held = self._stacked
         if held is None or held[0] != experiments:
-            # Laid out so that all devices are one matrix product, and kept: an engine asks often.
+            # A matrix product over all devices at once; its layout is kept, because an engine asks
+            # often.
             hessian, offset = self.quadratic(experiments)
             side = np.moveaxis(hessian, 3, 1).reshape(len(hessian), self.dim, -1)
             held = self._stacked = (experiments, np.ascontiguousarray(side), offset[:, None])

@@ -44,7 +44,8 @@ class LinearCosts:
         self._kept: KeptCosts | None = None
         if each * count <= _MOST_HELD:
             self._held = self._draw(range(count))
-        elif not isinstance(source, LinearStatistics):  # else costs are cheap to recompute
+        # for other sources, costs are cheap to compute again
+        elif not isinstance(source, LinearStatistics):
             self._kept = KeptCosts(_MOST_KEPT, count, devices, dim)
 
     def parts(self) -> Iterator[tuple[slice, Quadratic]]:
@@ -78,7 +79,8 @@ class LinearCosts:
         device's share of the prior."""
         shape = (len(experiments), self._source.num_devices, self._source.dim)
         costs = Quadratic(np.empty((*shape, self._source.dim)), np.empty(shape))
-        # Blocks begin at multiples of their size, as random streams do.
+        # Blocks begin at multiples of their size, as random streams do, so that no data set is
+        # drawn in vain.
         first = experiments.start // _DRAWN_AT_ONCE * _DRAWN_AT_ONCE
         for begin in range(first, experiments.stop, _DRAWN_AT_ONCE):
             end = min(begin + _DRAWN_AT_ONCE, experiments.stop)

@@ -30,7 +30,7 @@ from flmc.models.local_costs import ExampleBound, TracedCosts
 from flmc.models.model import Model
 
 _MOST_LOOKED_AT = 200
-"""Examples whose gradients are looked at before a run."""
+"""Largest number of examples whose gradients are looked at before a run."""
 LogPrior = Callable[[Any], Any]
 """Log density of the prior, up to a constant, as a function of the user's parameters."""
 LogLikelihood = Callable[[Any, Any], Any]
@@ -83,7 +83,7 @@ class LogDensityModel(Model):
         self.prior = Normal(self.start_point, self._spread(start_sd))
         self.public = smoothness is not None and not data.data_dependent
         self.made_from_data = data.data_dependent
-        self.data_findings = (*(data.findings or ()), *self._idle_examples(jax))
+        self.data_findings = (*(data.findings or ()), *self._examples_without_effect(jax))
         if smoothness is None:
             smoothness, measured = self._curvature.measure(self.start_point)
             convexity = measured if convexity is None else convexity
@@ -94,15 +94,15 @@ class LogDensityModel(Model):
                 f"convexity must not exceed smoothness {self.smoothness:g}, got {self.convexity:g}"
             )
 
-    def _idle_examples(self, jax: Any) -> list[Finding]:
-        """At most one finding: all examples of one of two targets, which is 0, leave the likelihood
-        unchanged, as in one that is written for -1 and +1."""
+    def _examples_without_effect(self, jax: Any) -> list[Finding]:
+        """At most one finding: the data have two targets, one of them 0, and examples with the
+        target 0 do not affect the likelihood, which suggests that it was written for -1 and +1."""
         values = np.unique(self.data.targets)
         if len(values) != 2 or 0.0 not in values:
             return []
         rows = self.data.rows()
         score = jax.vmap(jax.grad(self.log_likelihood), in_axes=(None, 0))
-        # At two places, because a gradient may vanish at the start by symmetry.
+        # Gradients are tried at two places, because one may vanish at the start by symmetry.
         moved = np.zeros(len(self.data.targets), dtype=bool)
         few = np.unique(np.linspace(0, len(moved) - 1, _MOST_LOOKED_AT, dtype=np.intp))
         with jax.enable_x64():
@@ -276,5 +276,5 @@ class LogDensityModel(Model):
             lambda theta: self.num_devices * self._costs.prior_share(theta),
             self.start_point,
         )
-        # A flat prior has no spread of its own.
+        # A flat prior has no spread: 1 in its place.
         return np.where(curvature > 0, 1.0 / np.sqrt(np.maximum(curvature, 1e-12)), 1.0)

@@ -49,8 +49,8 @@ class Model(ABC):
     model makes a privacy statement."""
 
     data_findings: tuple[Finding, ...] = ()
-    """What speaks against the data, such as units that differ; every plan has it among its
-    findings."""
+    """What speaks against the data, such as units that differ between devices; every plan of the
+    model has it among its findings."""
 
     posterior: Gaussian | None = None
     """The exact posterior, where it is known."""
@@ -235,7 +235,8 @@ class Model(ABC):
             Standard deviation of the starts, a number or (dim); None: that of the prior at
             ``start``.
         """
-        from flmc.models.log_density import LogDensityModel  # here: that module imports this
+        # imported here, because that module imports this one
+        from flmc.models.log_density import LogDensityModel
 
         return LogDensityModel(
             log_prior, log_likelihood, data, start, smoothness, convexity, start_sd
@@ -297,7 +298,8 @@ class Model(ABC):
         >>> model.gradient(np.zeros((1, 1, 2))).tolist()  # (experiment, chain, device, dim)
         [[[[-1.0, -2.0], [-3.0, -4.0]]]]
         """
-        from flmc.models.gradient_model import GradientModel  # here: that module imports this
+        # imported here, because that module imports this one
+        from flmc.models.gradient_model import GradientModel
 
         return GradientModel(
             gradient,

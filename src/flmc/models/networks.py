@@ -70,7 +70,7 @@ def mlp(
     jnp = jax.numpy
 
     def log_prior(w: Any) -> Any:
-        # Squares over variances: s^2/inputs for weights, s^2 for biases.
+        # Each square is divided by the prior's variance: s^2/inputs for weights, s^2 for biases.
         total = 0.0
         for number, size in enumerate(sizes[:-1]):
             layer = w[f"layer{number}"]

@@ -72,7 +72,7 @@ class CorrelatedNormal(Prior):
         )
         inverse = np.array(np.linalg.inv(matrix))
         both = (matrix, inverse) if precision is None else (inverse, matrix)
-        # An inverse is symmetric only up to rounding.
+        # An inverse is symmetric only up to rounding: it is made so exactly.
         self.covariance, self.precision = ((each + each.T) / 2 for each in both)
         self.sd: Array = np.sqrt(np.diag(self.covariance))
         self._root = np.linalg.cholesky(self.covariance)
@@ -154,7 +154,8 @@ class FunctionPrior(Prior):
         """Gradient of the negative log density, (..., dim), at theta (..., dim), from the user's
         function. Raises ``InvalidSetting`` if that returns another shape."""
         batch = theta.reshape(-1, theta.shape[-1]).view()
-        batch.flags.writeable = False  # the user must not change the state of chains
+        # read-only, because the user's function must not change the state of chains
+        batch.flags.writeable = False
         gradient = np.asarray(self._gradient(batch), dtype=np.float64)
         if gradient.shape != batch.shape:
             raise InvalidSetting(
@@ -181,4 +182,5 @@ class FunctionPrior(Prior):
             raise InvalidSetting(
                 f"{name} must be a number or {self._dim} numbers, got the shape {given.shape}"
             )
-        return np.broadcast_to(given, (self._dim,)) + 0.0  # a sum is a copy that can be written to
+        # the sum is a copy, which can be written to
+        return np.broadcast_to(given, (self._dim,)) + 0.0

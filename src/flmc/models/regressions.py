@@ -66,7 +66,7 @@ def logistic(
     def log_likelihood(w: Any, row: Any) -> Any:
         return -jnp.logaddexp(0.0, -row["y"] * (row["x"] @ w["slope"] + w["intercept"]))
 
-    # p(1 - p) is at most 1/4.
+    # 0.25 bounds p(1 - p), the second derivative of the logistic loss.
     smoothness = _public_bound(data, feature_norm, 0.25, prior_sd, intercept_sd)
     return LogDensityModel(
         _normal_prior(prior_sd, intercept_sd),
@@ -74,7 +74,8 @@ def logistic(
         data,
         {"intercept": 0.0, "slope": np.zeros(data.features.shape[1])},
         smoothness,
-        # Smallest curvature: the prior's if the largest is a public bound; else both are measured.
+        # the smallest curvature is the prior's if the largest is a public bound; else both are
+        # measured
         None if smoothness is None else _least_curvature(prior_sd, intercept_sd),
     )
 
@@ -112,7 +113,7 @@ def softmax(
         scores = jax.nn.log_softmax(row["x"] @ w["slope"] + w["intercept"])
         return scores[jnp.asarray(row["y"], int)]
 
-    # No eigenvalue of diag(p) - p p^T exceeds 1/2: its absolute row sums are 2 p (1 - p).
+    # 0.5 bounds the eigenvalues of diag(p) - p p^T, whose absolute row sums are 2 p (1 - p).
     smoothness = _public_bound(data, feature_norm, 0.5, prior_sd, intercept_sd)
     return LogDensityModel(
         _normal_prior(prior_sd, intercept_sd),
@@ -120,7 +121,8 @@ def softmax(
         data,
         {"intercept": np.zeros(count), "slope": np.zeros((data.features.shape[1], count))},
         smoothness,
-        # Smallest curvature: the prior's if the largest is a public bound; else both are measured.
+        # the smallest curvature is the prior's if the largest is a public bound; else both are
+        # measured
         None if smoothness is None else _least_curvature(prior_sd, intercept_sd),
     )
 
@@ -154,7 +156,7 @@ def poisson(
         score = row["x"] @ w["slope"] + w["intercept"]
         return row["y"] * score - jnp.exp(score)
 
-    # Start at the logarithm of the mean count: far from it exp makes the curvature useless.
+    # The start is the logarithm of the mean count: far from it exp makes the curvature useless.
     centre = float(np.log(max(data.targets.mean(), 0.5)))
     return LogDensityModel(
         _normal_prior(prior_sd, intercept_sd),
@@ -246,7 +248,7 @@ def check_targets(data: FederatedData, allowed: set[float], words: str) -> None:
 
 
 def _recoding(data: FederatedData) -> str:
-    """What to do about targets that are not those of a model, as the end of a message."""
+    """What a user can do about targets that do not suit a model, as the end of a message."""
     values = np.unique(data.targets)
     if set(values.tolist()) == {0.0, 1.0}:
         return (
@@ -314,4 +316,5 @@ def _public_bound(
             f" {largest:.6g}"
         )
     prior = max(prior_sd**-2, intercept_sd**-2)
-    return factor * data.num_samples * (1.0 + norm**2) + prior  # 1: the intercept's feature
+    # the 1 is the squared feature of the intercept
+    return factor * data.num_samples * (1.0 + norm**2) + prior

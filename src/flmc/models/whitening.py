@@ -210,6 +210,7 @@ def _of_sample(model: Model, sample: FederatedData) -> Coordinates:
         raise InvalidSetting(
             "a public sample is for models from log densities; for others give draws or a scale"
         )
-    # A posterior's covariance falls about as one over the number of examples.
+    # A posterior's covariance falls about as one over the number of examples, so a sample's is too
+    # large by their ratio.
     ratio = max(1.0, model.data.num_samples / max(1, sample.num_samples))
     return model.on(sample).laplace_coordinates(ratio)

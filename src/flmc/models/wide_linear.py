@@ -22,7 +22,7 @@ from flmc.models.model import Model
 WIDE = 2048
 """Number of features from which on a synthetic linear regression is held as examples."""
 _ROWS_AT_ONCE = 10
-"""Number of examples that a sum takes at a time: few enough for the cache."""
+"""Number of examples that are added up at a time: few enough for the processor's cache."""
 _LARGE_GRAM = 3000
 """Number of rows of a Gram matrix above which only its largest eigenvalue is computed, by Lanczos'
 method."""
@@ -82,7 +82,8 @@ class WideLinear(Model):
             top, self._gram = max(top for top, _ in tops), tops[0][1]
         self.prior = Normal(np.zeros(self.dim), np.full(self.dim, self._precision**-0.5))
         self.smoothness = top / self._variance + self._precision
-        # Exact if there are fewer examples than features; else a lower bound.
+        # Exact if there are fewer examples than features; else a lower bound of the smallest
+        # curvature.
         self.convexity = self._precision
 
     @property
@@ -127,7 +128,7 @@ class WideLinear(Model):
 
         def summed(rows: Array, residual: Array) -> Array:
             # An example's gradient is its features times its residual, which is therefore clipped.
-            with np.errstate(divide="ignore", over="ignore"):  # norm 0: infinite limit
+            with np.errstate(divide="ignore", over="ignore"):  # a norm of 0 gives an infinite limit
                 most = example_norm * self._variance / np.linalg.norm(rows, axis=1)
             return np.asarray(np.nan_to_num(np.clip(residual, -most, most)) @ rows)
 
@@ -142,7 +143,7 @@ class WideLinear(Model):
         is added."""
         features, targets = self._examples
         local = np.empty((*theta.shape[:2], self.num_devices, self.dim))
-        # One product after the other: NumPy copies the matrices of a stack that is transposed.
+        # One product after the other, because NumPy would copy the matrices of a transposed stack.
         for e, experiment in enumerate(range(*experiments.indices(self.num_experiments))):
             for device in range(self.num_devices):
                 rows = features[experiment, device]
@@ -158,7 +159,7 @@ class WideLinear(Model):
         features, targets = (each[0] for each in self._examples)
         rows, wanted = features.reshape(-1, self.dim), targets.reshape(-1)
         total = theta * self._precision
-        # A few rows at a time, which are still in the cache when they are needed again.
+        # A few rows at a time, so that they are still in the cache when they are needed again.
         for first in range(0, len(rows), _ROWS_AT_ONCE):
             part = slice(first, first + _ROWS_AT_ONCE)
             total += (theta @ rows[part].T - wanted[part]) @ rows[part] / self._variance
@@ -171,7 +172,7 @@ class WideLinear(Model):
 
         With few examples U and their products :math:`U U^\top` the residuals of all steps are found
         without theta, so that the examples are read three times in all, not twice in each step."""
-        # The Gram matrix is that of the examples without padding: with padding it does not fit.
+        # The Gram matrix has the examples only: it does not fit to arrays with padding.
         if self._gram is None or sum(self._source.device_sizes) != self._examples[1][0].size:
             for each in noise:
                 theta = theta - step * self.summed_gradient(theta) + each
@@ -182,8 +183,9 @@ class WideLinear(Model):
         residual = theta @ rows.T - wanted
         moved = (noise.reshape(-1, self.dim) @ rows.T).reshape(*noise.shape[:2], -1)
         pulled = np.zeros_like(residual)
-        # Theta without the pull of the examples and the sum of what pulls it are carried apart:
-        # both decay by the prior alone, and the examples come in once, after the last step.
+        # Two parts are carried through the steps: theta without the pull of the examples, and the
+        # sum of what pulls it. Both decay by the prior alone, and the examples come in once, after
+        # the last step.
         for each, seen in zip(noise, moved, strict=True):
             theta, pulled = kept * theta + each, kept * pulled + residual
             residual = kept * (residual + wanted) - pull * residual @ self._gram + seen - wanted
@@ -214,7 +216,7 @@ def _padded(data: LinearData) -> tuple[Array, Array]:
     features = np.reshape(data.features, (-1, *data.features.shape[-2:]))
     targets = data.targets.reshape(len(features), -1)
     shape = (len(features), len(sizes), largest)
-    if min(sizes) == largest:  # nothing to fill: no copy
+    if min(sizes) == largest:  # no padding is needed, so nothing is copied
         return features.reshape(*shape, -1), targets.reshape(shape)
     rows, wanted = np.zeros((*shape, features.shape[2])), np.zeros(shape)
     first = 0
@@ -239,7 +241,7 @@ def _largest_eigenvalue(rows: Array) -> tuple[float, Array | None]:
     if len(gram) <= _LARGE_GRAM:
         top = float(np.linalg.eigvalsh(gram)[-1])
         return top, gram if len(rows) <= rows.shape[1] else None
-    from scipy.sparse.linalg import eigsh  # only here, because importing it takes long
+    from scipy.sparse.linalg import eigsh  # imported here, because importing it takes long
 
     start = np.random.default_rng(0).standard_normal(len(gram))
     return float(eigsh(gram, k=1, v0=start, return_eigenvectors=False)[0]), None

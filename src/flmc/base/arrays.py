@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-# Written out: importing numpy.typing takes longer than deciding a plan.
+# Written out, because importing numpy.typing takes longer than deciding a plan.
 Array = np.ndarray[tuple[Any, ...], np.dtype[np.float64]]
 """Real numbers in double precision; the shape is stated where an array is passed."""
 ComplexArray = np.ndarray[tuple[Any, ...], np.dtype[np.complex128]]
@@ -25,7 +25,7 @@ ComplexArray = np.ndarray[tuple[Any, ...], np.dtype[np.complex128]]
 IntArray = np.ndarray[tuple[Any, ...], np.dtype[np.int64]]
 """Whole numbers of 64 bits, for what must be added without rounding."""
 BoolArray = np.ndarray[tuple[Any, ...], np.dtype[np.bool_]]
-"""Yes or no."""
+"""Truth values."""
 AnyArray = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 """Entries of any kind, as a file has them."""
 
@@ -63,8 +63,8 @@ def mean_over_entries(values: Array, dim: int) -> Array:
     all entries share one value."""
     if values.shape[-1] == dim or dim >= 8:
         return np.asarray(np.mean(np.broadcast_to(values, (*values.shape[:-1], dim)), axis=-1))
-    # NumPy adds up to seven numbers one after the other. So does this, for all means at once: a
-    # sum of so few numbers takes it as long as of a hundred.
+    # NumPy adds up to seven numbers one after the other. So does this, for all means at once,
+    # because NumPy takes as long for a sum of so few numbers as for one of a hundred.
     total = np.array(values[..., 0])
     for _ in range(dim - 1):
         total += values[..., 0]
@@ -75,7 +75,7 @@ def mean_over_entries(values: Array, dim: int) -> Array:
 def one_blas_thread() -> Iterator[None]:
     """Context, or decorator ``@one_blas_thread()``, in which linear algebra of this process runs on
     one thread."""
-    # SciPy has a BLAS of its own, which is found only once it is loaded.
+    # SciPy has its own BLAS library, which the controller finds only after SciPy is loaded.
     with _controller("scipy.linalg" in sys.modules).limit(limits=1, user_api="blas"):
         yield
 

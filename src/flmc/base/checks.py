@@ -13,8 +13,8 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 
 EXTREME = 1e30
-"""Positive settings lie between 1/``EXTREME`` and ``EXTREME``: squares and products of some of them
-are then still numbers, in double precision."""
+"""Positive settings lie between 1/``EXTREME`` and ``EXTREME``, so that squares and products of some
+of them do not overflow in double precision."""
 
 
 def number(name: str, value: Any) -> float:
@@ -129,7 +129,7 @@ def precision(name: str, value: Any, dim: int) -> Array:
     smallest = float(matrix.min()) if diagonal else 0.0
     if diagonal:
         matrix = np.diag(np.broadcast_to(matrix, (dim,)))
-    # Symmetric up to rounding: a matrix that the user inverted is no more than that.
+    # Symmetric up to rounding: a matrix that the user has inverted is no better than that.
     elif matrix.shape != (dim, dim) or not np.allclose(matrix, matrix.T):
         raise InvalidSetting(
             f"{name} must be a number, {dim} numbers or a symmetric matrix, got {matrix.shape}"

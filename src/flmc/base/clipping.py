@@ -16,7 +16,7 @@ def clip(gradient: Array, bound: float) -> Array:
     leak without bound: a comparison with NaN is false, so its random bit would be a certain one.
     """
     clipped = np.clip(gradient, -bound, bound)
-    # np.clip passes NaN on.
+    # np.clip passes NaN on, so it is replaced here.
     undefined = np.isnan(clipped)
     if undefined.any():
         clipped[undefined] = 0.0
@@ -30,7 +30,7 @@ def clip_norm(gradient: Array, bound: float) -> Array:
     The result is the nearest point of a ball, so two gradients are never further apart afterwards.
     An entry that is NaN counts as 0; beside infinite entries the finite ones count as 0.
     """
-    with np.errstate(over="ignore"):  # a square that overflows is dealt with below
+    with np.errstate(over="ignore"):  # a square may overflow, which is dealt with below
         norm = np.sqrt(np.square(gradient).sum(axis=-1, keepdims=True))
     if not np.isfinite(norm).all():
         return clip_norm(_comparable(gradient), bound)

@@ -91,8 +91,8 @@ class Finding:
 
 
 def gravest(findings: Sequence[Finding]) -> list[Finding]:
-    """Those of the findings that matter most: all that make a plan infeasible, if there are any;
-    else all warnings, else all that could not be judged. Notes are never among them."""
+    """The gravest of the findings: all that make a plan infeasible, if there are any; else all
+    warnings, else all that could not be judged. Notes are never among them."""
     for grade in ("infeasible", "warning", "unknown"):
         graded = [each for each in findings if each.severity == grade]
         if graded:

@@ -51,7 +51,8 @@ def _of_machine() -> float:
         for line in _MEMORY.read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 return 1024.0 * int(line.split()[1])
-    except (OSError, ValueError, IndexError):  # a system other than Linux
+    # /proc/meminfo is missing or has another form: a system other than Linux
+    except (OSError, ValueError, IndexError):
         pass
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
@@ -61,5 +62,5 @@ def _of_container() -> float:
     there is no limit."""
     try:
         return float(_CGROUP.read_text())
-    except (OSError, ValueError):  # no limit: no such file, or it says "max"
+    except (OSError, ValueError):  # no limit: the file does not exist, or it says "max"
         return float("inf")

@@ -16,10 +16,12 @@ import numpy as np
 from flmc.base import checks
 
 ROUNDS_PER_BLOCK = 128
-"""Rounds that share a stream. Part of what a seed means: changing it changes every number."""
+"""Number of rounds that share a random stream. It is part of what a seed means: changing it changes
+every random number."""
 
 _SECOND_STAGE = 1 << 20
-"""Place in the tree of a seed that no stream has: streams have four numbers."""
+"""A number in the spawn key of a second stage's seed: no random stream has the same key, because
+streams have four numbers."""
 
 
 class Purpose(IntEnum):
@@ -59,4 +61,4 @@ def second_seed(seed: int) -> int:
     """Seed of the second stage of a run of two stages, derived from the seed of the first; their
     random streams have nothing in common."""
     words = np.random.SeedSequence(check_seed(seed), spawn_key=(_SECOND_STAGE,)).generate_state(2)
-    return int(words[0]) << 32 | int(words[1])  # two words of 32 bits
+    return int(words[0]) << 32 | int(words[1])  # two words of 32 bits make a seed of 64 bits

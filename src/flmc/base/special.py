@@ -20,7 +20,8 @@ from flmc.base.arrays import Array
 _SHORT = 0.1
 """Half length of an interval below which its probability is integrated, not subtracted."""
 _NODES, _FEW_NODES = 8, 5
-"""Nodes of Gauss and Legendre's rule for an interval shorter than that, and ten times shorter."""
+"""Number of nodes of the Gauss-Legendre rule for an interval shorter than ``_SHORT``, and for one
+ten times shorter."""
 _LARGE = 20_000
 """Size of an array, in numbers, from which SciPy is used: the C library takes 6 ms for so many."""
 
@@ -28,7 +29,8 @@ _LARGE = 20_000
 def median(values: Array) -> float:
     """Median of all numbers in an array, with the same bits as ``np.median``; NaN if one of them is
     NaN."""
-    # np.median imports the whole of numpy.ma: 3 % of the CPU time of `flmc plan`.
+    # np.median is not used, because it imports the whole of numpy.ma: 3 % of the CPU time of `flmc
+    # plan`.
     ordered = np.sort(values, axis=None)  # np.sort puts NaN last
     if np.isnan(ordered[-1]):
         return math.nan
@@ -48,8 +50,8 @@ def ndtr(x: Array) -> Array:
 
 
 def ndtr_once(x: Array) -> Array:
-    """The distribution function of :func:`ndtr`, for arrays that are computed once: by the C
-    library up to a million arguments, which take it as long as importing SciPy does."""
+    """The distribution function of :func:`ndtr`, for arrays that are computed only once: up to a
+    million numbers by the C library, which takes no longer for them than importing SciPy does."""
     if np.size(x) > 50 * _LARGE:
         return ndtr(x)
     return _by_c_library(x)
@@ -60,7 +62,7 @@ def normal_between(centre: Array, half_width: float) -> Array:
     ``half_width``, with full relative accuracy; centres must not be negative."""
     if half_width >= _SHORT:
         return np.asarray(ndtr(half_width - centre) - ndtr(-half_width - centre))
-    # The difference of two nearly equal numbers would lose digits: Gauss and Legendre's rule.
+    # The difference of two nearly equal tails would lose digits: Gauss-Legendre rule instead.
     total = np.zeros_like(centre, dtype=np.float64)
     count = _NODES if half_width > _SHORT / 10 else _FEW_NODES
     for node, weight in zip(*_legendre(count), strict=True):
@@ -70,7 +72,7 @@ def normal_between(centre: Array, half_width: float) -> Array:
 
 def ndtri(p: Array) -> Array:
     """Standard normal quantile of probabilities strictly between 0 and 1."""
-    from statistics import NormalDist  # here, because few plans need it
+    from statistics import NormalDist  # imported here, because few plans need it
 
     return np.asarray(np.frompyfunc(NormalDist().inv_cdf, 1, 1)(p), dtype=np.float64)
 
@@ -78,13 +80,13 @@ def ndtri(p: Array) -> Array:
 def log_ndtr(x: float) -> float:
     """Logarithm of the standard normal distribution function, without underflow in the tail."""
     if x > 0.0:
-        # Near 1 the complement has the digits that the function itself has lost.
+        # Near 1 the complement, which is small, has the digits that the function itself loses.
         return math.log1p(-0.5 * math.erfc(x * math.sqrt(0.5)))
-    # Below -30 the function itself would soon underflow: its asymptotic series.
+    # Below -30 the function itself would soon underflow, so an asymptotic series is used there.
     if x > -30.0:
         return math.log(0.5 * math.erfc(-x * math.sqrt(0.5)))
     inverse = 1.0 / (x * x)
-    # Four terms beyond the 1: at x = -30 the next one is below 2e-12.
+    # Four terms after the leading 1: at x = -30 the next one is below 2e-12.
     series = 1.0 - inverse * (1.0 - 3.0 * inverse * (1.0 - 5.0 * inverse * (1.0 - 7.0 * inverse)))
     return -0.5 * x * x - math.log(-x * math.sqrt(2 * math.pi)) + math.log(series)
 
@@ -93,10 +95,11 @@ def variance_of_mean(memory: Array, count: int) -> Array:
     r"""Variance of the mean of n = ``count`` successive values of an autoregression of order one,
     relative to that of a single value, where r = ``memory`` is the correlation of neighbours:
     :math:`\frac1n\bigl[\frac{1+r}{1-r} - \frac{2r(1-r^n)}{n(1-r)^2}\bigr]`, 1 for :math:`r = 1`."""
-    # At r = 1 both terms are infinite; a little below it the formula is near its limit 1.
+    # At r = 1 both terms are infinite; at this slightly smaller r the formula is near its limit 1.
     r = np.minimum(memory, 1.0 - min(1e-6, 1e-3 / count))
     gap = 1 - r
-    # In place: fresh memory for every step of many values would take longer than the steps.
+    # Computed in place: for many values, allocating memory at each step would take longer than the
+    # arithmetic.
     ended = np.asarray(r**count)
     np.subtract(1, ended, out=ended)
     ended *= 2 * r

@@ -99,7 +99,7 @@ def format_grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     several lines, and a rule; the first column is left-aligned, the others right-aligned."""
     cells = [cell.split("\n") for cell in header]
     height = max(len(cell) for cell in cells)
-    # Short cells stand at the bottom, just above their column.
+    # Short header cells stand at the bottom, just above their column.
     heads = list(zip(*([""] * (height - len(cell)) + cell for cell in cells), strict=True))
     widths = [max(len(row[i]) for row in [*heads, *rows]) for i in range(len(header))]
     lines = [
@@ -117,8 +117,8 @@ def format_up(value: float, digits: int = 5) -> str:
     still one as printed."""
     if math.isinf(value) or value == 0:
         return format_number(value)
-    # One unit of the last significant digit. A value that exceeds a multiple of it by rounding
-    # alone must not be pushed up by a whole unit: hence the factor below.
+    # One unit of the last significant digit. A value that exceeds a multiple of it only by rounding
+    # must not be pushed up by a whole unit, hence the factor below.
     unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
     return f"{math.ceil(value * (1 - math.copysign(1e-9, value)) / unit) * unit:.{digits}g}"
 

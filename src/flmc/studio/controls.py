@@ -183,7 +183,7 @@ def read_given(given: Given) -> Settings:
                 f"{name} cannot be set in the studio; it has {', '.join(CONTROLS)}"
             )
         _refuse_code(name, text)
-    # Merged twice: whether a setting applies is known only once all of them are checked.
+    # Merged twice, because which settings apply is known only once all of them are checked.
     settings = merge({}, dict(given))
     idle = [name for name in given if not CONTROLS[name].applies(settings)]
     kept = {name: text for name, text in given.items() if name not in idle}

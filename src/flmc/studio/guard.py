@@ -69,8 +69,8 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and origin.lower() not in _origins(host):
             return f"a page of {origin!r} may not use the studio"
-        # Browsers mark requests of pages of another site with these headers. Following a link from
-        # there is fine, showing the studio in a frame is not.
+        # Browsers mark requests that come from pages of another site with these headers. Following
+        # a link from there is fine; showing the studio in a frame is not.
         foreign = headers.get("sec-fetch-site") in ("cross-site", "same-site")
         follows = headers.get("sec-fetch-mode") == "navigate"
         if foreign and not (follows and headers.get("sec-fetch-dest", "document") == "document"):
@@ -86,8 +86,8 @@ class Guard:
         return COOKIE in cookies and self._is_token(cookies[COOKIE].value)
 
     def _is_token(self, text: str) -> bool:
-        # Constant time, so that the time of a refusal does not reveal how much of a guess was
-        # right.
+        # Compared in constant time, so that the time of a refusal does not reveal how much of a
+        # guess was right.
         return self.token is not None and hmac.compare_digest(text.encode(), self.token.encode())
 
     async def _welcome(self, scope: Scope, send: Send, query: dict[str, str]) -> None:

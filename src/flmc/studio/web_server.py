@@ -27,7 +27,7 @@ def make_app(token: str | None = None) -> App:
         from nicegui import ui
     except ImportError as error:
         raise MissingExtra(_NEEDS) from error
-    # After the check above: these modules import NiceGUI themselves.
+    # Imported after the check above, because these modules import NiceGUI themselves.
     from flmc.studio.pages.page_table import register
     from flmc.studio.work.watched_federation import FEDERATIONS
 
@@ -83,7 +83,8 @@ def _listen(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
-        # Before the address is printed: a browser that opens it at once must not be refused.
+        # Listening begins before the address is printed: a browser that opens it at once must not
+        # be refused.
         listening.listen(128)
     except (OSError, OverflowError) as error:
         listening.close()

@@ -69,7 +69,8 @@ def _register_reduced_font() -> bool:
     with subset.load_font(usual, options) as small:
         subsetter.subset(small)
         for record in small["name"].names:
-            if record.nameID in (1, 16):  # the family; the name in a PDF is another
+            # name 1 or 16 is the font's family; the name in a PDF is another one
+            if record.nameID in (1, 16):
                 record.string = _FAMILY
         small.save(path)
     font_manager.fontManager.addfont(path)
@@ -84,7 +85,7 @@ def make_y_logarithmic(axes: Axes) -> None:
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    # Two small ticks for each power of ten: the usual nine take as long to draw as all the rest.
+    # Two small ticks for each power of ten: the usual nine would take as long to draw as all else.
     axes.yaxis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))
     axes.yaxis.set_minor_formatter(
         axes.yaxis.get_major_formatter() if high < 30 * low else NullFormatter()
@@ -160,7 +161,7 @@ def new_figure(
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtra("pictures need matplotlib: pip install 'flmc[plot]'") from error
-    # Not by pyplot, which keeps every figure in memory and may open a window.
+    # Not made by pyplot, which keeps every figure in memory and may open a window.
     figure = Figure(figsize=(columns * width, rows * height), layout=layout)
     FigureCanvasAgg(figure)
     return figure, list(figure.subplots(rows, columns, squeeze=False, **settings).flat)
@@ -199,7 +200,8 @@ def draw_curves(
         if not points:
             continue
         x, y, se = np.array(points).T
-        # The earlier a curve is drawn, the thicker: an equal curve above does not hide it.
+        # The earlier a curve is drawn, the thicker it is, so that an equal curve above does not
+        # hide it.
         below = 0.35 * min(len(curves) - 1 - index, 4)
         style = {
             "color": COLOURS[index % len(COLOURS)],
@@ -274,8 +276,9 @@ def write_png_and_pdf(figure: Figure, out: Path, name: str) -> str:
     from matplotlib import rc_context
 
     figure.savefig(out / f"{name}.png", dpi=160)
-    figure.set_layout_engine(None)  # saving the PNG has found the layout; once is enough
-    # The usual Type 3 fonts are refused by many publishers, and cannot be edited.
+    # saving the PNG has found the layout, which need not be found again
+    figure.set_layout_engine(None)
+    # Fonts as Type 42: many publishers refuse the usual Type 3 fonts, which cannot be edited.
     with rc_context({"pdf.fonttype": 42, "font.sans-serif": families_for(figure)}):
         figure.savefig(out / f"{name}.pdf")
     return f"{name}.png"

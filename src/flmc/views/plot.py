@@ -38,18 +38,19 @@ if TYPE_CHECKING:
 __all__ = ["autocorrelation", "pair", "rank", "reliability", "trace", "write_figures"]
 
 _MOST_SHOWN = 2000
-"""Draws of a chain that a figure shows at most."""
+"""Largest number of draws of a chain that a figure shows."""
 MOST_ENTRIES = 6
-"""Entries of theta that are drawn unless the caller names others."""
+"""Number of entries of theta that are drawn unless the caller names others."""
 MOST_CHAINS = len(COLOURS)
-"""Chains that a figure shows at most where each has a colour of its own."""
+"""Largest number of chains that a figure shows where each has a colour of its own."""
 _MOST_LETTERS = 22
-"""Letters of an entry's name that fit beside its Axes."""
+"""Number of letters of an entry's name that fit beside its Axes."""
 _RANK_BINS = 20
 _MOST_RANKED = 20_000
-"""Draws of all chains from which R-hat is computed at most, to find the entries that are drawn."""
+"""Largest number of draws of all chains from which R-hat is computed, to find the entries that are
+drawn."""
 _MOST_PREDICTED = 200
-"""Draws over which predictive probabilities are averaged at most."""
+"""Largest number of draws over which predictive probabilities are averaged."""
 
 
 def trace(result: Result, entries: Sequence[str] | None = None) -> Figure:
@@ -71,7 +72,8 @@ def trace(result: Result, entries: Sequence[str] | None = None) -> Figure:
     for index, name in enumerate(names):
         line, density = axes[2 * index : 2 * index + 2]
         low, high = draws[:, :, index].min(), draws[:, :, index].max()
-        pad = 0.0 if high > low else 1e-6 * abs(low) + 1e-9  # an entry that does not move
+        # a margin for an entry whose draws are all equal
+        pad = 0.0 if high > low else 1e-6 * abs(low) + 1e-9
         edges = np.linspace(low - pad, high + pad, 41)
         for chain, values in enumerate(draws[:, :, index]):
             colour = COLOURS[chain % len(COLOURS)]
@@ -135,7 +137,7 @@ def autocorrelation(
     figure, (axes,) = new_figure(columns=1, width=5.0, height=3.0)
     for index, name in enumerate(names):
         centred = draws[:, :, index] - draws[:, :, index].mean(axis=1, keepdims=True)
-        # Padded to twice the length: the transform would else wrap around.
+        # Padded to twice the length, because the transform would else wrap around.
         spectrum = np.abs(np.fft.rfft(centred, 2 * draws.shape[1], axis=1)) ** 2
         products = np.fft.irfft(spectrum, axis=1)[:, lags]
         moving = products[:, 0] > 0
@@ -211,7 +213,7 @@ def reliability(scores: Predictive, axes: Axes | None = None) -> Figure:
     axes.set_title(
         f"accuracy {scores.accuracy:.3f}, calibration error {scores.ece:.3f}", fontsize=9
     )
-    return cast("Figure", axes.get_figure())  # Matplotlib 3.9 has no root=True
+    return cast("Figure", axes.get_figure())  # Matplotlib 3.9 does not know the argument root=True
 
 
 def _short(name: str) -> str:
@@ -304,7 +306,7 @@ def shown_entries(result: Result) -> tuple[list[str], str]:
         return names[:MOST_ENTRIES], f"the first {MOST_ENTRIES} of {len(names)} entries{where}"
     every = min(max(1, draws.shape[0] * draws.shape[1] // _MOST_RANKED), draws.shape[1] // 4)
     r_hat = chain_statistics(np.moveaxis(draws[:, ::every], 2, 0)).r_hat
-    # An entry that does not move has no R-hat: it is looked at first.
+    # An entry whose draws are all equal has no R-hat, and is drawn first.
     worst = np.argsort(np.nan_to_num(r_hat, nan=np.inf))[-MOST_ENTRIES:]
     words = f"the {MOST_ENTRIES} of {len(names)} entries with the largest R-hat{where}"
     return [names[index] for index in sorted(worst)], words

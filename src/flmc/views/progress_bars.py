@@ -100,8 +100,8 @@ class Stage:
     def report(self, fraction: float, now: float) -> None:
         """Note that the fraction, from 0 to 1, is finished at the time ``now``."""
         self._last = (now, fraction)
-        # Work that is resumed begins with a fraction that cost nothing: the pace is that since the
-        # first report.
+        # Work that is resumed begins with a fraction that cost no time, so the pace is measured
+        # from the first report.
         self._first = self._first or self._last
 
     def line(self, now: float) -> str:
@@ -112,7 +112,7 @@ class Stage:
         if self._first is None or fraction <= self._first[1]:
             return text
         pace = (fraction - self._first[1]) / max(when - self._first[0], 1e-9)
-        # What was left at the last report, less the time since.
+        # The time that was left at the last report, less the time since.
         left = (1 - fraction) / pace - (now - when)
         return f"{text}, about {_words(left)} left" if left > 0 else text
 

@@ -117,7 +117,7 @@ AXES_IN_WORDS = {"snr_db": "SNR [dB]", "samples": "examples"}
 
 def _label(done: Sweep, name: str, words: str) -> str:
     """Label of the axis for the column ``name``, which is ``words``; for ``epsilon`` and
-    ``epsilon_run`` scope and delta in place of these, if all points share them."""
+    ``epsilon_run`` it is a label with scope and delta instead, if all points share these."""
 
     def shared(setting: str) -> Any:
         """The value of a setting that all points of the sweep share; None if it varies."""

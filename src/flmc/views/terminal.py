@@ -37,8 +37,8 @@ def show(*things: Listing | Grid | str) -> None:
 
 
 _WIDE = 8
-"""Columns beyond which a grid is printed as plain text, which a terminal may wrap and a file
-keeps; so is a grid wider than the terminal, because rich would cut off its cells."""
+"""Number of columns beyond which a grid is printed as plain text, which a terminal may wrap and a
+file keeps; so is a grid that is wider than the terminal, whose cells rich would cut off."""
 _NARROW = 60
 """Width of a terminal below which values stand under their names, not beside them."""
 
@@ -46,7 +46,7 @@ _NARROW = 60
 def _width(grid: Grid) -> int:
     """Width in characters that a grid needs to be printed without cutting off cells."""
     lines = format_grid(grid.header, grid.rows).splitlines()
-    return max(len(line) for line in lines) + 2  # of the margins
+    return max(len(line) for line in lines) + 2  # two more characters for the margins
 
 
 def render(thing: Listing | Grid | str) -> RenderableType:
@@ -95,7 +95,7 @@ def render_grid(grid: Grid) -> RenderableType:
     for index, name in enumerate(grid.header):
         table.add_column(name, justify="left" if index == 0 else "right", no_wrap=index > 0)
     for cells in grid.rows:
-        # Texts, because a word in brackets would be read as an instruction for the terminal.
+        # Text objects, because rich would read a word in brackets as an instruction.
         table.add_row(*map(Text, cells))
     return Group(table, *(_note(row) for row in grid.notes))
 

@@ -105,8 +105,8 @@ class Reader:
         if an unused bit of the last byte is not 0."""
         data = np.frombuffer(self.raw(-(-count // 8)), dtype=np.uint8)
         unpacked = np.unpackbits(data, bitorder="little")
-        # One meaning has one encoding: free padding bits would let a device hide data in an
-        # answer.
+        # One meaning has only one encoding: otherwise a device could hide data in the padding bits
+        # of an answer.
         if unpacked[count:].any():
             raise Malformed("bits beyond the last one must be 0")
         return unpacked[:count].astype(bool)
@@ -124,7 +124,7 @@ def read_object(payload: bytes, most_bytes: int) -> dict[str, object]:
         raise Malformed(f"{len(payload)} bytes where {most_bytes} are allowed")
     try:
         document = json.loads(payload)
-    # json recurses in C: a payload of nothing but opening brackets ends in a RecursionError.
+    # json recurses: a payload of nothing but opening brackets ends in a RecursionError.
     except (ValueError, RecursionError) as error:
         raise Malformed("this is not JSON") from error
     if not isinstance(document, dict):

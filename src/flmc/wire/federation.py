@@ -42,8 +42,8 @@ Symbols travel in single precision, which moves one of this size by at most 1/64
 with the errors of the sums behind them, at most a fifth of a step, both symbols of a pair stay
 within the half step that ``NoiseGrid.accounted_gain`` counts for rounding."""
 _LEAST_VALUE, _MOST_VALUE = 1e-30, 1e30
-"""Bounds of the largest analog symbol, within which single precision has all its digits for every
-symbol of a step or more, and does not overflow."""
+"""Bounds of the largest analog symbol, within which single precision keeps all its digits for every
+symbol of at least one grid step, and does not overflow."""
 _SOFTEST_BITS = 8
 """Base-2 logarithm of the steps of the noise grid at which the weakest planned symbol should
 arrive: rounding to a grid of 2^8 steps takes less than 1/256 of the symbol."""
@@ -116,7 +116,8 @@ class Federation:
         if self.reports:
             scale_of(uplink)
         caps = finite_cap(uplink, self.plan.gain)
-        # The weakest round is checked for its error: a symbol below the first step would vanish.
+        # The round with the smallest gain is checked, because its symbols could vanish below the
+        # first step of the grid; the check raises the error.
         self.grid.peak_steps(float(caps.min()), uplink.peak)
         values = uplink.symbol_format.levels is None
         loudest = _loudest(self.plan) if values else float(caps.max())
@@ -141,7 +142,8 @@ class Federation:
         Path gains that the plan reads from a trace file become a part of the plan."""
         chosen = {name: value for name, value in given.items() if value is not None}
         chosen.setdefault("quorum", -(-plan.num_devices // 2))
-        fading = plan.uplink.fading.without_files()  # devices do not have the files
+        # other machines do not have this machine's files
+        fading = plan.uplink.fading.without_files()
         if fading is not plan.uplink.fading:
             plan = replace(plan, uplink=replace(plan.uplink, fading=fading))
         if "grid_bits" not in chosen and not plan.uplink.noise_is_exact:
@@ -243,7 +245,7 @@ class Federation:
             stated, digest = document["digest"], federation.digest.hex()
         except InvalidSetting:
             raise
-        except Exception as error:  # a stranger wrote the document: any exception is possible
+        except Exception as error:  # a stranger wrote the document, so any exception is possible
             raise InvalidSetting(
                 f"this is not a whole federation: {type(error).__name__}: {error}"
             ) from error
@@ -286,8 +288,8 @@ def _finest_grid(plan: Plan) -> int:
 
 
 def _loudest(plan: Plan) -> float:
-    """Largest gain with which symbols of the plan arrive; with inexact channel estimates that
-    beyond which none does but for the probability that the privacy statement counts."""
+    """Largest gain with which symbols of the plan arrive; with inexact channel estimates the gain
+    that symbols exceed only with the small probability that the privacy statement counts."""
     extra, correlation = arrival_bound(plan.uplink, plan.dim)
     return (float(finite_cap(plan.uplink, plan.gain).max()) + extra) / correlation
 
@@ -360,7 +362,8 @@ def _refuse_sizes(num_rounds: int, dim: int, num_devices: int, varies: bool) -> 
 def refuse_files(document: object) -> None:
     """Raise ``InvalidSetting`` if a plan's document names a file of path gains at any depth: a
     message must not make a role open a file."""
-    # A list of work instead of recursion: nesting by a stranger must not exhaust the stack.
+    # A list of values still to be searched, not recursion: a stranger's deep nesting must not
+    # exhaust the stack.
     waiting = [document]
     while waiting:
         value = waiting.pop()

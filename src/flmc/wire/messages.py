@@ -17,14 +17,14 @@ from flmc.uplink.symbol_format import SymbolFormat
 from flmc.wire.encoding import Malformed, Reader, Writer
 
 DIGEST_BYTES = 32
-"""Bytes of a SHA-256."""
+"""Number of bytes of a SHA-256 digest."""
 JOURNAL_BYTES = 8
-"""Bytes of a journal's name, which is drawn at random when the journal is made."""
+"""Number of bytes of a journal's name, which is drawn at random when the journal is made."""
 _THETA, _ANNOUNCEMENT, _ANSWER, _RECEIVED = 1, 2, 3, 4
-"""Kinds of payloads, in their headers."""
+"""Codes of the kinds of payloads, in their headers."""
 _STEPS, _REAL = 0, 1
-"""Unit of a received signal: steps of the noise grid (64-bit integers), or values in double
-precision."""
+"""Codes of the unit of a received signal: steps of the noise grid (64-bit integers), or values in
+double precision."""
 _CODES = {"bits": 0, "values": 1, "levels": 2}
 """Code of the symbol format in an answer: packed bits, values in single precision, or packed
 numbers of levels."""
@@ -278,8 +278,8 @@ def one_or(reader: Reader, dim: int) -> int:
 
 
 def _positive(values: Array, what: str) -> Array:
-    """The same numbers; raises ``Malformed`` unless all are finite and positive. ``what`` names
-    them in the error."""
+    """The ``values`` unchanged; raises ``Malformed`` unless all are finite and positive. ``what``
+    names them in the error."""
     if not (np.isfinite(values) & (values > 0)).all():
         raise Malformed(f"{what} must be a positive number")
     return values

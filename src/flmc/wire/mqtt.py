@@ -147,7 +147,7 @@ class Mqtt:
                 keepalive=_KEEP_ALIVE,
                 timeout=_TIMEOUT,
                 tls_context=self._context,
-                # Without it a round waits for the delayed acknowledgements of TCP.
+                # Without TCP_NODELAY a round waits for the delayed acknowledgements of TCP.
                 socket_options=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
                 max_queued_incoming_messages=_MOST_WAITING,
                 queue_type=_BoundedQueue,
@@ -180,7 +180,8 @@ class Mqtt:
                 self._context.wrap_socket(plain, server_hostname=host) as secure,
             ):
                 secure.settimeout(_LISTEN)
-                secure.recv(1)  # a broker that accepts it waits for us to speak
+                # a broker that accepts the certificate waits for the client to speak first
+                secure.recv(1)
         except ssl.SSLError as error:
             words = (error.reason or str(error)).replace("_", " ").lower()
             return f"the broker refuses this certificate: {words}"
@@ -218,15 +219,15 @@ class _BoundedQueue(asyncio.Queue[Any]):
 async def _connected(client: Any) -> AsyncIterator[None]:
     """Keep a client of aiomqtt connected while the context lasts; a cancellation waits until
     connecting has succeeded or failed, and then disconnects."""
-    # Cancelled half-way, the library would leave half a connection whose callbacks print
-    # tracebacks.
+    # Connecting is never cancelled half-way: the library would leave half a connection whose
+    # callbacks print tracebacks.
     connecting = asyncio.ensure_future(client.__aenter__())
     try:
         await asyncio.shield(connecting)
     except asyncio.CancelledError:
         await asyncio.wait({connecting})
         if connecting.exception() is None:
-            with suppress(Exception):  # a connection that broke meanwhile needs no end
+            with suppress(Exception):  # a connection that broke meanwhile need not be closed
                 await client.__aexit__(None, None, None)
         raise
     try:
@@ -256,7 +257,8 @@ def _is_here(host: str) -> bool:
 
 
 _QUIET = logging.getLogger("flmc.wire.mqtt.client")
-_QUIET.setLevel(logging.CRITICAL)  # the roles say themselves when they lose the broker
+# aiomqtt's messages are left out: the roles say themselves that they have lost the broker
+_QUIET.setLevel(logging.CRITICAL)
 
 
 class _MqttConnection:
@@ -274,7 +276,7 @@ class _MqttConnection:
             await self._client.publish(message.topic, message.payload, qos=1, retain=message.retain)
 
         try:
-            # All are on their way before the first is acknowledged.
+            # All messages are on their way before the first is acknowledged.
             await asyncio.gather(*(one(each) for each in messages))
         except self._error as error:
             raise Disconnected(str(error)) from error
@@ -289,7 +291,9 @@ class _MqttConnection:
                     continue
                 payload = arrival.payload if isinstance(arrival.payload, bytes) else b""
                 if len(payload) > MOST_BYTES:
-                    payload = b""  # an empty payload is counted as malformed, and frees the memory
+                    # the payload is replaced by an empty one, which counts as malformed and frees
+                    # the memory
+                    payload = b""
                 yield Message(str(arrival.topic), payload, bool(arrival.retain))
         except self._error as error:
             raise Disconnected(str(error)) from error

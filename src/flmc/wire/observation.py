@@ -179,7 +179,7 @@ class Observed:
             run.air = None
         else:
             run.status = None
-        # A run without any message counts no longer against the limit of runs.
+        # A run of which nothing is known no longer counts against the limit of runs.
         if run == ObservedRun():
             del self.runs[topic.run]
 
@@ -296,7 +296,8 @@ async def observe_for(
     try:
         await asyncio.wait({listening, waiting}, return_when=asyncio.FIRST_COMPLETED)
         if listening.done():
-            # It can only have ended with an error, such as Disconnected: raise it.
+            # The listening task can only have ended with an error, such as Disconnected, which this
+            # raises.
             listening.result()
     finally:
         for task in (listening, waiting):

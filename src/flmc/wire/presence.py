@@ -15,7 +15,7 @@ STATES = ("here", "joined", "refused", "gone")
 the run; ``gone``: left or died."""
 _MOST_BYTES = 4096
 _MOST_CHARACTERS = 300
-"""Longest reason that is sent, in characters: JSON may need twelve bytes for one of them, and
+"""Longest reason that is sent, in characters: JSON may need twelve bytes for one character, and
 readers refuse more than ``_MOST_BYTES``."""
 
 
@@ -64,5 +64,5 @@ class Presence:
             raise Malformed("a presence holds texts")
         if not isinstance(wire, int):
             raise Malformed("a presence names its wire version")
-        # A stranger's texts are cut before anyone stores or prints them.
+        # Texts of a stranger are cut to a bounded length before anyone stores or prints them.
         return cls(str(state), why[:500], digest[:64], version[:40], wire)

@@ -11,11 +11,11 @@ from flmc.base.tables import Listing, Row, Severity, format_up
 from flmc.wire.encoding import Malformed, read_object
 
 PHASES = ("waiting", "running", "finished", "failed")
-"""Phases of a run. ``waiting``: for devices to join; ``running``: rounds; ``finished``: all rounds
-are done; ``failed``: it ended before."""
+"""Phases of a run. ``waiting``: devices have yet to join; ``running``: rounds are going on;
+``finished``: all rounds are done; ``failed``: the run ended before."""
 PARTS = ("answer_seconds", "receive_seconds", "commit_seconds")
-"""Names of the measured parts of a round's time: until the air has the answers, in the air, in the
-server."""
+"""Names of the measured parts of a round's time: until the air has all answers, the air's own work,
+the server's own work."""
 _MOST_BYTES = 1 << 20
 _COUNT_BOUND = 1 << 53
 """Whole numbers of a status are below this bound: a double holds each of them exactly."""
@@ -122,7 +122,7 @@ class Status:
             if not (value is None or _is_count(value) or _is_finite(value)):
                 raise Malformed(f"{name} must be a number")
             values[name] = value
-        values["verdict"] = document.get("verdict", "")  # servers of older versions say none
+        values["verdict"] = document.get("verdict", "")  # servers of older versions state none
         if not isinstance(values["verdict"], str):
             raise Malformed("a status names its verdict")
         if values["phase"] not in PHASES:

@@ -88,8 +88,8 @@ class MemoryHub:
         connection = _MemoryConnection(self, tuple(subscriptions))
         before = self._open.get(identity)
         if before is not None:
-            # None ends the older connection, as a broker does when a client identifier is used
-            # twice.
+            # None in its queue ends the older connection, as a broker does when a client identifier
+            # is used twice.
             before.queue.put_nowait(None)
         self._open[identity] = connection
         for message in self._retained.values():
@@ -99,7 +99,7 @@ class MemoryHub:
             yield connection
             broken = False
         finally:
-            # A newer connection of the same name may already be there: it must stay.
+            # A newer connection of the same name may already be registered, and must stay.
             if self._open.get(identity) is connection:
                 del self._open[identity]
             if broken and will is not None:

@@ -21,7 +21,8 @@ from flmc.views.charts.drawing import edges
 Options = dict[str, Any]
 """Options in ECharts' format."""
 _LEGEND = 26
-"""Height of a legend in pixels: one line, with pages where it is too long."""
+"""Height of a legend in pixels: that of one line, because a legend that is too long is shown in
+pages."""
 _SIDES = {"left": "left", "right": "right", "above": "top", "below": "bottom"}
 
 
@@ -103,7 +104,8 @@ def _axis(axis: ChartAxis, theme: Theme, name: str) -> Options:
         options |= {"min": -1, "max": len(axis.categories)}
     elif axis.logarithmic or axis.low is not None or axis.high is not None:
         options["axisLabel"][":formatter"] = "v => Number(v.toPrecision(3)).toString()"
-        # The ends are seldom round numbers, and their labels would have too many digits.
+        # Labels at both ends are hidden: the ends are seldom round numbers, and would have too many
+        # digits.
         if not axis.logarithmic:
             options["axisLabel"] |= {"showMinLabel": False, "showMaxLabel": False}
     return options

@@ -46,7 +46,7 @@ class Panel:
         else:
             self._given[name] = text
         if self._given.get("neighbouring") == "example" and "example_clip" not in self._given:
-            # Single examples can be hidden only if each is bounded: start with some bound.
+            # Single examples can be hidden only if each is bounded: some bound to start with.
             self._given["example_clip"] = "1"
             self._widgets["example_clip"].put("1")
         self._on_change()

@@ -41,7 +41,7 @@ class ComparePage:
         self.state = state
         if not any(name.lower() in state.more for name in NAMES):
             state.more |= _both_schemes(state.given)
-        state.given.clear()  # the address holds the settings of each column instead
+        state.given.clear()  # the keys of the columns hold all settings instead
         self.work = Latest(self._compute, self._complain)
         ui.context.client.on_delete(self.work.close)
         self._limits: dict[str, ChartCard] = {}
@@ -236,7 +236,7 @@ class ComparePage:
 def _on_axis(chart: Chart, name: str, low: float, high: float) -> Chart:
     """The chart of the constraints on the gain in the column ``name``, with its x axis from ``low``
     to ``high`` as in the other columns."""
-    # Bars are lines from the lower end of the axis, which moves.
+    # Bars are lines that begin at the lower end of the axis, which is moved here.
     layers = tuple(
         replace(layer, x=(low, *layer.x[1:])) if isinstance(layer, Line) else layer
         for layer in chart.layers

@@ -115,7 +115,7 @@ class FederationPage:
         a timer calls this twice a second."""
         name = self._run
         run = FEDERATIONS.observed.runs.get(name or "", ObservedRun())
-        # Every time, because the age of the last status grows without a message.
+        # Called at every tick, because the age of the last status grows without a message.
         self._say_state(name, run.status)
         if self._seen == FEDERATIONS.changes:
             return

@@ -56,7 +56,7 @@ class PlanPage:
             self.panel = Panel(state.given, self._changed)
             with ui.element("main").classes("main"):
                 self._draw()
-        # Computed on connection, not for a client that only fetches the page.
+        # Computed when the browser connects, not for a client that only fetches the page.
         ui.context.client.on_connect(self._changed)
 
     def _draw(self) -> None:
@@ -120,7 +120,7 @@ class PlanPage:
     async def _compute(self, turn: Turn) -> None:
         """Compute and show the parts of the page one after the other, the quickest first, until a
         newer request ends the turn."""
-        # Read once: the panel may change them during the work, and then this turn is over.
+        # Read only once: the panel may change the settings during the work, which ends this turn.
         settings = read_given(self.state.given)
         await self._show_limits(turn, settings)
         self.panel.settled(settings)
@@ -174,7 +174,8 @@ class PlanPage:
             "not predicted" if shift is None else f"{shift:.2g} sd", shift,
             "in posterior standard deviations",
         )  # fmt: skip
-        # In the event loop, because it is cached since the plan above.
+        # Computed in the event loop: it takes no time, because it has been cached since the plan
+        # above.
         exact = computations.problem_of(settings).model.posterior
         predicted = await turn.compute_slowly(computations.predicted_law, settings)
         if exact is None or predicted is None or plan.dim < 2:

@@ -154,7 +154,8 @@ class RunPage:
         if self._watched is not None and self._watched.running:
             return
         self._forget()
-        # Before the first await: a second click during the planning must not start a second run.
+        # Disabled before the first await: a second click during the planning must not start a
+        # second run.
         self._start.set_enabled(False)
         self._status.set_text("Planning …")
         for card in self._cards.values():
@@ -163,9 +164,10 @@ class RunPage:
             given = dict(self.state.given)
             settings = read_given(given)
             await asyncio.to_thread(computations.whole_plan, settings)
-            if self._closed:  # the tab was closed during the planning
+            if self._closed:  # the browser tab was closed during the planning
                 return
-            self._ran = given  # a copy from before the planning, not what the panel says by now
+            # the copy from before the planning, not the settings that the panel has by now
+            self._ran = given
             self._directory = new_directory("run")
             self._watched = WatchedRun(settings, self._directory)
             self._changed()

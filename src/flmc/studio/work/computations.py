@@ -21,9 +21,9 @@ from flmc.settings.regimes import plan_other_scheme
 from flmc.settings.schema import Settings, merge
 
 _KEPT = 128
-"""Number of values in each cache; none of them holds a model."""
+"""Largest number of values in each cache; none of the values holds a model."""
 _MODELS_KEPT = 3
-"""Number of cached models: large ones take hundreds of megabytes."""
+"""Largest number of cached models; large models take hundreds of megabytes."""
 _OF_DATA = ("devices", "dim", "samples", "seed", "experiments", "data", "example_clip")
 """Names of the settings that determine the model, which holds the data."""
 

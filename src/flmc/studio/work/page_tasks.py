@@ -13,7 +13,7 @@ from flmc.base.errors import FlmcError
 
 _log = logging.getLogger(__name__)
 _POOL = ThreadPoolExecutor(max_workers=8, thread_name_prefix="studio")
-"""Threads for everything that takes longer than a moment."""
+"""Pool of threads for everything that takes longer than a moment."""
 _PAUSE = 0.05
 """Shortest time between the starts of two computations of one page, in seconds."""
 
@@ -42,8 +42,8 @@ class Turn:
         value = await asyncio.get_running_loop().run_in_executor(
             _POOL, self._call, function, arguments
         )
-        # Again, now in the event loop: nothing else runs between this check and the next await, so
-        # the caller may draw.
+        # Checked again, now in the event loop: nothing else runs between this check and the next
+        # await, so that the caller may draw.
         if self.over:
             raise Superseded
         return value
@@ -51,7 +51,8 @@ class Turn:
     async def compute_slowly(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """The value of a function that may take seconds, computed in a thread, one at a time for
         each page; raises ``Superseded`` if it is no longer wanted."""
-        # A superseded computation cannot be stopped: without the lock they would fill the pool.
+        # A superseded computation cannot be stopped: without this lock such computations would fill
+        # the pool of threads.
         async with self._owner.slow:
             return await self.compute(function, *arguments)
 
@@ -74,7 +75,7 @@ class Latest:
     ) -> None:
         self._work, self._on_error = work, on_error
         self._last = -_PAUSE
-        # Held here, because the event loop has weak references to its tasks only.
+        # Held in an attribute, because the event loop keeps only weak references to its tasks.
         self._task: asyncio.Task[None] | None = None
         self._waiting = self._closed = False
         self.turn: Turn | None = None
@@ -101,7 +102,7 @@ class Latest:
         # _waiting is cleared before the work reads its inputs: a later request starts another
         # task.
         self._last, self._waiting = time.monotonic(), False
-        if self._closed:  # during the pause
+        if self._closed:  # the page may have been closed during the pause
             return
         self.turn = mine = Turn(self)
         try:

@@ -31,7 +31,7 @@ def at_the_end(action: Callable[[], None]) -> Callable[[], None]:
     _ENDINGS.append(action)
 
     def forget() -> None:
-        # ``close_all`` may be at this very action and wait for the thread that calls this.
+        # ``close_all`` may be running this very action, and waiting for the thread that calls this.
         if action in _ENDINGS:
             _ENDINGS.remove(action)
 
@@ -41,10 +41,11 @@ def at_the_end(action: Callable[[], None]) -> Callable[[], None]:
 def close_all() -> None:
     """Run the actions registered for the end of the studio, the newest first, and remove all
     scratch directories."""
-    # Taken off the list before it is done: an action may unregister itself or others meanwhile.
+    # An action is taken off the list before it is done, because it may unregister itself or others
+    # meanwhile.
     while _ENDINGS:
         _ENDINGS.pop()()
-    # Not ``_root()`` alone, which would make a directory only to remove it.
+    # Asked first, because calling ``_root()`` would make a directory only to remove it.
     if _root.cache_info().currsize:
         shutil.rmtree(_root(), ignore_errors=True)
         _root.cache_clear()

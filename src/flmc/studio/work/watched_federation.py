@@ -17,9 +17,10 @@ from flmc.wire.topics import STATUS
 from flmc.wire.transport import Message, Transport
 
 _MOST_RUNS = 20
-"""Number of runs whose rounds are kept; the one silent for longest is forgotten first."""
+"""Largest number of runs whose rounds are kept; the run that was silent for longest is forgotten
+first."""
 _MOST_ROUNDS = 2000
-"""Number of rounds kept of a run; beyond it every second one is forgotten."""
+"""Largest number of rounds that are kept of a run; beyond it every second one is forgotten."""
 
 
 class History:
@@ -43,7 +44,8 @@ class History:
             seen.pop()
         if status.round > (seen[-1].round if seen else 0):
             seen.append(_seen(status))
-        # One above an even number: the first and the newest have even places, and stay.
+        # The limit is even, so the list has one more: its first and its newest round have even
+        # indices, and stay.
         if len(seen) > _MOST_ROUNDS:
             del seen[1::2]
         while len(self._runs) > _MOST_RUNS:
@@ -126,7 +128,7 @@ class WatchedFederations:
 
 def _seen(status: Status) -> RoundSeen:
     """The numbers of a status that charts show; NaN for unknown ones."""
-    # The server computes epsilon now and then only: it is shown at the round that it covers.
+    # The server computes epsilon only now and then, so it is shown at the round that it covers.
     current = status.epsilon_so_far if status.epsilon_round == status.round else None
     epsilon = math.nan if current is None else current
     seconds = math.nan if status.round_seconds is None else status.round_seconds

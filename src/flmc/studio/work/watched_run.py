@@ -55,7 +55,7 @@ class WatchedRun:
         self.result: Result | None = None
         self.error: str | None = None
         self._stop = threading.Event()
-        # Registered before the thread starts, whose last act is to unregister it.
+        # Registered before the thread starts, because the thread's last act is to unregister it.
         self._forget = at_the_end(self._end)
         # A daemon: a run that hangs must not keep the studio's process alive after its end.
         self.thread = threading.Thread(target=self._run, daemon=True, name="studio run")
@@ -88,7 +88,7 @@ class WatchedRun:
                 engine=settings.engine,
                 out=self.directory / "record",
                 settings=settings.model_dump(exclude_defaults=True),
-                # Often enough to watch the chains settle, also in a run of one second.
+                # Often enough that one can watch the chains settle, also in a run of one second.
                 checkpoint_rounds=max(1, self.plan.num_rounds // _LOOKS),
                 stop=self._stop.is_set,
                 watch=self._seen,
@@ -102,7 +102,7 @@ class WatchedRun:
             self.error = in_words(error)
         finally:
             self._forget()
-            # Last: once it is set, the page reads result and error, without a lock.
+            # Set last: once it is set, the page reads result and error without a lock.
             self.ended = time.monotonic()
 
     def _end(self) -> None:
@@ -119,8 +119,8 @@ class WatchedRun:
         try:
             self._draw(now.draws)
         except (FlmcError, ArithmeticError, ValueError):
-            # Draws without a chart yet, such as those of chains that do not move, must not end the
-            # run.
+            # Draws of which no chart can be made, such as those of chains that do not move, must
+            # not end the run.
             return
 
     def _draw(self, draws: Array) -> None:

@@ -58,7 +58,7 @@ def draw_chart(axes: Axes, chart: Chart, theme: Theme = LIGHT) -> None:
             axes.annotate(layer.text, (layer.x, layer.y), color=colour, **place)
         else:
             _draw_mark(axes, layer, theme)
-    # Limits are set last: drawing a layer changes those that Matplotlib finds by itself.
+    # Limits are set last, because drawing a layer changes those that Matplotlib finds by itself.
     if chart.x.low is not None or chart.x.high is not None:
         axes.set_xlim(chart.x.low, chart.x.high)
     if chart.y.low is not None or chart.y.high is not None:
@@ -81,7 +81,7 @@ def render_chart(
     if titled:
         figure.suptitle(chart.title, fontsize=11, color=theme.colours["ink"])
     stream = io.BytesIO()
-    # Dates would make two files of one chart differ.
+    # Without dates two files of the same chart are equal.
     dates: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     figure.savefig(stream, format=file_format, dpi=160, metadata=dates.get(file_format))
     return stream.getvalue()

@@ -41,7 +41,7 @@ COLOUR_OF_CONSTRAINT: dict[str, Colour] = {
 NAME_OF_CONSTRAINT = {"power": "power", "langevin": "sampler", "privacy": "privacy"}
 """One word for every constraint of the gain, by its name in a plan."""
 _MARGIN_DB = 6.0
-"""Half of the decibels by which the axis of the gain reaches beyond the smallest and the largest
+"""Half of the decibels by which the gain's axis exceeds the range from the smallest to the largest
 limit."""
 
 
@@ -81,8 +81,8 @@ def decibels(gain: float) -> float:
 
 
 def _words(decides: bool, margin: float) -> str:
-    """Words at the end of a constraint's bar: that it decides the gain, or by how many dB
-    (``margin``) it would allow more."""
+    """Words at the end of a constraint's bar: that it decides the gain (``decides``), or by how
+    many dB (``margin``) it would allow more."""
     return "decides" if decides else f"{margin:+.1f} dB"
 
 
@@ -188,11 +188,12 @@ def _contours(
 ) -> list[Layer]:
     """Contours of the quantity ``name`` over the map of SNR and epsilon, as lines at the values
     ``levels``, with the value written at the middle of each line; empty if nothing is known."""
-    from contourpy import contour_generator  # comes with Matplotlib
+    from contourpy import contour_generator  # a package that Matplotlib brings
 
     values = regimes.values(name)
     if name != "analog_is_better":
-        # Linear interpolation between cells fits logarithms better: the values span decades.
+        # Contours are interpolated linearly between cells, which fits logarithms better, because
+        # the values span decades.
         values = np.log(np.maximum(values, 1e-300))
         levels_drawn = [math.log(level) for level in levels]
     else:
@@ -279,7 +280,7 @@ def _spread(solution: Solution, quantity: Callable[[Plan], float | None]) -> flo
 COLOURS: tuple[Colour, ...] = ("blue", "vermilion", "green", "purple")
 """Colours of curves for settings that are compared, in their order."""
 _SHOWN_POINTS = 80
-"""Points at which the density of a privacy loss is drawn."""
+"""Number of points at which the density of a privacy loss is drawn."""
 
 
 def spending_chart(curves: Mapping[str, Sequence[SpentAfter]], plan: Plan) -> Chart:

@@ -26,7 +26,7 @@ from flmc.views.charts.chart import (
 )
 
 _COLOURS: tuple[Colour, ...] = ("blue", "green", "purple", "orange")
-"""Colours of the chains in a trace, which shows as many chains at most."""
+"""Colours of the chains in a trace, which shows at most as many chains as there are colours."""
 _MOST_POINTS = 400
 """Largest number of points in a chain's trace."""
 
@@ -73,7 +73,7 @@ def trace_chart(draws: Array, first_round: int, thin: int = 1, entry: int = 0) -
 def agreement_chart(history: Sequence[ChainAgreement]) -> Chart:
     """Chart of the chains' largest R-hat against rounds, with a mark at the value below which
     chains count as agreed."""
-    # The first values may be huge, and would hide all others: the axis ends at the latest ones.
+    # Early values may be huge, and would hide all others: so the axis ends at the latest values.
     history = [each for each in history if math.isfinite(each.r_hat)]
     rounds, r_hat, _ = zip(*history, strict=True) if history else ((), (), ())
     last = history[-1] if history else None
@@ -94,7 +94,7 @@ def agreement_chart(history: Sequence[ChainAgreement]) -> Chart:
 
 
 _CORNERS = 72
-"""Corners of the polygon that stands for an ellipse."""
+"""Number of corners of the polygon that stands for an ellipse."""
 
 
 def posterior_chart(

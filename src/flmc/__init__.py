@@ -18,7 +18,7 @@ def __getattr__(name: str) -> Any:
     half of what they import, and figures (``flmc.plot``) need half a second more."""
     if name == "plot":
         return importlib.import_module("flmc.views.plot")
-    # Python itself asks for names with underscores while it imports a module.
+    # While Python imports a module it asks for names with underscores itself.
     if name == "__all__" or not name.startswith("_"):
         interface = importlib.import_module("flmc.interface")
         public = {each: getattr(interface, each) for each in interface.__all__}
@@ -29,7 +29,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Every public name, also before the first is used."""
+    """Every public name, also those that have not been imported yet."""
     from flmc.interface import __all__ as public
 
     return sorted({*globals(), *public, "plot"})

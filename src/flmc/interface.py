@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-import flmc.data as data  # not "from flmc", which asks for this file
+import flmc.data as data  # not "from flmc import data", which would ask this file for the name
 from flmc.base import errors
 from flmc.data.linear_data import LinearData
 from flmc.evaluation.diagnostics import Diagnostics, diagnose

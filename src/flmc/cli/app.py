@@ -22,8 +22,9 @@ from flmc.base.version import VERSION
 from flmc.cli.output import fail, with_option_names, with_replacement
 from flmc_command import EXIT_CODE
 
-# The base of typer's own errors. typer exports it from 0.28 on. Before that it is the base of
-# UsageError, the base of BadParameter: click's ClickException, or from 0.26 on typer's copy of it.
+# The base class of typer's own errors. typer exports it from 0.28 on. Before that it is found as
+# the base of UsageError, the base of BadParameter: click's ClickException, or from 0.26 on typer's
+# copy of it.
 CommandLineError: Any = getattr(typer, "TyperException", typer.BadParameter.__mro__[2])
 
 _COMMANDS = {
@@ -122,8 +123,8 @@ def make_app(names: Collection[str] = tuple(_COMMANDS)) -> typer.Typer:
 
 
 def _not_imported() -> None:
-    """Stand in for a command that this call of ``flmc`` does not use, so that it appears in the
-    help without being imported."""
+    """Placeholder for a command that this call of ``flmc`` does not use: it appears in the help
+    without being imported."""
 
 
 def _options(
@@ -153,7 +154,7 @@ def main(arguments: list[str] | None = None) -> int:
     if sys.stdout is None:
         return fail("standard output is closed: there is nowhere to print", 1)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal that knows ASCII only gets a question mark for what it cannot show.
+        # A terminal that can show ASCII only gets a question mark for every other character.
         sys.stdout.reconfigure(errors="replace")
     try:
         code = _run(words)
@@ -186,14 +187,15 @@ DEBUG = "--debug"
 def _forget_output() -> None:
     """Discard output that could not be printed (its reader is gone), so that Python does not try to
     print it again when it ends."""
-    with suppress(OSError):  # no file descriptor, as in tests: nothing to do
+    with suppress(OSError):  # standard output has no file descriptor, as in tests: nothing to do
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(words: list[str]) -> int:
     """Run the command that ``words`` of the command line name, and return its exit code. A mistake
     of the user's gives an exit code; any other error is raised."""
-    if words == ["--version"]:  # typer would import pydantic for the value of a flag
+    # answered here, because typer would import pydantic for the value of a flag
+    if words == ["--version"]:
         print_version()
         return 0
     try:
@@ -202,7 +204,7 @@ def _run(words: list[str]) -> int:
         with collecting_later():
             app = make_app([called])
         code = app(words, standalone_mode=False)
-        # Without its standalone mode typer returns a number where it was interrupted.
+        # a number if the command was interrupted: typer returns one outside of its standalone mode
         if code:
             return fail("interrupted", int(code))
     except FlmcError as error:
@@ -211,7 +213,7 @@ def _run(words: list[str]) -> int:
         return int(exit_.exit_code)
     except CommandLineError as error:
         message = error.format_message()
-        if "Usage:" in message:  # called without a command
+        if "Usage:" in message:  # the help, because the command was called without a subcommand
             sys.stdout.write(message + "\n")
             return 2
         return fail(with_replacement(message), 2)

@@ -14,7 +14,7 @@ from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.cli.output import fail
 from flmc.settings.schema import Settings, choices_of, merge, read_file
 
-if TYPE_CHECKING:  # not imported at run time: help and --version are faster
+if TYPE_CHECKING:  # for type checkers only: without these imports help and --version are faster
     from flmc.planning.plans import Plan
 
 
@@ -23,7 +23,8 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
     ``command`` has a parameter ``settings`` (or ``grid``, for a sweep), which receives the checked
     settings, and options of its own; its docstring is the command's help."""
-    # All options arrive as text: the schema parses and checks them like the values of a file.
+    # The values of all options arrive as text: the schema parses and checks them like those of a
+    # file.
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = inspect.signature(command, eval_str=True).parameters.values()
     own = [p.replace(kind=keyword) for p in parameters if p.name not in ("settings", "grid")]
@@ -44,7 +45,8 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
         }
         document = {} if config is None else read_file(config)
         if sweeps:
-            from flmc.runs.sweeps.grid import read_grid  # only `flmc sweep` needs it
+            # imported here, because only `flmc sweep` needs it
+            from flmc.runs.sweeps.grid import read_grid
 
             command(grid=read_grid(document, options), **values)
         else:

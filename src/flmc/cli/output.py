@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:  # not imported at run time: help and --version are faster
+if TYPE_CHECKING:  # for type checkers only: without these imports help and --version are faster
     from flmc.planning.privacy_cost import Cost
     from flmc.settings.schema import Settings
 
@@ -29,7 +29,7 @@ def print_json(document: dict[str, Any]) -> None:
 
 def fail(message: str, code: int) -> int:
     """Print the message as one line on standard error, and return the exit code."""
-    # A word of the command line need not be text at all.
+    # A word of the command line may hold bytes that are no text: they are shown as escapes.
     text = " ".join(message.split()).encode("utf-8", "backslashreplace").decode()
     sys.stderr.write(f"flmc: {text}\n")
     return code
@@ -47,7 +47,8 @@ def with_replacement(message: str) -> str:
     unknown = re.search(r"No such option: --([a-z-]+)", message)
     if unknown is None:
         return message
-    from flmc.settings.schema import WITHDRAWN  # here: help and --version are faster
+    # imported here, so that help and --version are faster
+    from flmc.settings.schema import WITHDRAWN
 
     instead = WITHDRAWN.get(unknown[1].replace("-", "_"))
     return message if instead is None else f"the option --{unknown[1]} was withdrawn: {instead}"

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from flmc.evaluation.audit.scene import Scene
 
 _TRIALS, _DEPLOYED_TRIALS = 200_000, 5_000
-"""Default trials in each world: of the simulated uplink, and of real roles, of which a round takes
-about a millisecond."""
+"""Default numbers of trials in each of the two worlds: for the simulated uplink, and for real
+roles, whose rounds take about a millisecond each."""
 _DEPLOYED_AT_ONCE = 500
-"""Trials of real roles between two reports of progress."""
+"""Number of trials of real roles between two reports of progress."""
 
 
 @with_settings

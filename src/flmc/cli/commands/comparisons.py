@@ -14,7 +14,8 @@ from flmc.settings.assembly import Problem, assemble, assemble_with_held_out
 from flmc.settings.schema import Settings, merge
 
 _CHAINS = 4
-"""Chains of every method unless the setting ``chains`` is given; each is a release of its own."""
+"""Number of chains of every method unless the setting ``chains`` is given; each chain is a release
+of its own."""
 _OWN = "flmc"
 """Name of the method that the settings describe."""
 _OF_THE_PROBLEM = (
@@ -107,7 +108,8 @@ def compare_command(
 ) -> None:
     """Compare uplinks and baselines on one problem: privacy, scores on held-out examples, and
     errors against the exact posterior where it is known."""
-    from flmc.runs.comparison import compare  # here, because it imports SciPy, which is slow
+    # imported here, because it imports SciPy, which is slow
+    from flmc.runs.comparison import compare
     from flmc.views.progress_bars import show_progress
     from flmc.views.terminal import show
 

@@ -101,13 +101,15 @@ def device_command(
         journal=journal,
         epsilon=epsilon,
     )
-    if not given.data.is_file():  # fail before waiting for a run
+    # checked now, so that a wrong path fails before the device waits for a run
+    if not given.data.is_file():
         raise InvalidSetting(f"there is no file {str(given.data)!r} with the device's data")
     name = given.run or asyncio.run(find_run(device_name(given.rules.device), given.broker))
     role = make_device(given, name)
     _run(role, given.broker, metrics_port)
     if role.refusal is not None:
-        # Exit code 2, after which systemd does not start the process again: that would not help.
+        # The exit code is 2, after which systemd does not restart the process: a restart would not
+        # help.
         raise InvalidSetting(
             f"device {given.rules.device} refused the run {name!r}: {role.refusal}"
         )
@@ -196,7 +198,8 @@ def _run(role: Role, transport: Any, metrics_port: int | None) -> None:
 _REFRESH = 0.5
 """Seconds between two updates of the live view."""
 _LISTING = 16
-"""Lines that a run takes beside a line for each role: its rows, and the frame of the grid."""
+"""Number of lines that a run takes beside one line for each role: its own rows, and the frame of
+the table."""
 
 
 def transport_to(broker: str, tls: Path | None) -> Mqtt:
@@ -226,7 +229,7 @@ def status_command(
 ) -> None:
     """How the runs at a broker stand: rounds, active devices, epsilon of the run, who is there."""
     checks.positive("--wait", wait, extreme=3600.0)
-    subscriptions(run)  # raises if no run can have this name
+    subscriptions(run)  # called for its check only: it raises if no run can have this name
     transport = transport_to(broker, tls)
     if watch:
         if json_ or not sys.stdout.isatty():
@@ -320,6 +323,7 @@ def _picture(observed: Observed, broker: str, trouble: str | None, height: int) 
     state = "connected" if trouble is None else f"not connected: {trouble}"
     empty = "" if observed.runs else "; nothing is known yet"
     head = f"{broker}: {state}{empty} (Ctrl-C ends)"
-    # Every run has its share of the lines that its own rows and the line above leave.
+    # Every run has an equal share of the terminal's lines, of which its own rows and frame are not
+    # available for roles.
     share = (height - 1) // max(1, len(observed.runs)) - _LISTING
     return Group(*map(render, (head, *tables_of(observed, max(1, share)))))

@@ -62,7 +62,8 @@ def plan_command(
 ) -> None:
     """What the constraints allow: gain, limits, which one binds, temperature, privacy of a round
     and of the run."""
-    # What only some plans need is imported where it is used: importing is most of a plan's time.
+    # Modules that only some plans need are imported where they are used, because importing takes
+    # most of a plan's time.
     if schema:
         from flmc.planning.plans.plan_schema import schema as plan_schema
 

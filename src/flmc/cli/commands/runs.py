@@ -83,7 +83,7 @@ def run_command(
             _write_plots(result, problem.model, plots, json_)
         return
     settings, planned = problem.settings, problem.plan()
-    # Raises now if the engine cannot run the plan, before anything is printed.
+    # Called for its check: it raises if the engine cannot run the plan, before anything is printed.
     choose_engine(settings.engine, planned, problem.model)
     if not json_:
         show(planned.listing(), *data_note(settings), "")
@@ -302,7 +302,7 @@ def _show_finished(directory: Path, json_: bool) -> None:
         )
         typer.echo(str(Listing(f"the run in {str(directory)!r} is finished", rows)))
     clean_up(directory)
-    # What a result kept from memory (Result.save) has no ledger, and no identity of a run.
+    # A result that was kept from memory (Result.save) has no ledger, and no identity of a run.
     if "identity" in record.asked or "federation" in record.asked:
         check_ledger(record)
 
@@ -328,7 +328,7 @@ def ledger_command(
     from flmc.views.run_figures import draw_ledger_file
 
     record = load(directory)
-    # The plan of a federation is whole in its record, because it travelled.
+    # The plan of a federation is whole in its record, because it was sent as a document.
     travelled = "federation" in record.asked
     if record.ledger and record.asked.get("settings") is None and not travelled:
         raise InvalidSetting(

@@ -99,8 +99,8 @@ def reproduce_command(
 @contextmanager
 def _few_full_collections() -> Iterator[None]:
     """A context in which Python's garbage collector rarely looks through its oldest objects."""
-    # The oldest objects are those of the imported libraries, a million, and they stay. Pictures
-    # make so many young objects that a study collected all of them nine times.
+    # The oldest objects are those of the imported libraries, a million, and they stay. Drawing
+    # pictures makes so many new objects that a study searched all old ones nine times.
     youngest, middle, oldest = gc.get_threshold()
     gc.set_threshold(youngest, middle, 100 * oldest)
     try:

@@ -25,7 +25,7 @@ from flmc.uplink.uplink import Uplink
 SNR_DB = (0.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0)
 EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0)
 KEPT = 100
-"""Rounds that are kept after burn-in."""
+"""Number of rounds that are kept after burn-in."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def compare_beyond(
             model, Digital(snr_db=snr_db), Limits(epsilon=epsilon, privacy="tail"), forecast=False
         )
         effective = reference.effective_step_size or math.nan
-        # A tenth more than the planner asks for, and never less than the paper has.
+        # A tenth more rounds than the planner asks for, and never fewer than the paper has.
         burn_in = max(200, int(1.1 * (reference.rounds_needed or 200)))
         for name, (uplink, limits) in contestants(snr_db, epsilon, 0.01).items():
             step = effective / uplink.slope
@@ -108,7 +108,8 @@ def compare_beyond(
                 num_burn_in=burn_in,
                 forecast=False,
             )
-            # The two sweeps meet, and where the budget binds, more power changes nothing.
+            # Equal chains are run once: the two sweeps share a point, and where the privacy budget
+            # binds, more power changes nothing.
             same = chains_of(planned)
             if same not in measured:
                 result = run(planned, model, seed, chains, keep_draws=False, engine=engine)

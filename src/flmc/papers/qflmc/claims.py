@@ -18,9 +18,9 @@ from flmc.base.arrays import Array
 from flmc.uplink.schemes import Analog, Digital
 
 _RESAMPLES = 200
-"""Number of bootstrap resamples."""
+"""Number of bootstrap resamples of the experiments."""
 _NEGLIGIBLE = 0.01
-"""A mean error that falls by less than 1 % has stopped falling."""
+"""Relative fall of a mean error below which the error has stopped falling."""
 
 CurveSet = Mapping[str, tuple[Array, Array]]
 """Curves of a figure by name: x (point) and errors (point, experiment)."""
@@ -34,7 +34,8 @@ class ClaimVerdict:
     claim: str
     statistic: str
     describe: Callable[[], str]
-    """Puts the statistic's value in words; called for verdicts that are shown, not in a search."""
+    """Function that puts the statistic's value into words; called only for verdicts that are shown,
+    not in a search."""
     holds: bool | None
     """Whether the claim holds; None where the experiments do not decide."""
 
@@ -54,7 +55,8 @@ class ClaimVerdict:
 def _quantile(count: int) -> float:
     """Two-sided 99 % quantile of Student's distribution, by which the standard error of the mean of
     ``count`` values is multiplied to give a confidence interval."""
-    from scipy.special import stdtrit  # importing it takes as long as making a plan
+    # imported here, because importing it takes as long as making a plan
+    from scipy.special import stdtrit
 
     return float(stdtrit(count - 1, 0.995))
 
@@ -105,7 +107,7 @@ def saturation(x: Array, errors: Array) -> tuple[float, float, float]:
     (point, experiment) is less than 1 % above that at the last x, or not significantly above it;
     and the lower and upper end of its 99 % confidence interval."""
     ratio, low, _ = paired(errors, errors[-1:]).T
-    # argmax finds the first True; there is one, because the last point does not differ from itself.
+    # argmax finds the first True; there is one, because the last point is compared with itself.
     place = x[np.argmax((ratio < 1 + _NEGLIGIBLE) | (low < 1))]
     return float(place), *_bootstrap_saturation(x, errors)
 

@@ -84,15 +84,16 @@ def exceedance(gain: float, high: float, epsilon: float) -> float:
             return 1.0
         grown = math.exp(epsilon)
         reached = math.log((high * grown - low) / (high - low * grown)) / (2 * gain)
-        # Both tails, |y| > reached; a mixture of N(A, 1) and N(-A, 1) has the same in either order.
+        # The probability of both tails, |y| > reached; it is the same for N(A, 1) and for N(-A, 1),
+        # so it is that of their mixture.
         return _below(gain - reached) + _below(-gain - reached)
     return 0.0
 
 
 def limited(planned: Plan, gain: float) -> Plan:
-    """The plan with ``gain`` as its limit of privacy; the given plan has no such limit. The result
-    states no privacy budget, because the rule that the gain comes from is only a conjecture about
-    the authors' program."""
+    """The plan with ``gain`` as the largest gain that privacy allows; the given plan has no such
+    limit. The result states no privacy budget, because the rule that the gain comes from is only a
+    conjecture about the authors' program."""
     limits = replace(planned.gain_limits, privacy=gain)
     return replace(
         planned,
@@ -162,7 +163,7 @@ def gain_of(
     if epsilon is not None:
         if scheme == "digital":
             # Norm clipping does not change the worst case of one entry, and the paper takes the
-            # worst case of every entry.
+            # worst case in every entry.
             limits.append(_digital_gain(slope, epsilon, combination.accountant))
         else:
             limits.append(_analog_gain(epsilon, combination.accountant, combination.half, norm))
@@ -193,9 +194,10 @@ def _analog_gain(epsilon: float, accountant: str, half: str, norm: bool) -> floa
     event = GaussianEvent(2 * CLIP, 1.0, ((1.0, 1 if norm else DIM),))
     if accountant == "tight":
         return event.allowed_gain(epsilon, readings.DELTA, "tight", DEVICES)
-    # T(x) >= 1 - delta without the half asks for a probability of (1 - delta)/2 only.
+    # Without the half, T(x) >= 1 - delta asks for a probability of only (1 - delta)/2.
     target = readings.DELTA if half == "with 1/2" else 1 - (1 - readings.DELTA) / 2
-    # By entry, epsilon/m is in T alone: the m of the root is in the event.
+    # By entry, epsilon/m takes the place of epsilon in T alone; the m under the root is in the
+    # event.
     share = epsilon / DIM if accountant == "by entry" else epsilon
     return largest_gain(
         lambda g: 1.0 if math.isinf(g) else gaussian.tail_delta(share, g * event.mu),
@@ -205,7 +207,8 @@ def _analog_gain(epsilon: float, accountant: str, half: str, norm: bool) -> floa
 
 
 TableKey = tuple[str, float, float, str]
-"""Scheme, slope, factor of the step, and clipping: an error depends on these and the gain."""
+"""Arguments, beside the gain, on which an error depends: scheme, slope, factor of the step, and
+clipping."""
 
 
 class ErrorTable:
@@ -252,7 +255,8 @@ class ErrorTable:
         low = np.minimum(place.astype(int), len(grid) - 2)
         share = place - low
         table = np.zeros((len(grid), self.model.num_experiments))
-        # At a point of the grid its neighbour has weight 0, so that it need not be measured.
+        # At a point of the grid the neighbour has weight 0 in the interpolation, so it need not be
+        # measured.
         for index in {*low[share < 1].tolist(), *(low[share > 0] + 1).tolist()}:
             table[index] = self._log_errors(key, index)
         share = share[:, None]
@@ -319,7 +323,7 @@ class CombinationFigures:
         triple of x, SNR in dB and epsilon. Curves with equal gains are computed once."""
         digital = scheme == "digital"
         factor = combination.digital_step if digital else combination.analog_step
-        # The key leaves out choices on which the scheme does not depend.
+        # The key holds only the choices on which the scheme depends.
         own = (
             *(figure, scheme, slope, factor),
             *(combination.power, combination.accountant, combination.clipping),
@@ -360,7 +364,8 @@ class _Judge:
         """Whether a claim holds for the curves of its figure; False where it is undecided."""
         key = (name, *(id(curves[curve]) for curve in claim.curves or curves))
         if key not in self._known:
-            # The curves are kept too: the id of an object is unique only while it lives.
+            # The curves are stored too, because the id of an object is unique only while the object
+            # lives.
             self._known[key] = (curves, claim.judge(curves).holds is True)
         return self._known[key][1]
 

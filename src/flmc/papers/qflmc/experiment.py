@@ -174,7 +174,8 @@ class Measured(NamedTuple):
 
 
 _DISTANCES = 100
-"""Data sets whose squared W2 distance is computed, at most: it costs more than the run itself."""
+"""Largest number of data sets whose squared W2 distance is computed: it costs more than the run
+itself."""
 
 
 def _first(moments: Moments) -> Moments:
@@ -196,8 +197,8 @@ def chains_of(plan: Plan) -> str:
             plan.burn_in_step_factor,
             # Two limits may lead to the same gain but for rounding.
             plan.gain.round(15).tolist(),
-            # With a constant channel and all devices the gain decides what arrives; else it does
-            # not.
+            # With a constant channel and all devices active, the gain decides what arrives;
+            # otherwise the uplink and the scheduler count too.
             None if constant else (plan.uplink, plan.scheduler),
             (plan.num_rounds, plan.num_burn_in, plan.start, plan.uplink.clip),
             plan.uplink.clipping,
@@ -228,7 +229,8 @@ class Laboratory:
         reading, uplink, epsilon = point.reading, point.uplink, point.epsilon
         step = uplink.published_step_size or "auto" if reading.paper_steps else "auto"
         limits = reading.limits(uplink.scheme, epsilon, readings.DELTA)
-        # Benchmarks without privacy are the same at every epsilon.
+        # Plans are made once for equal arguments: benchmarks without privacy are the same at every
+        # epsilon.
         known = (uplink, limits, step)
         if known not in self._planned:
             self._planned[known] = plan(

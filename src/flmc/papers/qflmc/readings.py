@@ -105,8 +105,9 @@ READINGS = (
     ),
 )
 
-# The grids of the figures: budget delta of a round; figure 2 varies the SNR at one epsilon, figures
-# 3 and 4 vary epsilon at one SNR, and figure 4 has a curve for each slope parameter.
+# The grids of the figures. DELTA is the privacy budget's delta of a round. Figure 2 varies the SNR
+# at one epsilon, figures 3 and 4 vary epsilon at one SNR, and figure 4 has a curve for each slope
+# parameter.
 DELTA = 0.01
 SNR_DB = tuple(2.5 * i for i in range(13))
 EPSILON_OF_SNR_FIGURE = 5.0

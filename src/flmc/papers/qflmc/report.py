@@ -47,7 +47,8 @@ from flmc.views.figures import (
 from flmc.views.reports import Block, write_html, write_markdown
 
 _BENCHMARK = {"marker": "", "linewidth": 5, "alpha": 0.35, "solid_capstyle": "butt", "zorder": 1}
-"""Broad and pale, below the curve with privacy, so that it stays visible where both coincide."""
+"""Matplotlib style of a benchmark's curve: broad and pale, below the curve with privacy, so that it
+stays visible where both coincide."""
 
 SCHEME_STYLES: dict[str, dict[str, Any]] = {
     "digital": {"color": COLOURS[0], "marker": "o", "markersize": 3, "linewidth": 1.5},
@@ -55,7 +56,7 @@ SCHEME_STYLES: dict[str, dict[str, Any]] = {
     "digital without DP": {"color": COLOURS[0], **_BENCHMARK},
     "analog without DP": {"color": COLOURS[1], **_BENCHMARK},
 }
-"""Styles of the curves of figures 2 and 3."""
+"""Matplotlib styles of the curves of figures 2 and 3, by scheme."""
 
 
 def draw_study(study: Study, out: Path) -> list[tuple[str, str]]:
@@ -106,7 +107,7 @@ def _draw_figure(
         if number == "2"
         else f"{SNR_OF_EPSILON_FIGURES:g} dB"
     )
-    # No "fi": it is a ligature, for which a PDF would embed the font once more.
+    # The title avoids "fi", a ligature, for which a PDF would embed the font once more.
     figure.suptitle(f"Figure {number}, reading: {reading.label}; {fixed}", fontsize=9)
     return write_png_and_pdf(figure, out, f"figure_{number}_{reading.file_name}")
 
@@ -231,7 +232,7 @@ def reproduce(**asked: Any) -> Study:
     directory; the arguments are those of :class:`~flmc.papers.request.StudyRequest`."""
     request = StudyRequest(**asked)
     refuse_given(request, "qflmc", data_file="its data sets are synthetic")
-    # Raises now if Matplotlib is missing, before anything is computed.
+    # Made first, because it raises if Matplotlib is missing, before anything is computed.
     new_figure(columns=1)
     study = conduct(request)
     try:

@@ -37,7 +37,7 @@ from flmc.settings.schema import Settings
 FIGURES = ("2", "3", "4", "beyond", "all")
 """Figures that a user can ask for."""
 FULL = 1000
-"""Experiments of the full study; fewer are a preview."""
+"""Number of experiments of the full study; fewer are a preview."""
 BEYOND_EXPERIMENTS = 10
 BEYOND_CHAINS = 30
 SEARCH_EXPERIMENTS = 100
@@ -52,7 +52,7 @@ class Study:
     figures: tuple[str, ...]
     """Numbers of the figures that were measured."""
     experiments: int
-    """Data sets per point."""
+    """Number of data sets at each point."""
     seed: int
     trace: float
     """trace(Sigma), averaged over data sets: the MSE of exact posterior samples."""

@@ -22,8 +22,8 @@ from flmc.papers.request import change_base_case
 from flmc.settings.schema import Settings
 
 NUM_RUNS = 100
-"""Runs of an experiment: their thetas in one round form the cloud whose distance from the posterior
-is measured."""
+"""Number of runs in an experiment: their thetas in one round form the cloud whose distance from the
+posterior is measured."""
 SNR_DB = (5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 35.0, 40.0)
 """SNRs of the published points, in dB."""
 PUBLISHED = {

@@ -34,7 +34,7 @@ from flmc.uplink.schemes import Analog, Ideal
 from flmc.uplink.uplink import Uplink
 
 _FLOOR_EXPERIMENTS = 200
-"""Experiments over which the finite-run floor is averaged."""
+"""Number of experiments over which the finite-run floor is averaged."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ class Channels:
             runs, rounds, devices = self.fading.shape
             every = self.fading.reshape(-1, devices, 1)
             every = np.broadcast_to(every, (runs * rounds, devices, self.dim))
-            # The rule is not random: the generator is not used.
+            # The generator is not used, because the rule is not random.
             chosen = PredecessorDevices(snr_db).draw(
                 np.random.default_rng(0), range(len(every)), every
             )
-            # Kept, because several curves share the active devices.
+            # Stored, because several curves have the same active devices.
             self._active[snr_db] = chosen.reshape(self.fading.shape) > 0
         return self._active[snr_db]
 
@@ -151,7 +151,8 @@ class Laboratory:
             return Schedule(
                 plan.step_sizes[place[1]],
                 np.broadcast_to(gains[place][..., None], (*transmits.shape[:2], plan.dim)),
-                # Devices invert their channel, so that symbols arrive with the gain on any channel.
+                # The path gains are 1, because devices invert their channels: symbols arrive with
+                # the gain on any channel.
                 np.broadcast_to(1.0, shape),
                 transmits,
                 transmits.sum(axis=2),

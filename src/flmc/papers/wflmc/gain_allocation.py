@@ -39,19 +39,20 @@ from flmc.papers.wflmc.base_case import BaseCase
 from flmc.privacy import gaussian
 
 _TIE = 1e-6
-"""Weight of the term that chooses among optima: it moves the optimum by less than this share."""
+"""Weight of the term that chooses among equal optima: it worsens the optimum by less than this
+share."""
 _GAP = 1e-8
 """Duality gap and largest residual of the optimality equations at which the iteration ends, in
 units of the objective without a budget."""
 _MOST_STEPS = 200
-"""Newton steps at most, beyond which the iteration counts as not converging."""
+"""Largest number of Newton steps, beyond which the iteration counts as not converging."""
 _TO_THE_BOUNDARY = 0.995
 """Largest share of the distance to the boundary that a step covers."""
 _CENTRING = 0.1
-"""Factor by which a step tries to shrink the gap."""
+"""Factor by which a Newton step tries to shrink the gap."""
 _AT_ONCE = 8
-"""Programs that are iterated together: their matrices fit into the cache of a core. With more, a
-step waits for memory, and for the pages of newly allocated arrays."""
+"""Number of programs that are iterated together: their matrices fit into the cache of a core. With
+more, a step waits for memory, and for the pages of newly allocated arrays."""
 
 
 class Programs(NamedTuple):
@@ -100,7 +101,7 @@ def solve(programs: Programs) -> Array:
     kept rounds; the largest such shares where the optimum is not unique. Raises ``RunFailed`` if
     the iteration does not converge."""
     shares = np.ones_like(programs.weight)
-    # Where the budget allows the largest gains, they are optimal.
+    # Runs in which the privacy budget binds; in the others the largest gains are optimal.
     bound = np.flatnonzero((programs.cost.sum(axis=2) > 1.0).any(axis=1))
     for first in range(0, len(bound), _AT_ONCE):
         some = bound[first : first + _AT_ONCE]
@@ -148,8 +149,8 @@ def _interior_point(programs: Programs) -> Array:
         left, point = left[~done], _Point._make(part[~done] for part in after)
         if not left.size:
             shares = np.exp(-np.maximum(optima, 0.0))
-            # The iteration ends within a tolerance; dividing makes the budget hold to the last
-            # digit.
+            # The iteration ends within a tolerance; dividing by the used budget makes it hold to
+            # the last digit.
             used = np.einsum("rks,rs->rk", programs.cost, shares).max(axis=1, keepdims=True)
             return np.asarray(shares / np.maximum(used, 1.0))
     raise RunFailed(
@@ -202,7 +203,8 @@ def _step(point: _Point, programs: Programs, memory: Array, tie: Array) -> tuple
     def transposed(weights: Array) -> Array:
         """Sum of the gradients of all constraints in the unknowns, each times its weight, (run,
         round + 1)."""
-        # The constraints share <= 1, that is -q <= 0, have the derivative -1, each in its own q.
+        # The constraints share <= 1, that is -q <= 0, have the derivative -1 with respect to their
+        # own q.
         in_shares = of_bounds(weights) - of_budgets(weights) - weights[:, -rounds:]
         return np.concatenate([in_shares, -weights[:, :kept].sum(axis=1, keepdims=True)], axis=1)
 
@@ -250,7 +252,7 @@ def _solve_positive(matrices: Array, right: Array) -> Array:
     solutions = np.empty_like(right)
     for index, (matrix, each) in enumerate(zip(matrices, right, strict=True)):
         _, solutions[index], failed = dposv(matrix, each)
-        if failed:  # near the optimum, rounding can make the matrix slightly indefinite
+        if failed:  # near the optimum, rounding can make a matrix slightly indefinite
             solutions[index] = np.linalg.solve(matrix, each)
     return solutions
 
@@ -266,7 +268,7 @@ def _step_length(values: Array, change: Array) -> Array:
 def published_budget(epsilon: float, delta: float) -> float:
     r"""The study's bound R on a device's privacy spending over a run, as published:
     :math:`(\sqrt{\epsilon + c^2} - c)^2` with :math:`\sqrt\pi\, c\, e^{c^2} = 1/\delta`."""
-    # In logarithms, because 1/delta and exp(c^2) may overflow.
+    # Computed in logarithms, because 1/delta and exp(c^2) may overflow.
     wanted = -math.log(delta) - 0.5 * math.log(math.pi)
     c = brentq(lambda c: math.log(c) + c * c - wanted, 1e-300, 10.0 + math.sqrt(abs(wanted)))
     return float((math.sqrt(epsilon + c * c) - c) ** 2)
@@ -279,7 +281,7 @@ def exact_budget(epsilon: float, delta: float) -> float:
     low, high = 0.0, 1.0
     while gaussian.delta(epsilon, high) <= delta:
         low, high = high, 2.0 * high
-    # Bisection returns its lower end, which is allowed.
+    # Bisection, whose lower end is returned because it is allowed.
     for _ in range(100):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if gaussian.delta(epsilon, middle) <= delta else (low, middle)

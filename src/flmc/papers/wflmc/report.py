@@ -94,7 +94,8 @@ def _draw(
     draw_curves(axes, rows, "distance", curves, styles)
     for line, curve in zip(axes.get_lines(), curves, strict=True):
         band = [row for row in rows if row["curve"] == curve]
-        # One standard deviation of the logarithm, which a logarithmic axis shows as it is.
+        # The band is one standard deviation of the logarithm on either side, which a logarithmic
+        # axis shows as it is.
         axes.fill_between(
             [row["x"] for row in band],
             [row["distance"] / row["spread"] for row in band],
@@ -307,7 +308,7 @@ def reproduce(**asked: Any) -> Study:
         figure="it has one figure, which is drawn with all its curves",
         data="its one data set is read with --data-file, or drawn as examples",
     )
-    # Raises now if Matplotlib is missing, before anything is computed.
+    # Made first, because it raises if Matplotlib is missing, before anything is computed.
     new_figure(columns=1)
     study = conduct(request)
     try:

@@ -40,7 +40,8 @@ from flmc.settings.assembly import assemble
 from flmc.settings.schema import Settings, merge
 
 FEWEST_COMPARED = 5
-"""Fewest experiments for a comparison with published values, so that their scatter is known."""
+"""Smallest number of experiments for a comparison with published values, so that their scatter is
+known."""
 
 
 @dataclass(frozen=True)
@@ -293,9 +294,10 @@ def read_design(name: str, path: Path, case: BaseCase) -> Design:
 
 
 FULL = 20
-"""Experiments of 100 runs in the full study."""
+"""Number of experiments of 100 runs in the full study."""
 MOST_ADAPTIVE = 10
-"""Experiments of the adaptive allocation, at most: each takes 100 convex programs at every SNR."""
+"""Largest number of experiments of the adaptive allocation: each takes 100 convex programs at every
+SNR."""
 
 
 def conduct(request: StudyRequest) -> Study:
@@ -406,8 +408,8 @@ def _measure_allocations(measured: _Measurements, request: StudyRequest) -> None
         active = laboratory.channels.active(snr).astype(np.float64)
         allowed = Allocations.of(study.case, snr, laboratory.channels.fading, active)
         first = Allocations(study.case, allowed.largest[:few], active[:few])
-        # The laboratory runs all runs at once: the missing gains repeat the last, and their runs
-        # are dropped below.
+        # The laboratory runs all runs at once, so missing gains are filled with the last ones, and
+        # the runs with them are dropped below.
         adaptive = np.pad(
             first.adaptive(published), ((0, laboratory.num_runs - few), (0, 0)), mode="edge"
         )

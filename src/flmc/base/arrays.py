@@ -27,7 +27,7 @@ IntArray = np.ndarray[tuple[Any, ...], np.dtype[np.int64]]
 BoolArray = np.ndarray[tuple[Any, ...], np.dtype[np.bool_]]
 """Truth values."""
 AnyArray = np.ndarray[tuple[Any, ...], np.dtype[Any]]
-"""Entries of any kind, as a file has them."""
+"""Arrays of any kind of entries, as files hold them."""
 
 
 def without_copies(array: Array) -> Array:

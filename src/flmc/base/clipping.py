@@ -34,7 +34,7 @@ def clip_norm(gradient: Array, bound: float) -> Array:
         norm = np.sqrt(np.square(gradient).sum(axis=-1, keepdims=True))
     if not np.isfinite(norm).all():
         return clip_norm(_comparable(gradient), bound)
-    # The floor keeps a gradient of exactly 0 from dividing by 0; it stays 0.
+    # The floor of 1e-300 keeps a gradient of exactly 0 from dividing by 0: it stays 0.
     return np.asarray(gradient * np.minimum(1.0, bound / np.maximum(norm, 1e-300)))
 
 
@@ -45,7 +45,7 @@ def count_clipped(
     with :math:`|g| > \ell` or NaN, where :math:`\ell` is the bound. Only devices whose ``active``
     (..., device) is 1 count; None: all. By norm all entries of a gradient change or none."""
     size = np.linalg.norm(gradient, axis=-1, keepdims=True) if by_norm else np.abs(gradient)
-    # "not <=" in place of ">": NaN counts as changed.
+    # Not written with ">", because NaN must count as changed: every comparison with it is false.
     changed = np.broadcast_to(~(size <= bound), gradient.shape)
     return count_marked(changed, active)
 

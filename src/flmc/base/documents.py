@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 LATER = {"later": True}
-"""Metadata of a dataclass's field that came after documents were first written: at its default it
-is left out of them, so that older documents and their digests stay what they were."""
+"""Mark, in the metadata of a dataclass's field, that the field was added after documents had been
+written: at its default it is left out of documents, so that older documents and their digests stay
+the same."""
 ANSWER_VERSION = 1
 """``schema_version`` of the JSON that commands print and of the files of a sweep; plans and records
 count versions of their own."""

@@ -15,8 +15,8 @@ Grade = Literal["note", "unknown", "warning", "infeasible"]
 a ``warning`` speaks against the result, ``infeasible`` says that it cannot be what was asked for.
 """
 Light = Literal["sampling", "privacy", "use"]
-"""What a finding is about: whether the samples are those of the posterior, whether the budget of
-privacy is kept, or whether the samples are enough to be of use."""
+"""What a finding is about: whether the samples are those of the posterior (sampling), whether the
+privacy budget is kept (privacy), or whether the samples are enough to be useful (use)."""
 
 _SEVERITIES: dict[Grade, Severity] = {
     "note": "plain",
@@ -24,7 +24,7 @@ _SEVERITIES: dict[Grade, Severity] = {
     "warning": "warning",
     "infeasible": "bad",
 }
-"""How a finding of each grade is shown."""
+"""Severity of the row in which a finding is shown, by the finding's grade."""
 
 
 @dataclass(frozen=True)

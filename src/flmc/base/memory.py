@@ -18,7 +18,7 @@ _MEMORY = Path("/proc/meminfo")
 def fits(what: str, num_bytes: float) -> None:
     """Raise ``InvalidSetting`` if ``num_bytes`` exceed :func:`available_bytes`; ``what`` names in
     the message what was to be allocated. Less than 100 MB always fit."""
-    # Small things are never refused, whatever a strange system says of itself.
+    # Less than 100 MB is never refused, whatever a strange system says of its memory.
     if num_bytes < 1e8:
         return
     memory = available_bytes()

@@ -18,7 +18,8 @@ import numpy as np
 from flmc.base.arrays import Array
 
 _SHORT = 0.1
-"""Half length of an interval below which its probability is integrated, not subtracted."""
+"""Half length of an interval below which its normal probability is integrated, not computed as a
+difference of two probabilities."""
 _NODES, _FEW_NODES = 8, 5
 """Number of nodes of the Gauss-Legendre rule for an interval shorter than ``_SHORT``, and for one
 ten times shorter."""

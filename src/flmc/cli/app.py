@@ -98,9 +98,9 @@ _COMMANDS = {
     ),
     "version": ("app:print_version", "Print the version of flmc."),
 }
-"""Module in :mod:`flmc.cli` and function of every command, a ``typer.Typer`` where it has commands
-of its own; and the first paragraph of its help, which a test holds to the command's own. The order
-is that of the help."""
+"""For every command, in the order of the help: its module in :mod:`flmc.cli` and function (a
+``typer.Typer`` for a group of commands), and the first paragraph of its help, which a test compares
+with the command's own."""
 
 
 def make_app(names: Collection[str] = tuple(_COMMANDS)) -> typer.Typer:
@@ -159,7 +159,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         code = _run(words)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader of a pipe, such as `head`, has ended
+    except BrokenPipeError:  # the reader of the output, such as `head`, has ended
         _forget_output()
         return 0
     except OSError as error:
@@ -213,7 +213,8 @@ def _run(words: list[str]) -> int:
         return int(exit_.exit_code)
     except CommandLineError as error:
         message = error.format_message()
-        if "Usage:" in message:  # the help, because the command was called without a subcommand
+        # typer's message is the whole help, because the command was called without a subcommand
+        if "Usage:" in message:
             sys.stdout.write(message + "\n")
             return 2
         return fail(with_replacement(message), 2)

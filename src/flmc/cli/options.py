@@ -93,8 +93,8 @@ Require = Annotated[
         "--require", metavar="TEXT", help=str(Settings.model_fields["require"].description)
     ),
 ]
-"""The option of commands that check requirements; it may be given several times, and settings in a
-file have it as a list."""
+"""The option ``--require`` of commands that check requirements; it may be given several times, and
+a settings file has a list of requirements."""
 
 
 def check_requirements(plan: Plan, require: Sequence[str] | None) -> None:

@@ -21,7 +21,7 @@ from flmc.data.dealing import split_evenly
 from flmc.data.linear_data import LinearData, LinearStatistics
 
 PAPER_THETA = (0.418, -0.289, 0.3982, 0.8231, 0.5251)
-"""Ground truth of the paper's experiments, section IV."""
+"""True theta of the paper's experiments (its section IV), from which targets are drawn."""
 KINDS = ("examples", "sufficient")
 """Ways in which synthetic statistics are drawn: by way of examples, or directly."""
 _NUMBERS_AT_ONCE = 4_000_000
@@ -249,7 +249,7 @@ class DrawnStatistics:
         rng = generator(self.seed, Purpose.DATA, block.start, 1)
         shape = (len(block), self.num_devices, self.dim)
         root = rng.standard_normal((*shape, self.dim))
-        # in place, because np.tril copies
+        # zeroed in place, because np.tril copies
         np.copyto(root, 0.0, where=np.tri(self.dim, dtype=np.bool_).T)
         # Chi-square needs at least 1 degree of freedom: the matrix A of a device with fewer
         # examples than entries is replaced below.
@@ -312,7 +312,7 @@ class DrawnExamples:
         :math:`(\sqrt n + \sqrt m + t)^2` with a probability of at most :math:`e^{-t^2/2}` (Davidson
         and Szarek, *Local operator theory, random matrices and Banach spaces*, theorem II.13). It
         is known before anything is drawn, and within some per cent of what the examples have."""
-        # t of the theorem, with the union bound over all data sets.
+        # beyond is t of the theorem; the union bound counts all data sets
         beyond = math.sqrt(2.0 * math.log(self.num_experiments / _UNLIKELY))
         return (math.sqrt(self.num_samples) + math.sqrt(self.dim) + beyond) ** 2
 

@@ -10,8 +10,9 @@ from flmc.base.arrays import Array, IntArray
 from flmc.base.findings import Finding
 
 _FACTOR = 50.0
-"""Ratio of a device's magnitudes to those of the others beyond which its units are doubted: metres
-and centimetres differ by 100, kilograms and grams by 1000."""
+"""Ratio of the magnitudes of a feature on one device to those on the other devices, beyond which
+the device's units are doubted: metres and centimetres differ by 100, kilograms and grams by
+1000."""
 _FEWEST, _MOST_ROWS = 5, 200
 """Smallest number of examples with which a device is judged, and largest number of its examples
 that are looked at."""
@@ -41,7 +42,7 @@ def doubt_units(
     # Zeros have no units: a column of zeros and ones is not doubted.
     values = np.where(used[:, :, None] & (values > 0), values, np.nan)
     number: IntArray = np.isfinite(values).sum(axis=1)  # shape (device, feature)
-    ordered = np.sort(values, axis=1)  # missing values are NaN, which sorts last
+    ordered = np.sort(values, axis=1)  # NaN, which stands for a missing value, sorts last
     place = np.maximum(number - 1, 0)[:, None] // 2
     middle = np.where(number >= _FEWEST, np.take_along_axis(ordered, place, axis=1)[:, 0], np.nan)
     root = np.sqrt(np.nansum(np.square(values), axis=1) / np.maximum(number, 1))
@@ -75,7 +76,7 @@ def _median_of_others(middle: Array) -> Array:
     two = []
     for half in (others - 1) // 2, others // 2:
         place = np.broadcast_to(np.maximum(half, 0), middle.shape)
-        # Without the device itself, the ranks above its own move down by one.
+        # Without the device itself in the order, the ranks above its own move down by one.
         place = np.minimum(place + (place >= rank), len(middle) - 1)
         two.append(np.take_along_axis(ordered, place, axis=0))
     return np.where(others > 0, np.sqrt(two[0] * two[1]), np.nan)

@@ -81,8 +81,8 @@ class JournalFile:
                 )
 
     def entries(self) -> Iterator[dict[str, Any]]:
-        """The entries that the file held when it was opened; they are handed out once and then
-        forgotten."""
+        """Iterate over the entries that the file held when it was opened; an entry is forgotten
+        once it was handed out."""
         unread, self._unread = self._unread, []
         for text in unread:
             yield json.loads(text)

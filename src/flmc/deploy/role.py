@@ -22,7 +22,7 @@ from flmc.wire.topics import ALIVE, Topic
 from flmc.wire.transport import Message
 
 _MOST = 50
-"""Number of last durations over which a median is taken."""
+"""Number of the latest durations over which a median is taken."""
 
 
 class Outgoing(NamedTuple):

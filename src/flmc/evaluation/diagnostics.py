@@ -137,9 +137,9 @@ _MOST_WIDER, _MOST_WAY = 1.5, 0.25
 it tends to, up to two standard errors, and largest distance that their mean still has to go, in
 standard deviations."""
 _PRECISE, _USEFUL = 100.0, 20.0
-"""Effective draws below which there is a note, and a warning. With 100 the mean is known to 0.1
-posterior standard deviations and the spread to 7 %; with 20 the mean to 0.22, nearly what a plan
-counts as a wrong place, and the spread to 16 %."""
+"""Number of effective draws below which there is a note, and number below which there is a warning.
+With 100 the mean is known to 0.1 posterior standard deviations and the spread to 7 %; with 20 the
+mean to 0.22, nearly the shift for which a plan gets a warning, and the spread to 16 %."""
 
 
 class Agreement(NamedTuple):
@@ -328,7 +328,7 @@ def thinned(chains: Array) -> Array:
     dim); where there are more than about 10,000, only every n-th draw of a chain."""
     first = chains[0]
     every = -(-first.shape[0] * first.shape[1] // _MOST_DRAWS)
-    # Every chain keeps at least the 4 draws that its halves need.
+    # Every chain keeps at least 4 draws, because R-hat needs two in each of its halves.
     return np.asarray(first[:, :: max(1, min(every, first.shape[1] // FEWEST_DRAWS))])
 
 

@@ -209,8 +209,8 @@ class Metrics:
     mse: Estimate
     """Mean over kept rounds of the squared distance from the posterior mean."""
     variance_ratio: Estimate
-    """Trace of the draws' covariance over trace(Sigma), that of the posterior's, averaged over data
-    sets."""
+    """Trace of the draws' covariance over trace(Sigma), the trace of the posterior's covariance,
+    averaged over data sets."""
     variance_ratio_smallest: Estimate
     """Smallest ratio of variances over the posterior's eigen-directions, each averaged over data
     sets."""
@@ -225,7 +225,7 @@ class Metrics:
     posterior_trace: float
     """trace(Sigma), averaged over data sets: the MSE of exact posterior samples."""
     num_draws: int
-    """Draws per data set, chains times kept rounds."""
+    """Number of draws of each data set: chains times kept rounds."""
     independent_draws: float
     """Number of independent draws that would estimate the mean as well, computed from how long the
     Langevin sampler remembers its past."""
@@ -237,7 +237,8 @@ class Metrics:
     ratios: ``chains``; ``data sets``, where a data set has one chain, and a shift of its own counts
     as spread; ``nothing`` for one chain of one data set, where all shift counts as spread."""
     chains_for_wasserstein2: int | None = None
-    """Chains a data set that squared W2 needs, where there were fewer; else None."""
+    """Number of chains for each data set with which the squared W2 distance could be given, where
+    the run had fewer; else None."""
 
     @property
     def estimates(self) -> dict[str, Estimate]:

@@ -14,7 +14,8 @@ from flmc.base.tables import Grid
 from flmc.evaluation.chain_statistics import chain_statistics, effective_size_of_mean
 
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
-"""Name and shape of every parameter, in the order in which they lie in theta."""
+"""Layout of theta: name and shape of every parameter, in the order in which parameters lie in
+theta."""
 
 
 def by_parameter(draws: Array, layout: Layout | None) -> dict[str, Array]:

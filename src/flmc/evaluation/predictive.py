@@ -141,7 +141,7 @@ def score_probabilities(probabilities: Array, classes: IntArray) -> Predictive:
     true = np.eye(probabilities.shape[1])[classes]
     right = probabilities.argmax(axis=1) == classes
     confidence = probabilities.max(axis=1)
-    # A confidence of exactly 1 belongs to the last bin.
+    # The minimum puts a confidence of exactly 1 into the last bin.
     bins = np.minimum((confidence * NUM_BINS).astype(np.intp), NUM_BINS - 1)
     examples = np.bincount(bins, minlength=NUM_BINS)
     with np.errstate(invalid="ignore"):

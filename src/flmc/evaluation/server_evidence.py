@@ -38,8 +38,8 @@ LARGEST_SHIFT, LARGEST_MISFIT = 0.25, 0.25
 """Limits within which a chain is right: distance of its mean from the posterior's in standard
 deviations, and relative error of its variance."""
 _ERRORS = 3.5
-"""Standard errors beyond which a deviation counts as seen: chance reaches them 2 times in 10,000,
-on one side."""
+"""Number of standard errors beyond which a deviation is taken for real: chance exceeds it 2 times
+in 10,000, on one side."""
 _ROUNDS_PER_TERM = 5
 """Smallest number of rounds for each term of a straight line, so that the line does not follow the
 noise."""
@@ -75,7 +75,7 @@ class Rounds(NamedTuple):
 
     @property
     def of_parameters(self) -> Rounds:
-        """The same rounds without their last entry, the devices' report."""
+        """These rounds without their last entry, which is the devices' report."""
         theta, estimate, noise, bits = (each[:, :-1] for each in self[:4])
         return Rounds(theta, estimate, noise, bits, self.complete)
 
@@ -150,7 +150,8 @@ class Saturation:
     much variance is missing in the noise of the estimates."""
 
     square: Array
-    """Mean square of the devices' mean bits, (dim): 0 for fair bits, 1 for constant ones."""
+    """Mean square of the devices' mean bits, (dim): 0 for fair bits, 1 for bits that never
+    change."""
     square_error: float
     """Standard error of one entry of ``square``."""
     shift: float
@@ -260,7 +261,7 @@ class ServerEvidence:
 
     plan: Plan
     line: Line
-    """Straight line of the estimates over theta."""
+    """Straight line fitted to the server's estimates as a function of theta."""
     variance_ratio: float | None
     """Variance of the draws over the posterior's if nothing of the gradients is lost; None for a
     link without slope."""

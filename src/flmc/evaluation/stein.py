@@ -82,7 +82,7 @@ class Evidence:
     score: float = math.nan
     """Largest Student's t over its critical value: above 1 some ratio or shift is significant."""
     why_unknown: str = ""
-    """Why the standard errors are not known; empty where they are."""
+    """Reason why the standard errors are not known; empty where they are."""
     off: tuple[Judged, ...] = ()
     """The worst quantity of each kind (too wide, too narrow, shifted), where it is significant and
     beyond its limits."""

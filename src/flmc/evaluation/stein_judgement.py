@@ -122,7 +122,8 @@ def make_groups(num_chains: int, num_draws: int, effective: float) -> Groups | N
 LEVEL = 0.01
 """Level alpha: largest share of runs with right draws in which any quantity is significant."""
 _MOST_DIRECTIONS = 20
-"""Directions that are judged: half of them the widest, half the narrowest, where there are more."""
+"""Largest number of principal directions that are judged; where there are more, half of the judged
+ones are the widest and half the narrowest."""
 
 Quantity = Literal["ratio", "shift"]
 """A Stein ratio, or a shift of the mean in posterior standard deviations."""
@@ -279,7 +280,8 @@ class _StudentTest:
     of tested quantities (Bonferroni); ``widening`` multiplies standard errors."""
 
     def __init__(self, num_groups: int, widening: float, count: int) -> None:
-        from scipy.special import stdtrit  # importing it takes a tenth of the time of scipy.stats
+        # importing this function takes a tenth of the time of importing scipy.stats
+        from scipy.special import stdtrit
 
         self.widening = widening
         self.critical = float(stdtrit(num_groups - 1, 1.0 - LEVEL / count / 2))

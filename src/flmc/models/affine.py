@@ -16,8 +16,8 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 
 START_SD = 2.0
-"""Standard deviation of the chains' starts, divided by that of the posterior in the sampler's
-coordinates."""
+"""Ratio of the standard deviation of the chains' starts to that of the posterior, both in the
+sampler's coordinates."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Coordinates:
     do not fit or R is not invertible."""
 
     centre: Array
-    """c, (dim)."""
+    """Centre c of the map, (dim): the theta at which phi is 0."""
     scale: Array
-    """R, (dim, dim), invertible; (dim) is accepted for a diagonal."""
+    """Matrix R of the map, (dim, dim), invertible; (dim) is accepted for a diagonal."""
     unit: float = 1.0
     """Approximate standard deviation of the posterior in the sampler's coordinates."""
 

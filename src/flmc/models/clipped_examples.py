@@ -23,8 +23,8 @@ from flmc.base.errors import InvalidSetting
 from flmc.models.model import Model
 
 MANY_EXAMPLES = 10_000
-"""Number of examples of a data set from which on it pays to sort them by whether they are
-clipped."""
+"""Number of examples of a data set from which on it saves time to sort the examples by whether they
+are clipped."""
 _RADIUS = 3.5
 """Smallest radius about the posterior mean for which examples are sorted, divided by the root of
 the trace of the posterior's covariance: chains at rest stay within it."""
@@ -182,7 +182,7 @@ class ClippedExamples:
             return None
         total = np.einsum("kij,cj->cki", split.hessian, theta) + split.constant
         every = range(theta.shape[1])
-        # One set of examples for all entries, or a set for each.
+        # The sorted examples are one set for all entries of theta, or a set for each entry.
         entries = [every] if len(split.near) == 1 else [range(i, i + 1) for i in every]
         for near, some in zip(split.near, entries, strict=True):
             held = self._held(theta, near.features, near.targets)
@@ -211,9 +211,9 @@ class ClippedExamples:
         return self._rule.held(residual, features)
 
     def _sort(self, radius: float) -> _Sorted | None:
-        """The examples sorted by whether they are clipped for all theta within ``radius`` of the
-        centre; None if for too many of them that depends on theta, or if sums would be rounded by
-        more than an example's bound allows."""
+        """The examples sorted by whether they are clipped, for all theta within ``radius`` of the
+        centre. None if too many examples are clipped at some of these theta and not at others, or
+        if the rounding of sums would be more than an example's bound allows."""
         u, v, sizes, variance = self._examples
         residual = ((u @ self._centre - v) / variance)[:, None]
         norm = np.linalg.norm(u, axis=1)

@@ -48,13 +48,13 @@ _TOGETHER = 8
 """Number of directions whose second derivatives are computed together, so that memory stays
 bounded."""
 _FAILURE = 1e-4
-"""Probability, over the random direction in which Lanczos' method starts, that one of its bounds
-does not hold."""
+"""Probability that one of the bounds by Lanczos' method does not hold; it is over the random
+direction in which the method starts."""
 
 
 class _Effort(NamedTuple):
-    """How much work many entries may take: steps of Lanczos' method where curvatures are measured,
-    steps of the descent, and steps of Lanczos' method in each of these."""
+    """Amount of work for a model with many entries: steps of Lanczos' method where curvatures are
+    measured, steps of the descent, and steps of Lanczos' method in each of these."""
 
     measured: int
     descent: int
@@ -85,7 +85,8 @@ class _Place:
 
     @property
     def hessian(self) -> Array:
-        """All second derivatives, (dim, dim), where the basis is one of single entries."""
+        """All second derivatives, (dim, dim); only for a place whose basis consists of single
+        entries."""
         unit = 1.0 / np.diag(self.basis)
         return np.asarray(self.matrix * np.outer(unit, unit))
 
@@ -225,11 +226,11 @@ class CurvatureMeter:
             if place.left < _ARRIVED:
                 return place, True
             move, length, expected = place.step(radius)
-            # The cost is a sum of many numbers: smaller differences are rounding.
+            # The cost is a sum of many numbers, so smaller differences of it are rounding.
             noise = 1e-13 * (1.0 + abs(place.cost))
             cost = float(self._value(place.theta + move)[0])
             gain = place.cost - cost + noise
-            # "not >=" in place of "<": a cost that is no number is refused too.
+            # "gain >= ..." is false if the cost is NaN, so that such a step is refused too.
             candidate = look(place.theta + move) if gain >= 0.1 * expected else None
             if candidate is None or (expected < noise and not candidate.left < place.left):
                 # the expected decrease is within rounding: the mode is reached

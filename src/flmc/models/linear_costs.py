@@ -16,9 +16,9 @@ _MOST_HELD = 20_000_000
 """Largest count of numbers in the local costs of all data sets for which they are held in memory as
 they are: 160 MB in double precision."""
 _MOST_KEPT = 32_000_000
-"""Largest count of numbers kept if all local costs are more than ``_MOST_HELD``, with half of each
-symmetric Hessian: 256 MB. The costs of the other data sets are computed again whenever they are
-needed, which takes about as long as 300 rounds."""
+"""Largest count of numbers that are kept in memory, with half of each symmetric Hessian (256 MB),
+where the costs of all data sets take more than ``_MOST_HELD``. The costs of the other data sets are
+computed again at every use, which takes about as long as 300 rounds."""
 _DRAWN_AT_ONCE = 1024
 """Number of data sets whose statistics are in memory beside their costs: few enough for caches if
 they are small. A multiple of the number of data sets that share a random stream, so that none is

@@ -13,9 +13,10 @@ class Quadratic(NamedTuple):
     r"""Quadratic local costs: the gradient of device k is :math:`H_k\theta - b_k`."""
 
     hessian: Array
-    """:math:`H_k`, (experiment, device, dim, dim)."""
+    """Hessian :math:`H_k` of each device's cost, (experiment, device, dim, dim)."""
     offset: Array
-    """:math:`b_k`, (experiment, device, dim)."""
+    """Constant part :math:`b_k` of each device's gradient, with the sign of the formula,
+    (experiment, device, dim)."""
 
 
 class ExampleBound(NamedTuple):

@@ -34,8 +34,8 @@ class Model(ABC):
     num_experiments: int = 1
     """Number of data sets."""
     prior: Prior = Normal()
-    """Prior of theta; chains may start from a draw of it. In a model from log densities it is only
-    the law of the starts."""
+    """Prior of theta; chains may start from a draw of it. For a model from log densities it is only
+    the law of the starts, and its own log prior is the prior."""
     smoothness: float | None = None
     """Largest curvature L of the sum of all local costs, if known."""
     convexity: float | None = None

@@ -59,7 +59,7 @@ def noise_weights(step_sizes: Array, contraction: Array, num_burn_in: int) -> Ar
 def water_fill(weights: Array, caps: Array, budget: float) -> Array:
     r"""Gains that minimise :math:`\sum_t w_t/A_t^2` with :math:`\sum_t A_t^2 \le B` and :math:`A_t`
     within caps; weights, caps (may be infinite) and gains are (round), B is the budget."""
-    # Squares of larger numbers would overflow.
+    # Caps may be infinite, and squares of numbers above 1e150 would overflow.
     finite = np.minimum(caps, 1e150)
     if np.square(finite).sum() <= budget:
         return finite
@@ -137,7 +137,8 @@ class RunBudget:
         budget = (self.limits.epsilon or 0.0) * (1 + 1e-9)
         scale, safe = 1.0, 0.0
         for _ in range(8):
-            # Every trial composes all rounds exactly, which is costly: so few of them.
+            # Every trial composes the privacy loss of all rounds exactly, which is costly: so few
+            # trials.
             epsilon = self.spent(gains, scale)
             if epsilon <= budget:
                 safe = max(safe, scale)

@@ -15,8 +15,8 @@ from flmc.uplink.csi import response
 from flmc.uplink.uplink import Uplink
 
 _NEGLIGIBLE_NOISE = 0.01
-"""Largest mean square error that is accepted above the least possible one when the factor of the
-first steps is chosen, as a share of the mean square distance at the start."""
+"""Largest mean square error that is accepted above the smallest possible one in the choice of the
+factor of the first steps, as a share of the mean square distance at the start."""
 _NUMBERS_TO_199 = np.arange(200.0)
 """The numbers 0 to 199, from which the grid of factors that are tried is made."""
 

@@ -59,8 +59,8 @@ _COSTLY_CLIP = 1.5
 """Factor by which a raised clip lengthens the rounds of an independent draw, from which on the note
 about the clip mentions it."""
 _STEEPNESS = 0.5
-"""Slope times clip of a curved link by rule: at the clip its mean bit is 8 % (sigmoid) or 6 %
-(probit) below that of a straight link with the same slope at 0."""
+"""Product of slope and clip that the rule gives a curved link: at the clip its mean bit is 8 %
+(sigmoid) or 6 % (probit) below that of a straight link with the same slope at 0."""
 _FAMILIES = (
     (Linear(), (0.5, 0.25)),
     (Sigmoid(), (0.25, 0.5, 1.0, 2.0, 4.0)),
@@ -81,8 +81,8 @@ chosen: means are then known to 0.05 standard deviations, standard deviations to
 _FEW_DRAWS = 20.0
 """Independent draws of one chain below which the chosen number of rounds comes with a warning."""
 _BURN_IN_MARGIN = 1.1
-"""Rounds of burn-in over those in which chains from eight starts arrive; above 1, because other
-starts take longer."""
+"""Ratio of the burn-in to the rounds in which chains from eight starts arrive; above 1, because
+other starts take longer."""
 _FIRST_TRIAL, _MOST_ROUNDS, _MOST_TRIALS = 300, 1_000_000, 12
 """In the search for a number of rounds: the rounds of the first trial, the largest number of
 rounds, and the largest number of longer trials."""
@@ -215,7 +215,8 @@ class _NearPosterior:
     covariance: Array | None
 
     def effect(self, uplink: Uplink) -> _Cut:
-        """What the uplink's clip does to these gradients."""
+        """Effect of the uplink's clip on these gradients: the share that is clipped, and the shift
+        of the samples' mean."""
         size = np.linalg.norm(self.local, axis=2) if uplink.clips_norm else np.abs(self.local)
         share = float((size > uplink.clip).mean())
         if self.covariance is None:
@@ -498,7 +499,8 @@ def _rounds_for(trial: Trial, convexity: float) -> int:
     worth 400 independent draws, rounded up to two significant digits; at most a million."""
     plan = trial.plan
     assert plan is not None
-    forgotten = (plan.effective_step_size or 0.0) * convexity  # share of a deviation per round
+    # the share of a deviation from the mean that a chain forgets in a round
+    forgotten = (plan.effective_step_size or 0.0) * convexity
     # Rounds per effective draw of a chain with correlation r = 1 - forgotten: (1 + r)/(1 - r).
     each = 1.0 if forgotten >= 1.0 else (2.0 - forgotten) / forgotten
     wanted = (plan.rounds_needed or 0) + math.ceil(_WANTED_DRAWS * each)

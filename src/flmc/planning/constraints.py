@@ -62,8 +62,8 @@ class Constraints:
 
     @cached_property
     def active(self) -> Array | None:
-        """Devices expected to transmit, (round, device) with 1 or 0; None: all, always. Where path
-        gains decide, the rounds are those that were drawn."""
+        """Which devices are expected to transmit, (round, device) with 1 or 0; None: every device
+        in every round. Where path gains decide, the rounds are drawn ones."""
         if self.rounds is not None:
             return self.rounds.active
         return self.scheduler.draw_planned(self.num_rounds, self.model.num_devices)
@@ -157,7 +157,8 @@ class Constraints:
         num_devices = self.model.num_devices
         smoothness, convexity = self.curvature.smoothness, self.curvature.convexity
         gain: Array | float = largest_gain
-        if self.rounds is not None:  # the gain that each drawn round can attain
+        # the largest gain that each drawn round can attain takes the place of one number
+        if self.rounds is not None:
             gain = np.minimum(self.power_gains, self.privacy_limit)
         return auto_step_size(
             self.uplink, num_devices, gain, smoothness, convexity, self.num_active, self.scheduler
@@ -235,7 +236,8 @@ class Constraints:
         num_devices = self.model.num_devices
         num_active = self.num_active
         if not isinstance(self.scheduler, GivenDevices) and (num_active == num_active[0]).all():
-            num_active = num_active[:1]  # as many in every round: one gain for all
+            # The number of active devices is the same in every round: one gain for all.
+            num_active = num_active[:1]
         mode = "calibrated" if ideal and self.limits.langevin == "off" else self.limits.langevin
         gain = langevin_gain(mode, self.uplink, steps, num_devices, num_active, self.scheduler)
         if self.rounds is None:
@@ -313,7 +315,8 @@ class Constraints:
             # The factor depends on the burn-in, and the burn-in on the factor: iterate.
             noise = self.estimate_variance(step, given)
             for _ in range(20):
-                num_fast = needed // 2  # as a plan decides it, where it is not given
+                # half of the burn-in, as a plan decides it where the user gave no number
+                num_fast = needed // 2
                 factor = auto_burn_in_factor(
                     uplink, step, num_fast, num_devices, distance, smoothness, noise
                 )

@@ -189,8 +189,8 @@ def _bytes_of_plan(
 ) -> float:
     """Estimate of the memory that planning takes, in bytes, so that a plan too large is refused
     before it starts."""
-    # Measured: of each round; of each device in it, where devices or path gains are drawn for the
-    # whole run; and of each device's data, whose Hessian is used where the posterior is known.
+    # Bytes, as measured: for each round; for each device in each round, where devices or path gains
+    # are drawn for the whole run; and for each device's Hessian, where the posterior is known.
     each = 300.0 if limits.allocation == "adaptive" else 64.0
     fading = uplink.known_fading
     if not policy.everyone or not (fading.constant or fading.independent):
@@ -276,7 +276,7 @@ def _check_gain(task: Constraints, given: float | Sequence[float] | Array) -> Ar
         )
         full = np.broadcast_to(cap, (len(cap), dim))
         scale = float(power_scale(uplink, full, fading, task.active).min())
-        # A gain at the limit itself may exceed it by rounding.
+        # The margin lets a gain pass that exceeds the limit only by rounding.
         if scale < 1 - 1e-12:
             raise InvalidSetting(
                 f"gain must not exceed the power limit {cap.max() * scale:.6g} at"

@@ -36,8 +36,8 @@ from flmc.planning.prediction import Prediction, compare_laws, slowest_memory, s
 from flmc.uplink.csi import arrival_of
 
 _FEWEST_NODES = 128
-"""Number of places at which gradients are evaluated for a mean over the law, at least; twice the
-number of entries where that is more."""
+"""Smallest number of places at which gradients are evaluated for a mean over the law; with many
+entries it is twice the number of entries."""
 _SHARES = (1.0, 0.5)
 """Shares of a step that are taken in turn, until one leads to a law: half a step helps where the
 posterior is far from normal, or a link nearly flat."""
@@ -61,7 +61,8 @@ without noise come to rest."""
 _STABLE = 0.25
 """Step times largest curvature up to which several rounds are followed in one."""
 _TOLERANCE = 1e-4
-"""Change of a law in one iteration, in its own standard deviations, at which the search ends."""
+"""Change of a law in one iteration, in standard deviations of the law, below which the search
+ends."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Law:
 
     @classmethod
     def of(cls, posterior: Gaussian) -> Law:
-        """The posterior of the first data set, where it is known."""
+        """Law with the mean and covariance of a known ``posterior``, for its first data set."""
         return cls(np.asarray(posterior.mean[0]), np.asarray(posterior.covariance[0]))
 
     @property
@@ -113,7 +114,8 @@ class Reception:
         self._plan, self._model = plan, model
         expected = plan.expected
         active = np.maximum(expected.num_active, 1.0)
-        share = plan.num_devices / active  # K/K_a, by which the server scales what it receives
+        # the factor K/K_a by which the server scales what it receives
+        share = plan.num_devices / active
         noise = np.square(share) * plan.uplink.noise_power / np.square(expected.gain)
         self._noise = np.asarray(noise.mean(axis=0))
         self._share = float(share.mean())
@@ -138,7 +140,7 @@ class Reception:
         sent = uplink.clipped(local)
         symbol = uplink.mean_symbol(sent)
         factor, square = self._factor[:, None], self._square[:, None]
-        # A factor of arrival that scatters makes noise of the mean symbol as well.
+        # Where the factor of arrival scatters, the mean symbol becomes noise as well.
         scatter = square * uplink.symbol_variance(sent) + (square - factor**2) * symbol**2
         variance = self._share * scatter.sum(axis=1) + self._noise
         symbol = factor * symbol
@@ -163,7 +165,7 @@ def _weights(plan: Plan) -> tuple[Array, Array | None]:
     if plan.scheduler.random and plan.uplink.fading.alike:
         return np.ones(plan.num_devices), None
     active = plan.planned_active
-    assert active is not None  # not everybody transmits
+    assert active is not None  # the scheduler's array exists, because not all devices transmit
     kept = active[-(plan.num_rounds - plan.num_burn_in) :]
     kept = kept[kept.sum(axis=1) > 0]
     weight = plan.num_devices * kept / kept.sum(axis=1, keepdims=True)
@@ -341,8 +343,8 @@ def follow_starts(plan: Plan, model: Model, law: Law, jacobian: Array) -> Travel
 
 
 class _Move(NamedTuple):
-    """Some rounds that are followed in one: their number, the sampler's step in each of them, and
-    the number of rounds that have passed after them."""
+    """Some rounds that are followed in one move: their number, the sampler's step in each of them,
+    and the number of rounds that have passed after them."""
 
     rounds: int
     step: float

@@ -69,7 +69,8 @@ HEAT_TOLERANCE = 0.05
 """Largest accepted difference of the temperature (sampled over posterior variance) from 1; beyond
 it the plan gets a warning."""
 HOPELESS_HEAT = 1.5
-"""Temperature (or one over it) beyond which a plan cannot be called sampling from the posterior."""
+"""Largest temperature (or one over it) with which a plan can still be called sampling from the
+posterior."""
 HOPELESS_SHIFT = 1.0
 """Shift of the mean, in posterior standard deviations, beyond which the place of the samples is
 wrong."""
@@ -77,8 +78,8 @@ _UNEVEN = 1.25
 """Largest predicted variance ratio in a single direction (or one over it), relative to the
 temperature, that brings no warning; plans with the automatic step stay below."""
 HOPELESS_BURN_IN = 2.0
-"""Rounds of burn-in that are needed, over those planned, beyond which chains cannot have reached
-the posterior."""
+"""Largest ratio of the rounds of burn-in that are needed to those planned with which chains can
+still have reached the posterior."""
 _START_ERROR, _HOPELESS_START_ERROR = 0.1, 0.5
 """Largest error of the kept rounds, in their mean (in standard deviations) or variance (relative),
 that the chains' starts may cause without a finding; and the error beyond which a plan is
@@ -138,7 +139,7 @@ def judge_chain(
     ``cure`` takes a shift of the mean, in posterior standard deviations, and returns words that say
     what helps; it is called only where the mean is off."""
     heat = decided.temperature
-    if heat is None:  # without a slope nothing is known of the law
+    if heat is None:  # without a slope of the link nothing is known of the law
         return JudgedChain(None, [no_slope()])
     public = isinstance(model, PublicModel)
     failure = _pilot_failure(model)
@@ -177,12 +178,13 @@ def _asks_pilot(model: Model) -> bool:
 
 
 def _pilot_failure(model: Model) -> list[Finding]:
-    """List with a warning where a pilot has to be asked and the model's function raises; else
-    empty."""
+    """List with a warning where a pilot is needed and the model's function raises an error in it;
+    else empty."""
     try:
         if _asks_pilot(model):
             _ = survey(model).posterior
-    except Exception as error:  # a user's function; a run itself says what it cannot do
+    # a user's function may raise anything; the run itself will say what it cannot do
+    except Exception as error:
         text = f"the model could not be checked: {type(error).__name__}: {error}"
         return [Finding("model-not-checked", "warning", text)]
     return []
@@ -310,7 +312,7 @@ def check_model(model: Model, plan: Plan) -> tuple[Finding, ...]:
 
 
 def _cure_in_general(uplink: Uplink) -> str:
-    """Words of what may help against a shift of the mean, where no search for a cure is made."""
+    """Words for what may help against a shift of the mean, where no search for a cure is made."""
     if not uplink.clips_examples:
         return "use the linear link with a clip that is rarely reached, or a flatter link"
     name = "example_clip" if uplink.example_norm is None else "example_norm"

@@ -93,7 +93,7 @@ class GainLimits:
     """Largest gain that each constraint allows in a kept round; infinite for no limit."""
 
     power: float
-    """Largest gain by transmit power."""
+    """Largest gain that the transmit power allows."""
     langevin: float
     """Largest gain that leaves the noise that the sampler needs."""
     privacy: float

@@ -87,15 +87,16 @@ def _spread(model: Model, curve: MeasuredCurvature, theta: Array) -> float | Non
 
 
 _NUM_PRIOR_DRAWS = 4
-"""Draws from the prior at which gradients must be finite."""
+"""Number of draws from the prior at which gradients must be finite."""
 _CLIPPED, HOPELESSLY_CLIPPED = 0.02, 0.2
 """Shares of clipped gradient entries above which a plan gets a warning, and is infeasible."""
 _FITTING_QUANTILE = 0.995
 """Share of gradient entries near the mode that a clip should leave unchanged; a proposed clip is
 this quantile of their absolute values."""
 _TOO_SMALL = 1.5
-"""Measured curvature over claimed smoothness above which there is a warning. An automatic step then
-has a discretisation error of up to 43 % of the variance, where it promises at most 25 %."""
+"""Ratio of measured curvature to claimed smoothness above which there is a warning. With this ratio
+the discretisation error of an automatic step is up to 43 % of the variance, where 25 % are
+promised."""
 _TOO_CONVEX = 2.0
 """Claimed convexity over the smallest measured curvature above which there is a warning."""
 _UNSTABLE = 2.0
@@ -105,8 +106,8 @@ _COARSE = 1.0
 """Sampler's effective step times largest curvature at which the variance is twice the
 posterior's."""
 _ASYMMETRIC = 0.1
-"""Asymmetry of the measured curvature matrix, relative to its diagonal, above which errors of the
-difference quotients do not explain it."""
+"""Largest asymmetry of the measured curvature matrix, relative to its diagonal, that errors of the
+difference quotients explain."""
 
 
 class Survey:

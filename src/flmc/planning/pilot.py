@@ -101,7 +101,7 @@ class Pilot:
         self._asked, self._rng = weakref.ref(model), rng
         self._sd = np.broadcast_to(np.asarray(model.prior.sd, dtype=np.float64), (model.dim,))
         mean = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (model.dim,))
-        # A little beside the mean, which may be a saddle point by symmetry.
+        # The start is a little beside the prior's mean, which may be a saddle point by symmetry.
         self.theta = mean + 1e-3 * self._sd * rng.standard_normal(model.dim)
         """Present place, in the end the mode, (dim)."""
         self._reach = 1e-4 * self._sd
@@ -141,7 +141,8 @@ class Pilot:
             rest = float(-gradient @ step)
             near = curve.eigenvalues[0] > 0 and rest < _NEAR * len(gradient)
             if curve.eigenvalues[0] < 0 and 0 < rest < 1:
-                step = step / np.sqrt(rest)  # leave a saddle by one standard deviation
+                # downwards from a saddle: a step of one standard deviation
+                step = step / np.sqrt(rest)
             reached = self._line_search(step, gradient)
             if reached is None:
                 return

@@ -85,12 +85,12 @@ class Prediction:
     alone, are within a quarter of a standard deviation of the mean of their stationary law; None
     where that was not computed."""
     left_shift: float | None = None
-    """Error that the worst of these starts leaves in the mean of the kept rounds, in standard
-    deviations of the chain, or how far noise carries a chain off in the burn-in; None where that
-    was not computed."""
+    """Error that the worst start of a chain leaves in the mean of the kept rounds, in standard
+    deviations of the chain, or how far noise carries a chain off in the burn-in; None where chains
+    were not followed from their starts."""
     left_variance: float | None = None
-    """Error that the worst of these starts leaves in the variance of the kept rounds, over that of
-    the chain; None where that was not computed."""
+    """Error that the worst start of a chain leaves in the variance of the kept rounds, over that of
+    the chain; None where chains were not followed from their starts."""
 
 
 def predict(
@@ -236,7 +236,7 @@ class _Stationary:
             slope = mean_factor * (symbol @ (WEIGHTS * NODES)) / spread[:, some]
             jacobian += np.einsum("eki,ekij->eij", slope, self.hessian[:, some])
             noise = variance_of_symbol @ WEIGHTS
-            # A factor of arrival that scatters makes noise of the mean symbol as well.
+            # Where the factor of arrival scatters, the mean symbol becomes noise as well.
             scatter = (square - np.square(mean_factor)) * (np.square(symbol) @ WEIGHTS)
             variance += (square * noise + scatter).sum(axis=1)
         return drift, jacobian, variance + self.noise_variance
@@ -262,7 +262,7 @@ class _Stationary:
                 # Newton's step: the drift's Jacobian in the mean is J, because gradients are linear
                 # in theta.
                 shift = np.linalg.solve(jacobian, drift[..., None])[..., 0]
-            except np.linalg.LinAlgError:  # every gradient is clipped: no slope at all
+            except np.linalg.LinAlgError:  # every gradient is clipped, so that J is singular
                 return None
             new = solve_stationary(
                 self.step_size * jacobian,
@@ -311,7 +311,7 @@ def solve_stationary(decay: Array, noise: Array) -> Array | None:
     # nothing at 1e-20.
     for _ in range(_MOST_DOUBLINGS):
         power = identity - decay
-        # Powers that have grown so far are taken for those of an unstable chain.
+        # A power of the matrix that has grown so far is taken for that of an unstable chain.
         if not np.isfinite(power).all() or np.abs(power).max() > 1e6:
             return None
         if np.abs(power).max() < 1e-10:

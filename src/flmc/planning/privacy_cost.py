@@ -27,7 +27,8 @@ _MOST_SORTED = 50_000_000
 """Largest number of gains (rounds x entries x devices) with which devices that transmit in
 different rounds are compared one by one."""
 _ALWAYS = 1.0 - 1e-4
-"""Probability from which on a device is charged as if it transmitted in every round."""
+"""Probability of transmitting in a round from which on a device is charged as if it transmitted in
+every round."""
 _ROUNDING = 1e-6
 """Relative excess of an epsilon over the budget that may be rounding."""
 
@@ -38,12 +39,12 @@ class Exposure:
     large as the plan allows."""
 
     round: Event
-    """What that device transmits in the round that reveals most."""
+    """What the device that reveals most transmits in the round that reveals most."""
     run: Event
-    """What that device transmits in all rounds of the run."""
+    """What the device that reveals most transmits in all rounds of the run."""
     num_rounds: int
-    """Number of rounds in which that device transmits, as the event of the run counts them; where
-    it is averaged over schedules, all rounds."""
+    """Number of rounds in which the device that reveals most transmits, as counted in the event of
+    the run; all rounds, where delta is averaged over schedules."""
     schedule: str = "worst"
     """How the schedule is charged: ``worst`` (the largest declared number of rounds), ``averaged``
     (delta over the schedules that may be drawn), ``known`` (the schedule that the channel's trace
@@ -55,14 +56,15 @@ class Cost:
     """Statement of (epsilon, delta)-differential privacy: what a round or a run costs."""
 
     epsilon: float
-    """Upper bound of epsilon; infinite where there is none."""
+    """Upper bound of epsilon; infinite where no finite one is known."""
     delta: float
-    """Delta that the statement is made at."""
+    """Delta at which epsilon is stated."""
     coarse: bool = False
     """Whether so much was composed that the accountant's grid is coarser than usual; epsilon is an
     upper bound all the same."""
     delta_at_zero: float | None = None
-    """Where epsilon is 0: the delta that goes with it, which is smaller than the one asked for."""
+    """Delta at epsilon 0, where epsilon is 0; it is smaller than the delta that was asked for. None
+    elsewhere."""
 
     def __str__(self) -> str:
         suffix = " (on a coarsened grid: an upper bound, looser than usual)" if self.coarse else ""
@@ -114,7 +116,7 @@ def exposure_of(
     ):
         loudest = _loudest_of_each_rank(caps, scheduler.active[:num_rounds])
     else:
-        # At worst a device transmits in the loudest rounds of every entry.
+        # At worst a device transmits in the loudest rounds of each entry.
         loudest = np.sort(caps, axis=0)[::-1][:often]
     run = (
         uplink.event_of_rounds(loudest.reshape(-1, 1), dim, neighbouring)
@@ -226,7 +228,7 @@ def affordable_rounds(
 
     if within(num_rounds):
         return num_rounds
-    # Bisection: the cost never falls as rounds are added.
+    # Bisection is exact here, because the cost never falls as rounds are added.
     low, high = 0, num_rounds
     while high - low > 1:
         middle = (low + high) // 2

@@ -106,7 +106,8 @@ def estimate_epsilon(plan: Plan) -> float:
         return math.inf
     apart = sensitivity(plan.uplink, plan.limits.neighbouring)
     run = plan.exposure.run
-    if isinstance(run, ScheduledEvent):  # as often as is expected
+    # count the rounds in which a device is expected to transmit
+    if isinstance(run, ScheduledEvent):
         run = run.once.repeated(math.ceil(run.rounds * run.chance))
     sent = (run.loud if isinstance(run, UncertainGainEvent) else run).transmissions
     return GaussianEvent(apart, plan.uplink.noise_power, sent).epsilon(plan.limits.run_delta)

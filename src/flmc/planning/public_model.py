@@ -30,7 +30,7 @@ class PublicLaw(NamedTuple):
     """Typical distance of the samples' mean from the posterior mean in the worst direction, in
     posterior standard deviations; infinite where the step is too large."""
     clipped_fraction: float
-    """Share of a device's gradient entries beyond the clip."""
+    """Share of a device's gradient entries that the clip cuts."""
 
     @property
     def variance_ratio_smallest(self) -> float:

@@ -77,13 +77,13 @@ class Requirement:
     """A requirement that a plan must meet: a bound of one of its numbers, or a single word."""
 
     text: str
-    """The requirement as it was written."""
+    """Text of the requirement, as the user wrote it."""
     name: str
     """Name of the number that is bounded, or the word."""
     relation: str = ""
-    """``<=``, ``>=``, ``<`` or ``>``; empty for a word."""
+    """Relation of the number to its bound, ``<=``, ``>=``, ``<`` or ``>``; empty for a word."""
     bound: float = 0.0
-    """The bound; without meaning for a word."""
+    """Bound of the number; without meaning for a requirement that is a word."""
 
     def broken(self, plan: Plan, *, roughly: bool = False) -> str | None:
         """Sentence that says why a plan (with prediction and findings) does not meet the

@@ -57,7 +57,7 @@ class Sloped(NamedTuple):
 def bends(link: Link, clip: float) -> bool:
     """Whether a link is curved below the clip: its mean bit at the clip is smaller than a straight
     line with its slope at 0 would give."""
-    bound = link.bound_to(clip)  # a straight link has no shape before it knows its clip
+    bound = link.bound_to(clip)  # a straight link gets its shape from the clip
     return float(bound.mean(np.array(clip), clip)) < (1 - 1e-6) * clip * bound.slope(clip)
 
 
@@ -189,10 +189,10 @@ class Trial:
 
 @dataclass(frozen=True)
 class Answer:
-    """Result of a search: all trials, and the ranking of those that meet the requirements."""
+    """Result of a search: all trials, and a ranking of the trials that meet the requirements."""
 
     table: tuple[Trial, ...]
-    """All trials, in the order of the candidates."""
+    """All trials of the search, in the order of the candidates."""
     ranked: tuple[Trial, ...]
     """Trials that meet the requirements, the best first."""
 

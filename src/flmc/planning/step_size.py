@@ -118,7 +118,7 @@ def _step_for_all(steps: Array) -> float:
     if low == steps.max():
         return low
     high = (1 + _UNEVEN_HEAT) * _step_for_mean(steps)
-    # Bisection in logarithms, to the last bit: the mean grows with the step.
+    # Bisection in logarithms, to the last bit; the mean grows with the step.
     for _ in range(200):
         middle = math.sqrt(low * high)
         fits = np.mean(np.maximum(1.0, middle / steps)) <= 1.0 + _UNEVEN_HEAT

@@ -83,8 +83,8 @@ class PublicQuestion:
     are known."""
     fixed: frozenset[str] = frozenset()
     """Names of the settings that were given among ``link``, ``slope_parameter``, ``clip``,
-    ``example_bound``, ``num_rounds`` and ``num_burn_in``; the others are free. A step, a gain, a
-    start and a factor of early steps are fixed by the request itself."""
+    ``example_bound``, ``num_rounds`` and ``num_burn_in``; the rest of these are free. A step, a
+    gain, a start and a factor of early steps are fixed by the request itself."""
     correction: float = 1.0
     """Factor by which the estimated privacy limit is multiplied: the exact limit over the estimate,
     as measured for one trial, or 1."""
@@ -121,7 +121,9 @@ class PublicQuestion:
         sizes = (self.model.num_devices, self.model.dim, plan.num_rounds)
         guess = estimate_gain(plan.uplink, limits, *sizes)
         if plan.binding == "power" and self.correction * guess > 1.3 * plan.gain_limits.power:
-            return self  # the estimate errs by less: the accountant would not change what decides
+            # power decides by a margin larger than the estimate's error: no need for the exact
+            # limit
+            return self
         exact = privacy_limited_gain(plan.uplink, limits, *sizes)
         # A hair below, so that trials with nearby links and rounds keep the exact budget too.
         return replace(self, correction=0.999 * exact / guess)
@@ -161,14 +163,14 @@ class PublicQuestion:
         if given is None or "slope_parameter" in self.fixed:
             return []
         families = [given] if "link" in self.fixed else [Sigmoid(), Linear()]
-        # Every family has members that are flat enough, if it has any.
+        # Families that can have a chosen slope at all have members as flat as this.
         families = [each for each in families if each.with_slope(1e-3 / clip, clip) is not None]
         links = [
             Sloped(family, steepness / self.model.spread)
             for steepness in _STEEPNESS
             for family in families
         ]
-        # The steepest straight link has a slope that follows from the clip.
+        # The straight link is also tried as it is, with the largest slope that the clip allows.
         straight = any(not bends(family, clip) for family in families)
         return [*links, Sloped(Linear())] if straight else links
 
@@ -319,10 +321,10 @@ class Obstacle(NamedTuple):
 
     name: str
     given: float | None
-    """Value of the requirement as it is; None for a requirement without a number."""
+    """Value that the requirement has now; None for a requirement without a number."""
     needed: float | None
-    """Value that would do, with all other requirements as they are; None for a requirement without
-    a number."""
+    """Value of the requirement that would suffice, with all other requirements unchanged; None for
+    a requirement without a number."""
 
     @property
     def words(self) -> str:

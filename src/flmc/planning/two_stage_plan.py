@@ -241,7 +241,7 @@ def plan_two_stages(
         "public_smoothness": public_smoothness,
         "public_convexity": public_convexity,
     }
-    # The gain that the budget allows in all rounds together is the cap of each.
+    # Each round's cap is the gain that the budget allows in all rounds of both stages together.
     rounds: dict[str, Any] = {"num_rounds": total, "num_burn_in": first}
     alone = plan(model, uplink, limits, forecast=False, **rounds, **settings)
     request = Request(num_rounds=first, num_burn_in=pilot_burn_in, **settings)

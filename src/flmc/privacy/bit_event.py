@@ -158,7 +158,8 @@ class BitEvent(ComposedEvent):
         """Pr(abs(loss) > epsilon) of symmetric bits that are received without error: of n losses of
         plus or minus the same size, k are positive."""
         n, error = self.num_transmissions, self.error
-        # ln(p/(1 - p)), with the digits that the quotient loses for p near 1/2.
+        # The logarithm of p/(1 - p), in a form that keeps the digits which the quotient loses for p
+        # near 1/2.
         each = math.log1p((1.0 - 2.0 * error) / error)
         # Only counts within 40 standard deviations of the mean have mass.
         mean, reach = n * (1.0 - error), 40.0 * math.sqrt(n * error * (1.0 - error)) + 40.0

@@ -188,7 +188,7 @@ class MovableLink(Hashable, Protocol):
         ``shift``."""
 
 
-# Cached: searches for a gain ask for the same hull again and again.
+# Cached, because searches for a gain ask for the polygon of the same move again and again.
 @lru_cache(maxsize=64)
 def hull_of_moves(link: MovableLink, clip: float, shift: float) -> PairHull:
     """Polygon around the pairs of probabilities of a bit whose gradient entry, in [-clip, clip],
@@ -234,7 +234,7 @@ def _places(link: MovableLink, clip: float, shift: float) -> Array:
     tried = np.concatenate([about, about - shift, [clip - shift]])
     tried = np.unique(tried[(tried >= -clip) & (tried <= clip - shift)])
     bit = link.moved(tried, shift)
-    # The smaller of a probability and its complement is the accurate one.
+    # Of a probability and its complement the smaller one is accurate, so each angle uses that.
     angle = np.arcsin(np.sqrt(np.clip(bit.low, 0.0, 1.0))) + np.arccos(
         np.sqrt(np.clip(bit.miss, 0.0, 1.0))
     )

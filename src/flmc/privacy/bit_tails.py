@@ -36,7 +36,8 @@ from flmc.privacy.loss_grid import LossGrid
 from flmc.privacy.root_finding import largest_argument
 
 REACH = 10.0
-"""Standard deviations of the noise beyond which its mass (1e-23) is counted as lost."""
+"""Number of standard deviations beyond which the noise's mass (1e-23) counts as lost, that is as an
+infinite privacy loss."""
 _LARGE = 1e9
 """Largest amplitude, in standard deviations of the noise, that is computed with: the noise changes
 no bit long before."""
@@ -221,7 +222,7 @@ class BitLossLaw:
         mass = np.zeros(last - first + 1)
         mass[1:] += upper
         mass[:-1] += between.sum(axis=1) - upper
-        mass[0] += 1.0 - float(above[0])  # the noise's mass below its reach
+        mass[0] += 1.0 - float(above[0])  # all mass of the noise below the grid's reach
         return LossGrid(step, first, mass, float(above[-1]))
 
 

@@ -27,8 +27,9 @@ _FAR = 600.0
 """Minus the logarithm of the tilted mass that may leave the window of an FFT when delta is below
 1e-24."""
 _FEW, _FINE_FOR_MANY = 4, 40.0
-"""Number of gains up to which grids are as fine as usual, and grid steps per standard deviation of
-a loss if there are more gains or several pairs of probabilities."""
+"""Number of distinct gains up to which the grids of losses are as fine as usual; and the number of
+grid steps per standard deviation of a loss where there are more gains, or several pairs of bit
+probabilities."""
 _LOUD = 1e6
 """Amplitude of a bit, in standard deviations of the noise, that stands for an infinite one: the
 noise changes no bit."""

@@ -44,7 +44,7 @@ class EntryLoss:
     """Privacy loss of one kind of entry, and the number of such entries."""
 
     grid: Callable[[float], LossGrid]
-    """Law of the loss on a grid, as a function of the grid's step."""
+    """Function from a grid's step to the law of the loss on that grid."""
     low: float
     """Smallest loss of the range that a grid covers."""
     high: float
@@ -54,7 +54,7 @@ class EntryLoss:
     count: int
     """Number of entries whose losses have this law."""
     lattice: float | None = None
-    """Value of which all losses are nearly whole multiples when the noise hardly matters; None if
+    """Value of which all losses are nearly whole multiples where the noise hardly matters; None if
     there is no such value."""
 
 
@@ -273,7 +273,7 @@ class ComposedLoss:
             s = lowest * _RATIO**rung
             return gauge(s, *self._cumulant(s)) >= 0
 
-        # The guess is right for a normal sum: one or two rungs beside it are tried.
+        # The guess is exact for a normal sum, so that one or two rungs beside it suffice.
         guess = min(max(guess, lowest), lowest * _RATIO**_RUNGS)
         rung = round(math.log(guess / lowest) / math.log(_RATIO))
         if enough(rung):

@@ -45,7 +45,7 @@ class GainSearch(NamedTuple):
     start: float
     """Gain at which the search begins, of about the right size."""
     first_step: float = FIRST_STEP
-    """First step of the search away from its start, in logarithms of the gain: small, because delta
+    """First step of the search away from its start, in logarithms of the gain; small, because delta
     is costly to compute far above the allowed gain."""
     tolerance: float = 1e-9
     """Relative width of the bracket, in logarithms of the gain, at which the search ends."""
@@ -222,7 +222,7 @@ class Event(ABC):
 
         highest = self.largest_loss
         if math.isinf(highest):
-            highest = 1.0  # no largest loss: double until delta is kept
+            highest = 1.0  # Without a largest loss the upper end is doubled until delta is kept.
             while excess(-highest) > 0:
                 highest *= 2
         # In minus epsilon the excess increases, so the search ends on the side where delta is kept.

@@ -34,7 +34,8 @@ class GaussianRate(NamedTuple):
     r"""Factor s of the bound :math:`s\,(2\Phi(A) - 1)\,e^{A^2/2}` of the rate at the amplitude A,
     which holds for links whose slope falls away from 0."""
     loud: float
-    """Bound of the rate at any amplitude, that of a bit without noise; may be infinite."""
+    """Bound of the rate that holds at any amplitude, namely the rate of a bit without noise; may be
+    infinite."""
     ratio: float = 0.0
     r"""Parameter r of a straight link, whose bit has the probability :math:`(1 \pm r)/2` at the
     clip: its slope does not fall, so at the threshold t the soft bound is multiplied by :math:`1/(y

@@ -87,7 +87,7 @@ def largest_gain(
     allowed."""
     if not limited and delta_of(math.inf) <= target:
         return math.inf
-    # A delta of 0 has no logarithm.
+    # a delta of 0 has no logarithm, so at least this much is assumed
     floor = 1e-320
     spent = cache(delta_of)  # cached, because the ends of a bracket are evaluated twice
 
@@ -114,7 +114,7 @@ def _bracketed(
     four times as long, and the limit doubles with each one after, so that few are needed however
     far the root is."""
     x, value = start, excess(start)
-    down = not value <= 0  # NaN counts as above the bound
+    down = not value <= 0  # written with "not <=", so that NaN counts as above the bound
     width, steps = step, 0
     while start - _LOWEST < x < start + _HIGHEST:
         further = x - width if down else x + width

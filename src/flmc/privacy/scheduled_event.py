@@ -82,8 +82,8 @@ class ScheduledEvent(Event):
         return self.always.delta_without_noise(epsilon, criterion, num_devices)
 
     def gain_search(self, epsilon: float, delta: float, criterion: str) -> GainSearch:
-        """Where the search for the allowed gain begins: at the gain of the worst schedule, larger
-        by the root of how much seldomer a device is expected to transmit."""
+        """Settings of the search for the allowed gain: it begins at the gain of the worst schedule,
+        enlarged by the root of the worst number of rounds over the expected one."""
         least = self.always.allowed_gain(epsilon, delta, criterion)
         if math.isinf(least):
             return GainSearch(1.0 / self.mu)

@@ -27,9 +27,9 @@ from flmc.privacy.gaussian_rate import GaussianRate
 from flmc.privacy.transmissions import Transmissions, binomial_counts, total_mu
 
 _NEARLY, _LOUD = 1.1, 0.3
-"""When the bound in which every entry moves by the whole shift is computed beside the shared one:
-if its mu is at most 1.1 times the other's, or if amplitudes exceed 0.3 standard deviations of the
-noise, where the shared bound is loose."""
+"""Two conditions for computing, beside the bound in which entries share the shift, the one in which
+every entry moves by the whole shift: its mu is at most 1.1 times the other's, or amplitudes exceed
+0.3 standard deviations of the noise, where the shared bound is loose."""
 _REACHES = (5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 12.0)
 """Reaches of the noise, in standard deviations, that are tried: received values beyond the reach
 count as lost, that is as an infinite loss."""

@@ -30,8 +30,8 @@ _WIDE = 2**12
 shorter one. Beyond, rounding would fill the points far from the mean, and later windows would have
 to hold them."""
 _ROUNDING = 2e-15
-"""Bound of the rounding of the tilted mass, for each addition and each doubling of the FFT's
-length: some ten times that of double precision."""
+"""Bound of the tilted mass that rounding moves, for each addition and each doubling of the FFT's
+length: some ten times the rounding of double precision."""
 _SHARES = (0.3, 0.6, 0.9, 1.2)
 """Parameters s that are tried in Chernoff's bound, divided by the best one of a normal sum."""
 

@@ -25,11 +25,13 @@ class UncertainGainEvent(Event):
     :math:`(A + a)/\rho`, except with a stated probability."""
 
     certain: Event
-    """The event at the planned gains A."""
+    """The event as if all transmissions arrived with the planned gains A."""
     extra: float
-    """Addend a of the gain at arrival, in the unit of gains."""
+    """Amount a that is added to a planned gain, in the unit of gains, for the rarely exceeded gain
+    at arrival."""
     correlation: float
-    r"""Divisor :math:`\rho` in (0, 1] of the gain at arrival."""
+    r"""Number :math:`\rho` in (0, 1] by which a gain is divided for the rarely exceeded gain at
+    arrival."""
     exceeded: float
     """Upper bound p of the probability with which one transmission exceeds that gain."""
 

@@ -60,7 +60,8 @@ class Baseline:
     """Whether the server moves theta by the sign of the received sum, the majority of the devices'
     bits."""
     private: bool = True
-    """Whether the epsilon of the baseline's plan holds for it, so that it may be stated."""
+    """Whether the epsilon of the baseline's plan holds for the baseline, so that it may be
+    stated."""
     no_statement: str = ""
     """Why a baseline with ``private=False`` has no privacy statement."""
 

@@ -59,11 +59,12 @@ class Method:
     samples: bool
     """Whether the draws were scored; False: a point estimate, the mean of the kept rounds."""
     plan: Plan
-    """The plan that was run; for posteriors of single devices, that of the first device."""
+    """The plan that was run; for the method in which every device samples alone, the plan of the
+    first device."""
     cost: Cost | None
     """Privacy of the run of one chain; None: no statement, for the reason in ``no_statement``."""
     no_statement: str
-    """Why there is no privacy statement; empty where there is one."""
+    """Reason why there is no privacy statement; empty where there is one."""
     data_dependent: bool
     """Whether step or gain were computed from the devices' private data, so that the privacy
     statement holds in a simulation only."""

@@ -174,5 +174,5 @@ def _imports(path: Path, module: str) -> Iterator[str]:
                 above = package.split(".")[: len(package.split(".")) - node.level + 1]
                 base = ".".join([*above, *([base] if base else [])])
             yield base
-            # A name that is imported may be a module itself.
+            # The imported name may itself be that of a module.
             yield from (f"{base}.{alias.name}" for alias in node.names)

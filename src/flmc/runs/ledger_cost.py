@@ -46,7 +46,7 @@ class SpentCurve:
     transmitted: list[int]
     """Number of counted rounds in which each device transmitted."""
     devices: list[float]
-    """Epsilon that the whole planned run costs each device."""
+    """Epsilon that the whole planned run costs each device, in the order of the devices."""
     run_delta: float
     """Delta at which epsilon is stated."""
     neighbouring: str
@@ -55,11 +55,13 @@ class SpentCurve:
     budget: float | None = None
     """Epsilon that the run may spend, if it has a budget."""
     planned: int | None = None
-    """Number of rounds that the epsilon of the whole run covers; None: the counted ones."""
+    """Number of rounds that the epsilon of the whole run covers; None: only the rounds that the
+    ledger lists."""
     unfinished: int | None = None
-    """Number of planned rounds of a run that is not finished; None for a finished run."""
+    """Number of planned rounds, for a run that is not finished; None for a finished run."""
     num_chains: int = 1
-    """Chains of the run; each is a deployment of its own that spends what is stated here."""
+    """Number of chains of the run; each is a deployment of its own that spends the stated
+    epsilon."""
     epsilon_all_chains: float | None = None
     """Epsilon of all chains together, if every one of them is released; None: not computed."""
     data_dependent: bool | None = None
@@ -302,7 +304,7 @@ def spent_curve(
         return [each[index] for index in np.ravel(group)]
 
     by_device, counted = cost_of_each(talks), len(entries)
-    # The curve is of one device, the one that spent most in the counted rounds.
+    # All points of the curve are for one device, that which spent most in the counted rounds.
     device = int(np.argmax(cost_of_each(talks[:counted]) if ahead else by_device))
     first = counted if last_only else min(1, counted)
     places = np.unique(np.linspace(first, counted, _POINTS).astype(int))

@@ -55,7 +55,7 @@ class Recorder:
     directory: Path
     """The directory of the record, whose lock is held."""
     ledger: Ledger
-    """Makes the entries of the run's ledger."""
+    """Source of the entries of the run's ledger."""
     metrics: Callable[[Chains], dict[str, Any] | None]
     """Computes the metrics of the rounds so far, for ``progress.json``."""
     identity: str

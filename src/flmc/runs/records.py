@@ -46,7 +46,7 @@ SCHEMA_VERSION = 3
 """Version of the record format in which records are written; from version 3 on every file has a
 digest."""
 _READ = (1, 2, 3)
-"""Versions of the record format that this flmc reads."""
+"""Versions of the record format that this version of flmc reads."""
 
 
 def check_new(directory: Path) -> None:

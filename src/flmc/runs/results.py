@@ -223,7 +223,7 @@ class Result:
     """A finished run: its plan, its draws or their moments, and their quality and privacy."""
 
     plan: Plan
-    """The plan that was run."""
+    """The plan with which the run was made."""
     seed: int
     num_chains: int
     """Number of chains that were run for every data set."""

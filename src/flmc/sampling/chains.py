@@ -34,7 +34,7 @@ class Chains:
     """Where the chains stand, (experiment, chain, dim): theta, or its deviation from a centre, in
     the engine's own coordinates and precision."""
     moments: Moments
-    """Sums over the kept rounds so far."""
+    """Sums of theta's deviations, and of their products, over the kept rounds so far."""
     draws: Array | None
     """Theta of the draws, (experiment, chain, draw, dim), with no meaningful numbers for rounds to
     come; None if draws are not kept."""

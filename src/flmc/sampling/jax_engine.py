@@ -194,8 +194,8 @@ def _weights(schedule: Schedule, plan: Plan) -> Array:
 _Key = tuple[SymbolKind, ExampleBound | None]
 _Loop = Callable[[Stretch, Fixed, Span], Stretch]
 _quadratic_loops: dict[_Key, _Loop] = {}
-"""Loops that are compiled already, for quadratic models, which share them; any other model has its
-own, as an attribute, so that they go with the model."""
+"""Compiled loops for quadratic models, which share them. Any other model holds its own loops in an
+attribute, so that they vanish with the model."""
 _ATTRIBUTE = "_compiled_rounds"
 
 

@@ -135,7 +135,7 @@ def scaled_to_norm(numpy: Any, gradient: Any, bound: Any) -> Any:
     unbounded = endless.any(axis=-1, keepdims=True)
     # Infinite entries outweigh all others: such a gradient has a direction, and any length.
     known = numpy.where(unbounded, numpy.where(endless, numpy.sign(known), 0.0), known)
-    # The compiler flushes inverses of larger numbers to 0.
+    # Compiled code takes the inverse of a larger number for 0.
     known = numpy.clip(known, -_LARGEST, _LARGEST)
     largest = numpy.abs(known).max(axis=-1, keepdims=True)
     tiny = np.float32(1.0) / _LARGEST
@@ -313,8 +313,8 @@ def _superpose(
             device = group * AT_ONCE + position
             there = device < num_devices  # the last group of devices may not be full
 
-            # Part of an array for this device; beyond the last device it repeats the last one, with
-            # weight 0.
+            # This device's part of an array; beyond the last device, which the last group may be,
+            # the last device's part, which then has the weight 0.
             def of(array: Any, axis: int, device: Any = device) -> Any:
                 at = numpy.minimum(device, num_devices - 1)
                 return jax.lax.dynamic_index_in_dim(array, at, axis, keepdims=False)

@@ -71,16 +71,18 @@ class Problem:
     uplink: Uplink
     limits: Limits
     settings: Settings
-    """Settings that it was assembled from, with chosen values in place of those left to flmc."""
+    """Settings from which the problem was assembled, with chosen values in place of those that were
+    left to flmc."""
     given_plan: Plan | None = None
-    """A plan that was given in place of one made from the settings."""
+    """A plan that the user gave, in place of one made from the settings."""
     notes: tuple[Finding, ...] = ()
     """One finding for each setting that flmc chose by rule (setting ``choose``), which says why;
     ``settings`` hold the chosen values."""
     from_data: bool = False
     """Whether a setting was chosen with numbers computed from the devices' private data."""
     asked: Settings | None = None
-    """The settings as they were given, where something was chosen; a record keeps them."""
+    """Settings as the user gave them, if flmc chose some values; a record keeps these. Else
+    None."""
 
     def plan(self, *, forecast: bool = True) -> Plan:
         """The plan that was given, else one made from the settings, with prediction and findings
@@ -282,7 +284,7 @@ def _with_link(settings: Settings, model: Model, limits: Limits) -> Settings:
     """The settings with the link whose samples are predicted to be closest to the posterior, in
     place of ``auto``."""
     refuse(settings, ("slope_parameter",), "is chosen where the link is 'auto'")
-    # The search needs some link to start from; it replaces it.
+    # The search replaces this link, but needs one to start from.
     first = make_uplink(settings.model_copy(update={"link": "linear"}))
     request = Request(**planner_arguments(settings))
     link = with_closest_link(Candidate(model, first, limits, request)).link

@@ -33,8 +33,8 @@ _FIXABLE = {
     "rounds": "num_rounds",
     "burn_in": "num_burn_in",
 }
-"""Settings that the search for suggestions leaves as they are if the user gave them, each with the
-name that the search has for it."""
+"""Settings that the search for suggestions leaves unchanged if the user gave them, each with its
+name in the search."""
 _FACTOR = math.log(2.0)
 AXES = {
     "snr_db": Axis(3.0, 60.0, 0.1),
@@ -195,7 +195,7 @@ class Point(NamedTuple):
 
     value: float
     plan: Plan | None
-    """The plan with this value; None where none can be made."""
+    """The plan with the tried value; None where no plan can be made."""
     broken: tuple[str, ...]
     """Findings against the plan and requirements that it does not meet, a sentence each, the
     gravest first; empty if it meets all."""
@@ -223,7 +223,8 @@ class Solution:
     name: str
     value: float
     settings: Settings
-    """The settings with ``value``, and with the suggested ones."""
+    """The settings with ``value`` for the searched setting, and with the suggested values of
+    others."""
     plan: Plan
     """The plan of ``settings``, within the budget by the exact accountant."""
     curve: tuple[Point, ...]

@@ -49,7 +49,7 @@ class Regime:
 
 
 UNKNOWN = Regime("", math.nan, math.nan, None)
-"""The regime where no plan can be made."""
+"""Stands for the regime at a point where no plan can be made."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class _Points:
         try:
             settings = merge({}, {**self.given, "snr_db": snr_db, "epsilon": epsilon})
             plan = assemble(settings, self.model).plan(forecast=False)
-        except FlmcError:  # no plan can be made here
+        except FlmcError:  # no plan can be made at this SNR and epsilon
             return UNKNOWN
         law = self._prediction(plan)
         return Regime(

@@ -28,9 +28,9 @@ class Parameter:
     name: str
     """Keyword argument of the class or function that makes the entry's object."""
     default: float | int | None
-    """Value where none is given; None: the parameter must be given."""
+    """Value of the parameter where none is given; None: the parameter must be given."""
     help: str
-    """Meaning of the parameter."""
+    """Meaning of the parameter in a few words, for help."""
     text: bool = False
     """Whether the value is a text, such as a file name, which may hold commas; an entry with such a
     parameter takes no other."""
@@ -59,9 +59,9 @@ class Entry:
     """Class or function that makes the object from the parameters, or where to import it from,
     ``module:object``."""
     help: str
-    """One line for help and tables."""
+    """One line about the entry, for help and tables."""
     parameters: tuple[Parameter, ...] = ()
-    """Parameters, in the order in which they are written."""
+    """Parameters of the entry, in the order in which they are written in settings."""
 
     @property
     def spelling(self) -> str:
@@ -121,7 +121,7 @@ class Registry:
     kind: type[Any] | None
     """Class that a user's own objects must have; None: the setting takes registered names only."""
     entries: dict[str, Entry] = field(default_factory=dict)
-    """Entries by name."""
+    """Entries of the registry, by name."""
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.entries.values())

@@ -277,7 +277,7 @@ def merge(file: Mapping[str, Any], options: Mapping[str, Any]) -> Settings:
     Text is read as the type of its setting. An unknown name or a value out of bounds raises
     :class:`~flmc.base.errors.InvalidSetting`, whose message gives the bound and the value.
     """
-    # Python counts True as 1, so pydantic would take it for a number.
+    # True must be refused for a number here: Python counts it as 1, so pydantic would accept it.
     for name, value in file.items():
         if isinstance(value, bool):
             raise InvalidSetting(f"{name} must be a number or a word, got {value}")

@@ -194,7 +194,7 @@ def _refuse_code(name: str, text: str) -> None:
     """Raise ``InvalidSetting`` if the text of a setting would import code or read a file: the
     sender of a link to the studio must not do either."""
     registry = _REGISTRIES.get(name)
-    # Only the whole text counts: "auto:thing" would import a module named auto.
+    # Compared as a whole text, because "auto:thing" would import a module named auto.
     if registry is None or text == "auto" or is_number(text):
         return
     word = text.partition(":")[0]
@@ -247,6 +247,6 @@ def field_of(message: str) -> str | None:
     'rounds'
     """
     named = [word for word in re.findall(r"\w+", message.replace("num_", "")) if word in CONTROLS]
-    # A choice of a few words has no room for a message.
+    # A control that is a choice of a few words has no room for an error message.
     with_room = [name for name in named if CONTROLS[name].kind != "choice"]
     return next(iter(with_room or named), None)

@@ -92,7 +92,8 @@ class Guard:
 
     async def _welcome(self, scope: Scope, send: Send, query: dict[str, str]) -> None:
         """Store the token in a cookie, and redirect to the address without it."""
-        # A path with two slashes would redirect to another host.
+        # Leading slashes are reduced to one: with two the browser would be redirected to another
+        # host.
         path = "/" + quote(scope["path"].lstrip("/"))
         place = path + (f"?{urlencode(query)}" if query else "")
         cookie = f"{COOKIE}={self.token}; Path=/; HttpOnly; SameSite=Strict"

@@ -48,7 +48,8 @@ def estimate_gradient(
     broadcasts with the gain."""
     if np.all(np.greater(num_active, 0)):
         return received * (num_devices / (num_active * gain))
-    # A round in which nobody transmitted is skipped: its noise is no gradient.
+    # A round in which nobody transmitted is skipped: its estimate is 0, because its noise is no
+    # gradient.
     with np.errstate(divide="ignore"):
         factor = np.where(np.greater(num_active, 0), num_devices / (num_active * gain), 0.0)
     return np.asarray(received * factor)

@@ -151,7 +151,7 @@ def mean_shift_variance(example_clip: float) -> float:
     weight /= weight.sum()
     product = grid[:, None] * grid
     apart = np.clip(product, -example_clip, example_clip) / left - product
-    # Sums without BLAS, whose order depends on the number of threads.
+    # Summed without BLAS, whose order of summation depends on the number of threads.
     return float((weight[:, None] * np.square(apart) * weight).sum())
 
 

@@ -211,7 +211,7 @@ class Link(ABC):
         # The quotient of a smooth link hardly changes when its width shrinks tenfold; that of a
         # jump grows tenfold, that of a root threefold.
         wide, narrow = (self._difference(w) / w for w in (width, width / 10))
-        if narrow > 1.1 * wide:  # a jump, or a slope without bound
+        if narrow > 1.1 * wide:  # the link jumps at 0, or its slope has no bound
             raise InvalidSetting(
                 f"the link {self.name} has no slope at 0 (a jump, or infinitely steep): the noise"
                 " that the sampler needs cannot be calibrated; use langevin = 'paper' or 'off', or"

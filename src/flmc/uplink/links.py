@@ -62,7 +62,8 @@ class Sigmoid(Link):
             with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
                 gap = np.where(low > 0.5, rest - miss, high - low)
                 return MovedBit(low, gap, miss, high * miss / (low * rest) - 1.0)
-        # A small move: differences would cancel, so the gap is the formula above.
+        # For a small move differences would cancel, so the gap comes from the formula in the
+        # docstring.
         k = math.expm1(rise)
         grown = 1.0 + k * low
         slope = k * (1.0 - 2.0 * low - k * np.square(low)) / np.square(grown)

@@ -38,7 +38,7 @@ class NoiseLaw(ABC):
         """Raise ``InvalidSetting`` unless drawn numbers have mean 0 and variance 1, roughly."""
         drawn = np.asarray(self.draw(np.random.default_rng(0), (_TRIED, 1)))
         mean, variance = float(drawn.mean()), float(drawn.var())
-        # NaN compares false, and is refused too.
+        # Written with "not <=", so that NaN is refused too: every comparison with it is false.
         if not (abs(mean) <= _TOLERANCE and abs(variance - 1.0) <= _TOLERANCE):
             raise InvalidSetting(
                 f"noise_law {type(self).__name__} must draw numbers of mean 0 and variance 1,"

@@ -136,7 +136,7 @@ def draw_planned_rounds(
     if scheduler.forgets:
         active = scheduler.draw_checked(rng, range(len(drawn)), drawn)
     else:
-        # A short run is drawn several times, the last time perhaps not to its end.
+        # Whole runs only: a short run is drawn several times, the last time perhaps not to its end.
         drawn = drawn[: len(drawn) // num_rounds * num_rounds]
         runs = drawn.reshape(-1, num_rounds, *drawn.shape[1:])
         active = np.concatenate([scheduler.draw_checked(rng, every, each) for each in runs])

@@ -41,7 +41,8 @@ class Scale(NamedTuple):
     peak: float
     """Mean symbol of a gradient at the clip, which stands for a report of 1."""
     reach: float
-    """Remainder of an entry that a report of 1 stands for; larger ones count as this."""
+    """Size of an entry of the remainder that a report of 1 stands for; larger entries are reported
+    as 1."""
     slope: float
     """Factor by which the mean symbol scales a small gradient, without bounds of examples."""
 

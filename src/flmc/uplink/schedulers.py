@@ -98,7 +98,7 @@ class CountedDevices(Scheduler):
 
     count: int
     counted: ClassVar[str] = "chosen"
-    """Word for the active devices in messages."""
+    """Word for the active devices of this policy in messages, such as ``chosen``."""
 
     def __post_init__(self) -> None:
         name = f"the number of {self.counted} devices"

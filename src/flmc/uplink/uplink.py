@@ -82,7 +82,7 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
     """Whether a symbol is the clipped gradient itself or, with a link, a bit that is +1 with the
     link's probability: then engines may write it anew in compiled code."""
     published_step_size: ClassVar[float | None] = None
-    """Step size that the paper takes for this scheme, section IV; None: the paper has none."""
+    """Step size that the paper states for this scheme, in its section IV; None: it states none."""
     noise_is_exact: ClassVar[bool] = False
     """Whether the noise is by definition what the sampler needs, whatever the step: then no gain
     can be given, and there is no privacy to speak of."""
@@ -238,8 +238,8 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         return neighbouring == "example" and self.example_norm is not None
 
     def largest_move(self, dim: int, neighbouring: str) -> float:
-        """Largest norm of the difference of a round's symbols between neighbouring data; every
-        symbol from one peak to the other unless a scheme says otherwise.
+        """Largest norm of the difference of a round's symbols between neighbouring data. Unless a
+        scheme says otherwise, every symbol may move from one peak to the other.
 
         Parameters
         ----------

@@ -56,7 +56,7 @@ def _register_reduced_font() -> bool:
     directory = tempfile.TemporaryDirectory(prefix="flmc-font-")
     atexit.register(directory.cleanup)
     path = Path(directory.name) / "small.ttf"
-    # Layout rules of other scripts are dropped: every PDF would search them.
+    # Layout rules of other scripts are dropped, because every PDF with the font would search them.
     options = subset.Options(
         glyph_names=True,
         name_IDs=["*"],

@@ -178,7 +178,8 @@ def pair(result: Result, entries: Sequence[str] | None = None) -> Figure:
                 shown[:, column], shown[:, row], ".", color=COLOURS[0], markersize=1, alpha=0.4
             )
             axis.locator_params(axis="y", nbins=4)
-        axis.locator_params(axis="x", nbins=4)  # more labels would touch each other
+        # at most four labels on the x axis, because more would touch each other
+        axis.locator_params(axis="x", nbins=4)
         axis.tick_params(labelsize=6)
         if row == len(names) - 1:
             axis.set_xlabel(_short(names[column]), fontsize=7)

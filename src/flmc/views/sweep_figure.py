@@ -25,7 +25,7 @@ SWEPT = (
     ("epsilon_run", "epsilon of the run"),
     ("temperature", "temperature"),
 )
-"""Columns of a sweep that are drawn if they were measured and vary, and their labels."""
+"""Columns of a sweep, with their labels, that are drawn if they were measured and vary."""
 PLANNED = (
     ("predicted_variance_ratio", "predicted variance ratio"),
     ("epsilon_round", "epsilon of a round"),

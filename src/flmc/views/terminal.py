@@ -46,7 +46,7 @@ _NARROW = 60
 def _width(grid: Grid) -> int:
     """Width in characters that a grid needs to be printed without cutting off cells."""
     lines = format_grid(grid.header, grid.rows).splitlines()
-    return max(len(line) for line in lines) + 2  # two more characters for the margins
+    return max(len(line) for line in lines) + 2  # two more characters, for the margins of the table
 
 
 def render(thing: Listing | Grid | str) -> RenderableType:

@@ -236,7 +236,7 @@ class Federation:
         model = document.get("model")
         if not isinstance(model, str) or len(model) > _LONGEST_MODEL:
             raise InvalidSetting(f"model must be a name of at most {_LONGEST_MODEL} characters")
-        # Before the plan is built: building one computes arrays of its sizes.
+        # Checked before the plan is built, because building one computes arrays of its sizes.
         refuse_large_document(document.get("plan"))
         refuse_files(document.get("plan"))
         try:
@@ -333,8 +333,8 @@ def refuse_large_document(document: object) -> None:
 
 
 def _type_of(value: object) -> object:
-    """The ``type`` that a JSON value names as its class; None if the value is no object or names
-    none."""
+    """The name of a class that a JSON value has under the key ``type``; None if the value is no
+    object or has no such key."""
     return value.get("type") if isinstance(value, dict) else None
 
 

@@ -286,7 +286,8 @@ class _MqttConnection:
         ``Disconnected``; the payload of an oversized message is empty."""
         try:
             async for arrival in self._client.messages:
-                # The amqtt broker also delivers topics without a subscription.
+                # Checked here, because the amqtt broker also delivers topics without a
+                # subscription.
                 if not any(matches(pattern, str(arrival.topic)) for pattern in self._patterns):
                     continue
                 payload = arrival.payload if isinstance(arrival.payload, bytes) else b""

@@ -37,7 +37,7 @@ from flmc.wire.transport import Disconnected, Message, Transport
 MOST_RUNS, MOST_IDENTITIES = 1000, 20_000
 """Largest number of runs, and of identities over all runs, that an observer keeps."""
 _MOST_BYTES = 16_384
-"""Size of the largest status that an observer keeps, in bytes; that of a server has about one
+"""Size of the largest status that an observer keeps, in bytes; the status of a server has about one
 thousand."""
 _ROLES = (SERVER, AIR)
 TROUBLE = ("refused", "gone")
@@ -137,7 +137,8 @@ class Observed:
         """Store the presence or the status in a payload in the topic's run; raises ``Malformed`` if
         the payload holds none or goes beyond a limit."""
         if topic.what == ALIVE:
-            # The payload is read first: a malformed one must not create its run.
+            # The payload is read first, so that a malformed one does not create an entry for its
+            # run.
             presence = _clean_presence(Presence.from_bytes(payload))
             run, who = self._run(topic.run, wants_identity=topic.who), topic.who or ""
             self._identities += who not in run.presences

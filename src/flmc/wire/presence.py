@@ -16,7 +16,7 @@ the run; ``gone``: left or died."""
 _MOST_BYTES = 4096
 _MOST_CHARACTERS = 300
 """Longest reason that is sent, in characters: JSON may need twelve bytes for one character, and
-readers refuse more than ``_MOST_BYTES``."""
+readers refuse payloads of more than ``_MOST_BYTES``."""
 
 
 @dataclass(frozen=True)

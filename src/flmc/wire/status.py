@@ -18,7 +18,7 @@ PARTS = ("answer_seconds", "receive_seconds", "commit_seconds")
 the server's own work."""
 _MOST_BYTES = 1 << 20
 _COUNT_BOUND = 1 << 53
-"""Whole numbers of a status are below this bound: a double holds each of them exactly."""
+"""Upper limit of whole numbers in a status, below which a double holds each of them exactly."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ def _check_counts(counts: dict[str, Any]) -> None:
 
 def _is_count(value: object) -> bool:
     """Whether a value is a whole number from 0 that a double holds exactly."""
-    # In Python True is an int; in JSON it is not a number.
+    # True is an int in Python, but no number in JSON.
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _COUNT_BOUND
 
 

@@ -37,7 +37,7 @@ _OF_THE_PROBLEM = (
     "engine",
     "threads",
 )
-"""Settings that all methods of a comparison share."""
+"""Settings of the problem, which all methods of a comparison share."""
 
 
 def _changes(text: str) -> dict[str, str]:

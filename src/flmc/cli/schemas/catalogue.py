@@ -14,7 +14,7 @@ from flmc.planning.plans import plan_schema
 from flmc.planning.plans.plan_schema import Document, json_schema
 
 Kind = Mapping[str, Any]
-"""The JSON Schema of a value."""
+"""The JSON Schema of a value, as a mapping."""
 
 
 class AnswerSchema(NamedTuple):
@@ -75,7 +75,7 @@ ANSWERS: Mapping[str, AnswerSchema] = {
         verdict_answers.PredecessorStudyDocument,
     ),
 }
-"""Every answer by the name that ``flmc schema`` knows."""
+"""Every answer of a command with ``--json``, by the name that ``flmc schema`` takes."""
 
 PARTS: Mapping[str, type[Document]] = {
     "plan": plan_schema.PlanDocument,

@@ -27,9 +27,9 @@ _AS_IN_PLAN = (
     "rounds_needed",
     "data_dependent",
 )
-"""Columns with name, type and words of a plan's fields."""
+"""Columns of a sweep's table that have name, type and description of a field of a plan's answer."""
 _AS_IN_RUN = ("posterior_trace", "independent_draws", "wasserstein2_floor", "shift_from")
-"""Columns with name, type and words of a run's fields."""
+"""Columns of a sweep's table that have name, type and description of a field of a run's answer."""
 
 
 def _settings_first(schema: dict[str, Any]) -> None:

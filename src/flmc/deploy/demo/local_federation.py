@@ -28,7 +28,7 @@ from flmc.settings.schema import to_toml
 from flmc.wire.topics import AIR, SERVER, device_name
 
 FLMC = (sys.executable, "-m", "flmc")
-"""Command that starts flmc with this Python."""
+"""Beginning of a command line that runs flmc with this process's Python."""
 BROKERS = ("embedded", "mosquitto")
 """Kinds of brokers for a federation on this machine: one in Python without TLS, or mosquitto with
 certificates and access rights."""

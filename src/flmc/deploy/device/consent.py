@@ -163,7 +163,7 @@ def check_budget(federation: Federation, rules: Rules, journal: DeviceJournal) -
     price = _price(federation, budget)
     epsilon, delta = price.epsilon(budget.neighbouring), price.delta
     if budget.epsilon != math.inf:
-        # A device without a limit skips these checks: it only records prices.
+        # A device without a limit skips the checks below: it only records prices.
         spent, deltas = journal.spent(budget.neighbouring)
         if len(journal.answered) >= budget.runs:
             raise Refused(f"the budget is for {budget.runs} runs, and as many were answered")

@@ -44,7 +44,7 @@ class Price:
     example: float | None
     """Epsilon for one example; None: not known."""
     delta: float
-    """Delta that both are stated at."""
+    """Delta at which both epsilons are stated."""
 
     def epsilon(self, neighbouring: str) -> float:
         """Upper bound of epsilon under a relation; ``UNKNOWN`` where there is none. Replacing one

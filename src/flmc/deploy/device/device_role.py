@@ -116,7 +116,7 @@ class DeviceRole(Role):
         if self.refusal is not None:
             raise Dropped("not-joined")
         if self.federation is None:
-            # Retained messages arrive in any order: these wait for the plan.
+            # Retained messages arrive in any order: theta and announcements wait here for the plan.
             self._waiting[topic.what] = payload
             return []
         if topic.what == ROUND:
@@ -220,7 +220,7 @@ class DeviceRole(Role):
         theta = Theta.from_bytes(payload, federation.plan.dim)
         if theta.digest != federation.digest:
             raise Dropped("wrong-run")
-        # Written so that NaN, which is not below anything, is refused too.
+        # Written with "not all <=", so that NaN is refused too: every comparison with it is false.
         if not (np.abs(theta.theta) <= self.rules.largest_theta).all():
             raise Dropped("out-of-range", "theta")
         if not 1 <= theta.round <= federation.plan.num_rounds:
@@ -354,5 +354,5 @@ def rehearse(gradient: LocalGradient, dim: int, seal: Seal, journal: DeviceJourn
     """Do the work of an answer (gradient, sealing, a write to the disk) without keeping or
     sending it."""
     gradient(np.zeros(dim))
-    # 12 bytes for each entry: about as long as an answer
+    # 12 zero bytes for each entry: about as long as an answer
     journal.rehearse(seal.close(bytes(12 * dim)))

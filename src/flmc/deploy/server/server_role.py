@@ -63,7 +63,7 @@ class ServerRole(Role):
         self._spending = Spending()
         self._air = AirStatus()
         self._verdict = ""
-        # Times of the last status and of the last publication of theta.
+        # The times of the last status and of the last publication of theta: long ago.
         self._status_at = float("-inf")
         self._asked = float("-inf")
         self.failure: str | None = None

@@ -91,7 +91,7 @@ def host_name(host: str) -> str:
         if (
             len(host) > 253
             or not all(_LABEL.fullmatch(label) for label in labels)
-            or labels[-1].isdigit()  # a mistyped address
+            or labels[-1].isdigit()  # a last part of digits only is a mistyped IP address
         ):
             raise InvalidSetting(
                 "host must be a host's name or address, such as broker.example.org or 192.0.2.7,"

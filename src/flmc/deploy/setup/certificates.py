@@ -130,7 +130,7 @@ def new_authority(name: str, now: datetime, days: int) -> Pair:
     builder = (
         _builder(name, key, begins, ends)
         .issuer_name(_name(name))
-        # A path length of 0 allows no authority below this one.
+        # A path length of 0 means that this authority can certify no further authorities.
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
     )

@@ -230,7 +230,7 @@ def _built(directory: Path) -> Iterator[Path]:
     place = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
         yield place
-        # One sync for all files, instead of one for each of ten thousand folders.
+        # One sync for all files: ten thousand folders would take long one by one.
         os.sync()
         os.replace(place, target)
     except BaseException:  # an interrupt, too, must leave nothing behind

@@ -242,11 +242,12 @@ def unit(folder: str, installed: str, *, port: int, num_devices: int) -> str:
         after="" if broker else f" {unit_name('broker')}",
         # A broker that gets SIGHUP reads access list, certificate and revocations again.
         reload="ExecReload=/bin/kill -HUP $MAINPID\n" if broker else "",
-        # Exit status 2 means bad input, which a restart does not mend.
+        # Exit status 2 means bad input, which restarting does not mend, so systemd does not restart
+        # then.
         exits=f"LimitNOFILE={max(1024, open_files(num_devices))}\n"
         if broker
         else "RestartPreventExitStatus=2\n",
-        # Ports below 1024 need a capability.
+        # Binding a port below 1024 needs this capability.
         capabilities="CAP_NET_BIND_SERVICE" if broker and port < 1024 else "",
         writes="" if broker else f"ReadWritePaths={installed}/{folder}/journal\n",
     )

@@ -149,7 +149,8 @@ def _level(levels: tuple[float, ...], louder: float, gain: float, *chances: floa
     one, two = (np.array([1.0 - sum(p), *p]) for p in (chances[:half], chances[half:]))
     means = gain * np.array(levels)
     received = (louder * means[:, None] + _NODES).ravel()
-    with np.errstate(divide="ignore"):  # the logarithm of 0, for a level that a world never sends
+    # log(0) is meant: the level is never sent in one of the worlds
+    with np.errstate(divide="ignore"):
         seen = -0.5 * np.square(received[:, None] - means)
         losses = np.logaddexp.reduce(seen + np.log(np.maximum(one, 0.0)), axis=1)
         losses -= np.logaddexp.reduce(seen + np.log(np.maximum(two, 0.0)), axis=1)

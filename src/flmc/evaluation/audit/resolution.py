@@ -26,7 +26,8 @@ SEEN_WITH = 0.95
 """Probability with which an audit must detect an understatement of epsilon that it claims to
 detect."""
 _LOUDEST = 100.0
-"""Largest factor of all gains that is tried in the search for a detectable one."""
+"""Largest factor of all gains that is tried in the search for an understatement that the audit
+detects."""
 _SHOWN = (1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 4.0)
 """Factors of all gains for which the probability of detection is reported."""
 _THRESHOLDS = 200

@@ -196,8 +196,8 @@ def _analog_gain(epsilon: float, accountant: str, half: str, norm: bool) -> floa
         return event.allowed_gain(epsilon, readings.DELTA, "tight", DEVICES)
     # Without the half, T(x) >= 1 - delta asks for a probability of only (1 - delta)/2.
     target = readings.DELTA if half == "with 1/2" else 1 - (1 - readings.DELTA) / 2
-    # By entry, epsilon/m takes the place of epsilon in T alone; the m under the root is in the
-    # event.
+    # Under the reading "by entry", epsilon/m takes the place of epsilon in T alone; the m under the
+    # root comes from the event's m entries.
     share = epsilon / DIM if accountant == "by entry" else epsilon
     return largest_gain(
         lambda g: 1.0 if math.isinf(g) else gaussian.tail_delta(share, g * event.mu),

@@ -140,8 +140,8 @@ def points_of(figure: str, base: BaseCase = PAPER) -> Iterator[FigurePoint]:
 
 
 def own_points_of(figure: str, name: str, settings: Settings) -> Iterator[FigurePoint]:
-    """All points of a user's own curve in a figure: at its SNRs in figure 2, else with its budgets;
-    the same under every reading."""
+    """All points of a user's own curve in a figure: at the SNRs of figure 2, and with the budgets
+    of the other figures. They are the same under every reading."""
     places = {
         "2": ("snr_db", readings.SNR_DB),
         "3": ("epsilon", readings.EPSILONS),
@@ -195,7 +195,7 @@ def chains_of(plan: Plan) -> str:
             getattr(plan.uplink, "link", None),
             plan.step_size,
             plan.burn_in_step_factor,
-            # Two limits may lead to the same gain but for rounding.
+            # Rounded, because two limits may lead to gains that are equal but for rounding.
             plan.gain.round(15).tolist(),
             # With a constant channel and all devices active, the gain decides what arrives;
             # otherwise the uplink and the scheduler count too.

@@ -194,4 +194,4 @@ class BaseCase:
 
 
 PAPER = BaseCase()
-"""The paper's own base case."""
+"""The base case with the paper's own settings, nothing changed."""

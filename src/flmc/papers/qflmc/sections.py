@@ -254,7 +254,7 @@ def search_section(study: Study) -> list[Block]:
         ]
         for judged in study.combinations[:15]
     ]
-    # "paper, 1" holds a comma itself.
+    # Joined by semicolons, because a choice such as "paper, 1" holds a comma itself.
     choices = [
         f"{name.replace('_', ' ')}: {'; '.join(map(str, values))}"
         for name, values in CHOICES.items()

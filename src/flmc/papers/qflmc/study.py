@@ -35,7 +35,7 @@ from flmc.sampling.engine_choice import ENGINES
 from flmc.settings.schema import Settings
 
 FIGURES = ("2", "3", "4", "beyond", "all")
-"""Figures that a user can ask for."""
+"""Names of figures, or of groups of figures, that a user can ask for."""
 FULL = 1000
 """Number of experiments of the full study; fewer are a preview."""
 BEYOND_EXPERIMENTS = 10
@@ -60,11 +60,11 @@ class Study:
     """Expected squared W2 distance of as many independent posterior draws as a run keeps."""
     curves: Curves = field(default_factory=Curves)
     verdicts: dict[str, dict[str, ClaimVerdict]] = field(default_factory=dict)
-    """Verdicts by reading, then by claim."""
+    """Verdicts on the paper's claims, by reading of its text and then by claim."""
     landmarks: dict[str, Landmarks] = field(default_factory=dict)
     """Values found for the numbers that the paper's text states, by reading, then by name."""
     beyond: list[BeyondRow] = field(default_factory=list)
-    """The comparison of schemes beyond the paper."""
+    """Rows of the comparison with calibrated schemes, which goes beyond the paper."""
     combinations: list[JudgedCombination] = field(default_factory=list)
     """The combinations of the search, best first; empty without a search."""
     changes: Mapping[str, str] = field(default_factory=dict)

@@ -25,7 +25,7 @@ NUM_RUNS = 100
 """Number of runs in an experiment: their thetas in one round form the cloud whose distance from the
 posterior is measured."""
 SNR_DB = (5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 35.0, 40.0)
-"""SNRs of the published points, in dB."""
+"""SNRs in dB at which the study published its curves."""
 PUBLISHED = {
     "scheme": "analog",
     "devices": 30,
@@ -146,10 +146,10 @@ CURVES = {
     "noiseless with DP": "Noiseless LMC With DP",
     "noiseless without DP": "Noiseless LMC Without DP",
 }
-"""Our names of the curves, and the printed ones."""
+"""Printed name of each curve, by flmc's name of it."""
 
 Published = Mapping[str, Mapping[float, float]]
-"""Squared W2 by our name of the curve, and SNR in dB."""
+"""Published squared W2 distances, by flmc's name of the curve and then SNR in dB."""
 
 
 def read_published(data_file: Path) -> Published | None:

@@ -181,7 +181,7 @@ def read(
         "binding": document["binding"],
         "data_dependent": document["data_dependent"],
         "rounds_needed": document["rounds_needed"],
-        # Documents from before there were releases have none.
+        # Documents of early versions, which had no releases, lack this key.
         "effective_draws": document.get("release", {}).get("effective_draws"),
         "prediction": _prediction(document["prediction"]),
         "findings": _findings(document),
@@ -262,7 +262,7 @@ def _own_classes() -> dict[str, type[Any]]:
     """Classes of flmc's uplinks, links, fadings and schedulers, by name: all that a document may
     name, so that a plan from a stranger imports no code."""
     for module in pkgutil.iter_modules(flmc.uplink.__path__, "flmc.uplink."):
-        importlib.import_module(module.name)  # a class exists only once its module is imported
+        importlib.import_module(module.name)  # importing the module defines its classes
     classes: dict[str, type[Any]] = {}
     waiting: list[type[Any]] = [Uplink, Link, Fading, Scheduler]
     while waiting:

@@ -29,7 +29,7 @@ class Expectation:
     channel is random, in drawn rounds."""
 
     gain: Array
-    """Gain of every entry, (1 or round, dim)."""
+    """Gain of each entry that is expected in each kept round, (1 or round, dim)."""
     num_active: Array
     """Number of devices that transmit in the same rounds, (1 or round, 1)."""
     rounds: PlannedRounds | None = None
@@ -80,8 +80,8 @@ def known_schedule(plan: Plan) -> tuple[Array, Array] | None:
 def rounded_up(gain: Array) -> Array:
     """Gains rounded up to four significant digits: upper bounds with few distinct values, so that
     the accountant composes a long ledger quickly."""
-    # The factors 1 -+ 1e-12 absorb the rounding of the division: a gain of exactly four digits must
-    # neither grow by a whole unit nor come out smaller than it was.
+    # The factors 1 -+ 1e-12 absorb the rounding of the division: a gain that has exactly four
+    # digits must not grow by a whole unit, and none may come out smaller than it was.
     unit = 10.0 ** (np.floor(np.log10(np.maximum(gain, 1e-300))) - 3)
     return np.where(gain > 0, np.ceil(gain / unit * (1 - 1e-12)) * unit * (1 + 1e-12), 0.0)
 
@@ -96,8 +96,8 @@ def slope_of(uplink: Uplink, num_devices: int, policy: Scheduler) -> float | Non
 
 
 def planned_active(plan: Plan) -> Array | None:
-    """Devices that a plan expects to transmit, (round, device) with 1 or 0; None: all, always.
-    Where the channel decides, the rounds are drawn ones."""
+    """Which devices a plan expects to transmit, (round, device) with 1 or 0; None: every device in
+    every round. Where the channel decides, the rounds are drawn ones."""
     if plan.scheduler.by_channel:
         return None if plan.expected.rounds is None else plan.expected.rounds.active
     return plan.scheduler.draw_planned(plan.num_rounds, plan.num_devices)
@@ -130,7 +130,7 @@ def activity_in_words(plan: Plan) -> str:
     rounds = plan.expected.rounds
     if rounds is None:
         return text
-    # The standard error of a share of n independent rounds.
+    # The formula for the share of n independent rounds.
     error = math.sqrt(max(rounds.busiest * (1 - rounds.busiest), 0.0) / rounds.num_drawn)
     return (
         f"{text}, {plan.num_active.mean():.3g} on average; {100 * rounds.skipped:.2g} % of rounds"

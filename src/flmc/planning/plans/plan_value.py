@@ -139,8 +139,8 @@ class Plan:
 
     @cached_property
     def planned_active(self) -> Array | None:
-        """Devices expected to transmit, (round, device) with 1 or 0; None: all, always. Where the
-        channel decides, the rounds are drawn ones."""
+        """Which devices are expected to transmit, (round, device) with 1 or 0; None: every device
+        in every round. Where the channel decides, the rounds are drawn ones."""
         return planned_active(self)
 
     @cached_property

@@ -31,7 +31,7 @@ class Radio:
     snr_db: float
     """Largest SNR at the transmitter, power limit over noise power, in decibels."""
     path_gain: float
-    """Root mean square of the path gains."""
+    """Root mean square of the path gains h, over rounds, devices and entries."""
     varies: bool
     """Whether path gains differ over rounds, devices or entries."""
 
@@ -102,7 +102,7 @@ class Airtime:
     devices: float
     """Number of devices that transmit in a round, on average over rounds that are not skipped."""
     skipped: float
-    """Share of rounds in which nobody transmits."""
+    """Share of rounds that are skipped because nobody transmits."""
 
     def to_document(self) -> dict[str, float | int | bool]:
         """All numbers by name, for JSON."""
@@ -171,14 +171,14 @@ class EstimateEffect:
     symbols arrive with a random factor of the gain."""
 
     error: float
-    """Relative error e of the estimates."""
+    """Relative error e of the channel estimates."""
     mean: float
     """Mean factor over devices, by which the sampler's drift is scaled."""
     mean_smallest: float
-    """Mean factor of the device for which it is smallest."""
+    """Mean factor of the device whose mean factor is smallest."""
     mean_largest: float
-    """Mean factor of the device for which it is largest; where this is not ``mean_smallest``, the
-    samples miss the posterior mean."""
+    """Mean factor of the device whose mean factor is largest; where it differs from
+    ``mean_smallest``, the samples miss the posterior mean."""
     spread: float
     """Standard deviation of the factor over devices, rounds and errors: it adds noise."""
     stated_gain: float | None

@@ -33,15 +33,15 @@ class Release:
     cost."""
 
     num_chains: int
-    """Number of chains that are given out; the cost covers all of them."""
+    """Number of chains that are given out; the privacy cost covers all of them."""
     kept_rounds: int
     """Number of rounds of each chain that are given out."""
     effective_draws: float | None
     """Number of independent draws whose mean would vary as little, in the direction in which they
     are fewest; None where curvature or slope are not known."""
     cost: Cost | None
-    """Epsilon and delta of all rounds of these chains, burn-in included; None where unknown or not
-    asked for."""
+    """Epsilon and delta of all rounds of the released chains, burn-in included; None where they are
+    unknown or were not asked for."""
 
     @property
     def mu_squared(self) -> float | None:
@@ -80,12 +80,12 @@ class Coverage:
     num_chains: int
     """Number of chains that were run."""
     cost: Cost
-    """Cost of one chain."""
+    """Privacy cost of one chain."""
     all_chains: Cost
-    """Cost of all chains, if every one is given out."""
+    """Privacy cost of all chains together, if every one is given out."""
     data_dependent: bool
-    """Whether the plan was computed from the devices' data: then there is no statement for a
-    deployment at all."""
+    """Whether the plan was computed from the devices' data: then there is no privacy statement for
+    a deployment at all."""
     stated_by: str | None = None
     """User's class that states the privacy, ``module:Class``; None: flmc does."""
 

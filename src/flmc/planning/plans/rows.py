@@ -27,19 +27,19 @@ ADVERSARY = (
     "an honest-but-curious server that sees every received signal and knows all other devices'"
     " symbols"
 )
-"""The adversary of privacy statements, in words."""
+"""Description of the adversary against whom privacy statements hold."""
 _CRITERIA = {
     "tight": "standard differential privacy",
     "tail": "probability of a larger loss at the worst pair",
     "paper": "the paper's bound",
 }
-"""Privacy criteria by name, in words."""
+"""Descriptions of the privacy criteria, by name."""
 CONSTRAINTS = {
     "power": "transmit power",
     "langevin": "noise that the sampler needs",
     "privacy": "privacy budget",
 }
-"""Constraints of the gain by name, in words."""
+"""Descriptions of the constraints of the gain, by name."""
 
 _LOUD = 1.2
 """Ratio of the gain's cap to the typical gain from which on a plan tells users that its privacy
@@ -66,10 +66,11 @@ def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
             else f"the run, delta {limits.run_delta:g}"
         )
         rows.append(Row("privacy budget", f"epsilon {limits.epsilon:g} for {what}"))
-    if limits.scope == "round" or not with_run:  # the delta of a round says little about a run
+    # the privacy budget is for a round, whose delta says little about a run
+    if limits.scope == "round" or not with_run:
         meaning = f"{limits.criterion}: {_CRITERIA[limits.criterion]}"
         whose = _as_stated(plan, meaning)
-        rows.append(Row("privacy, one round", f"{once} ({whose}){_below(plan)}"))
+        rows.append(Row("privacy, one round", f"{once} ({whose}){_words_for_zero_epsilon(plan)}"))
     if with_run and plan.run_cost is not None:
         over = f"{_charged(plan, exposure)} ({_as_stated(plan, 'tight')})"
         rows.append(Row("privacy, whole run", f"{plan.run_cost}, {over}"))
@@ -158,8 +159,8 @@ def _price_row(plan: Plan) -> list[Row]:
     return [Row("price", price)]
 
 
-def _below(plan: Plan) -> str:
-    """Words to add to the cost of a round whose epsilon is 0 at the round's delta: the delta at
+def _words_for_zero_epsilon(plan: Plan) -> str:
+    """Words that follow the cost of a round whose epsilon is 0 at the round's delta: the delta at
     epsilon 0, and the epsilon at the run's delta. Empty for other rounds."""
     once, exposure = plan.round_cost, plan.exposure
     if once is None or exposure is None or once.epsilon > 0:

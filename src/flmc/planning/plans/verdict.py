@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from flmc.planning.plans.plan_value import Plan
 
 State = Literal["good", "not asked", "unknown", "warning", "infeasible"]
-"""State of a light, from the best to the worst."""
+"""States that a light can have, from the best to the worst."""
 _SHOWN: dict[State, tuple[str, Severity]] = {
     "good": ("GOOD", "good"),
     "not asked": ("GOOD", "plain"),
@@ -46,7 +46,7 @@ class Verdict:
     """The three lights of a plan together."""
 
     lights: tuple[LightState, ...]
-    """Sampling, privacy and use, in this order."""
+    """The lights sampling, privacy and use, in this order."""
 
     @property
     def state(self) -> State:
@@ -99,7 +99,7 @@ def verdict_of(
             reasons = "; ".join(each.short or each.message for each in worst)
             if light == "privacy" and with_run and plan.limits.scope == "round":
                 reasons += "" if plan.run_cost is None else f"; the run costs {plan.run_cost}"
-            # Grades of findings that are graver than notes are states of a light.
+            # The severities of findings that are graver than notes are also states of a light.
             lights.append(LightState(light, worst[0].severity, reasons))  # type: ignore[arg-type]
         else:
             lights.append(LightState(light, *greens[light](plan)))

@@ -74,7 +74,7 @@ class NoiseGrid:
         So the noise is never weaker than what is accounted. At a noise power of 1, or another power
         of 4, the step is a power of 2."""
         deviation = math.sqrt(self.noise_power)
-        # The exact root lies between the neighbours of the rounded one.
+        # The exact root lies between the floating-point neighbours of the rounded root.
         candidates = (
             math.nextafter(deviation, 0.0),
             deviation,

@@ -51,7 +51,7 @@ def write_atomically(
         raise
 
 
-# The only way to read the umask is to set it; it is put back at once.
+# Reading the umask is possible only by setting it; the next line puts it back.
 _UMASK = os.umask(0o022)
 os.umask(_UMASK)
 
@@ -97,7 +97,7 @@ def write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
                     np.lib.format.write_array_header_1_0(
                         member, np.lib.format.header_data_from_array_1_0(whole)
                     )
-                    # The bytes as they lie in memory: draws may be too large for a copy.
+                    # The array's bytes as they lie in memory: draws may be too large for a copy.
                     member.write(whole.reshape(-1).view(np.uint8).data)
 
     write_atomically(path, write)
@@ -138,7 +138,8 @@ def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
             np.load(stream, allow_pickle=False) as file,
         ):
             return {name: file[name] for name in file.files}
-    except Exception as error:  # a damaged file fails in many ways: as a zip, array or header
+    # a damaged file fails in many ways: as a zip file, as an array or as a header
+    except Exception as error:
         raise RunFailed(f"{str(path)!r} cannot be read: {error}") from error
 
 

@@ -115,7 +115,7 @@ def _run_columns(settings: Settings) -> dict[str, Any]:
         settings.num_chains,
         keep_draws=False,
         engine=settings.engine,
-        threads=1,  # points run side by side, one in each process
+        threads=1,  # one thread, because points run side by side, each in its own process
     )
     return {
         **_plan_columns(plan, with_run=True),
@@ -194,7 +194,7 @@ def _finding_columns(plan: Plan) -> dict[str, Any]:
     """Columns with the digest of a plan and the findings against it, by name."""
     lights = get_args(Light)
     worst = sorted(gravest(plan.findings), key=lambda each: lights.index(each.light))
-    verdict = plan.verdict  # None for a plan from a file, which nobody judged
+    verdict = plan.verdict  # None for a plan from a file that no one has judged
     return {
         "plan_digest": plan.digest,
         "verdict": None if verdict is None else verdict.state,

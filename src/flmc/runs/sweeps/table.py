@@ -56,7 +56,8 @@ def _cell(name: str, value: object) -> str:
 
 @dataclass(frozen=True)
 class Sweep:
-    """All points of a grid with their rows, in the order of the grid. Made by :func:`flmc.sweep`.
+    """All points of a sweep's grid with their rows, in the order of the grid. Made by
+    :func:`flmc.sweep`.
 
     Attributes
     ----------

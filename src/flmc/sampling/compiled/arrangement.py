@@ -33,7 +33,8 @@ from flmc.sampling.compiled.instructions import FLOAT, FLOATS, WIDTH, WORD, WORD
 
 OWN, SHARED, TEAMS, ROWS = "own", "shared", "teams", "rows"
 MOST_WRITTEN_OUT = 8
-"""Largest number of entries of a gradient for which loops over them are written out."""
+"""Largest number of entries of a gradient for which emitted code has no loop over entries but their
+instructions one after the other."""
 MOST_MEMBERS = 4
 """Largest number of blocks in a team."""
 _HEIGHTS = range(13, 3, -1)
@@ -73,7 +74,8 @@ class Arrangement(NamedTuple):
         vectors = -(-dim // WIDTH) if kind == ROWS else dim
 
         def cost(height: int) -> int:
-            # A column of a tile loads each of its vectors, and the position once.
+            # A column of a tile takes a load for each of the tile's vectors, and one for the
+            # position.
             return -(-vectors // height) * max(_WAIT, height + 1)
 
         tile = min(_HEIGHTS, key=cost)
@@ -103,7 +105,8 @@ class Arrangement(NamedTuple):
         return FLOAT if self.kind == ROWS else FLOATS
 
     def tiles(self, dim: int) -> int:
-        """Number of tiles of a gradient with ``dim`` entries; 0 where loops are written out."""
+        """Number of tiles (groups of entries that are computed together) of a gradient with ``dim``
+        entries; 0 where entries are few and need no tiles."""
         if self.entries:
             return 0
         return -(-dim // (self.tile * (WIDTH if self.kind == ROWS else 1)))
@@ -126,8 +129,8 @@ _BROADCAST = 0.02
 """Nanoseconds of a product for which eight lanes share a float, so that not reading but multiplying
 takes the time; measured."""
 _SYMBOL = {OWN: 0.7, SHARED: 0.6, TEAMS: 0.9, ROWS: 1.6}
-"""Nanoseconds of a symbol, by arrangement, beside those of its products: random word, clip, link
-and comparison; measured."""
+"""Nanoseconds that one symbol takes, by arrangement, without the products of its gradient: random
+word, clip, link and comparison; measured."""
 
 DATA_AT_ONCE = 32_000_000
 """Largest number of bytes of local costs that are held in double precision at a time."""
@@ -196,9 +199,9 @@ class Blocks:
     share vector instructions, or of one."""
 
     firsts: Numbers
-    """The first chain of every block."""
+    """The first chain of every block, counted through all data sets."""
     lanes: Numbers
-    """Number of chains of every block: less than 8 where the other lanes repeat the last chain."""
+    """Number of chains in every block: less than 8 where further lanes repeat the last chain."""
     chains: Numbers
     """The chain in each lane, (block, 8)."""
     num_chains: int
@@ -206,7 +209,7 @@ class Blocks:
     unit: Numbers
     """Number of the unit of data (the devices' numbers in memory) that every block reads."""
     first_of_unit: Numbers
-    """The first block that reads each unit of data."""
+    """The first block, by number, that reads each unit of data."""
 
     @classmethod
     def of(cls, arrangement: Arrangement, first: int, end: int, num_chains: int) -> Blocks:

@@ -28,7 +28,7 @@ from flmc.sampling.compiled.instructions import BYTE, FLOAT, WIDTH, WORDS, Code,
 from flmc.sampling.compiled.random_numbers import Generator
 
 FAR = float("inf")
-"""Squared distance that stands for every chain that is not near."""
+"""Squared distance from the centre that stands for every chain that is far from it."""
 
 
 class Form(NamedTuple):
@@ -165,21 +165,22 @@ class Devices:
         if scale is not None:
             g = g * scale
         inside = self.clipped(g)
-        # All entries of a gradient are changed by clipping its norm, or none.
+        # Clipping a norm changes all entries of a gradient or none.
         changed = inside.differs(g) if scale is None else scale < code.floats(1.0)
         for condition in (exist, None if talk is None else talk.differs(self.zero)):
             changed = changed if condition is None else changed.both(condition)
         self.count.value = self.count.value + changed.ones()
         if word is None:
-            symbol = self._excess_or(inside, g) if self.form.may_be_near else inside
+            symbol = self._added_to_sum(inside, g) if self.form.may_be_near else inside
             return symbol if talk is None else symbol * talk
         bit = word().signed() < self.threshold(inside)
         return bit if talk is None else bit.choose(talk, -talk)
 
-    def _excess_or(self, inside: Value, g: Value) -> Value:
-        """What a device adds to the sum over devices: the clipped entries ``inside`` for chains
-        that are far from the centre; for chains near it, whose sum holds all gradients g already,
-        the clipped minus the unclipped entry, exactly zero where clipping does nothing."""
+    def _added_to_sum(self, inside: Value, g: Value) -> Value:
+        """What a device adds to the sum over devices, for one gradient entry. For chains far from
+        the centre it is the clipped entry ``inside``. For chains near it, whose sum begins with all
+        unclipped entries g, it is the clipped minus the unclipped entry: exactly 0 where clipping
+        does nothing."""
         below = (g < -self.limit).choose(-self.limit - g, self.zero)
         excess = (g > self.limit).choose(self.limit - g, below)
         return (self.away < self.far).choose(excess, inside)

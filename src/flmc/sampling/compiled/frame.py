@@ -70,7 +70,7 @@ class GivenRounds(NamedTuple):
         count = schedule.num_active
         if schedule.active is None or len(schedule.active) == 1:
             count = count[:1]
-        # A round in which nobody transmits is skipped.
+        # A round in which nobody transmits is skipped: its factor stays 0.
         share = schedule.step_sizes * plan.num_devices
         share = np.divide(share, count, out=np.zeros(count.shape), where=count > 0)
         factor = _chosen(share, rows)
@@ -196,8 +196,9 @@ class Frame:
 
     @property
     def may_be_near(self) -> bool:
-        """Whether the code sums the gradient of all costs first for chains near the centre, and
-        then what clipping changes: only where symbols are gradients clipped entry by entry."""
+        """Whether chains near the centre may start from the gradient of the sum of all costs, to
+        which only the effect of clipping is added: where symbols are gradients that are clipped
+        entry by entry."""
         return self._form.may_be_near
 
     def put(self, **values: Any) -> None:
@@ -236,7 +237,7 @@ class KeptRounds:
     chains: Chains
     rounds: range
     rows: slice
-    """The chains of the call, counted through all data sets."""
+    """The chains of this call of machine code, counted through all data sets."""
     num_burn_in: int
     """The round, counted from 0, from which on positions are kept; ``draws`` begins with it."""
     position: Array

@@ -76,7 +76,7 @@ class Group:
     schedule: DrawSchedule
     """Function that draws a block of rounds, where data sets have channels of their own."""
     arrangement: Arrangement
-    """How the data lie in memory."""
+    """Arrangement of the devices' data in memory."""
 
     @classmethod
     def load(

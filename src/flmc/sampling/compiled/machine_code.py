@@ -134,7 +134,8 @@ def _say(file: Path, what: str) -> None:
 _SETTINGS = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_ENABLE_AVX", "NUMBA_OPT")
 """Variables of the environment by which Numba compiles for another processor, or otherwise."""
 _ENGINES: list[Any] = []
-"""Loaded code, which must live as long as its addresses are used: as long as the process."""
+"""Loaded machine code, kept because it must live as long as its addresses are used: as long as the
+process."""
 
 
 @cache

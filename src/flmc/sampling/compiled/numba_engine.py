@@ -50,8 +50,8 @@ _WORST_CONDITION = 1e10
 precision in the widest direction, 6e-8 of its deviations, is about 1 % of the narrowest standard
 deviation."""
 _NOISE_AT_ONCE = 16_000_000
-"""Largest number of bytes, roughly, of the factors of the noise in one call, where every chain has
-its own."""
+"""Largest number of bytes, roughly, that the factors of the channel's noise take in one call of
+machine code, where every chain has its own factors."""
 
 
 class NumbaEngine(Engine):

@@ -42,7 +42,8 @@ class Generator:
 _START, _TURN = 0x43B0D7E5, 0x931E8875
 _MIX_LEFT, _MIX_RIGHT = 0xCA01F9DD, 0x4973F715
 _END, _END_TURN = 0x8B51F9DD, 0x58F38DED
-"""The constants of NumPy's ``SeedSequence``."""
+"""Multipliers and other constants of NumPy's ``SeedSequence``, which must be equal to produce the
+same streams."""
 
 
 def seed_generators(

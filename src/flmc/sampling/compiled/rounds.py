@@ -252,7 +252,7 @@ def advance_of(form: Form) -> int:
         frame, most = arguments
         at = {name: code.load(frame, i, NUMBER) for i, name in enumerate(FIELDS)}
         if form.arrangement.entries:
-            # a constant, so that loops are written out
+            # few entries are a constant of the code, whose loops over them are written out
             at["dim"] = code.number(form.arrangement.entries)
         if form.arrangement.kind != TEAMS:
             with code.loop(at["blocks"]) as n:
@@ -362,7 +362,7 @@ class _Blocks:
         of their positions."""
         code, begin, burn_in = self.code, self.every["begin"], self.every["burn_in"]
         with code.when(now.same(burn_in)), self.members() as member:
-            # entries clipped in the burn-in do not count
+            # start the count anew: entries clipped in the burn-in do not count
             code.store(member["count"], 0, code.words(0))
         team = Team(code, self.form, self.member, self.size, self.most)
         run_rounds(team, now - begin, now % ROUNDS_AT_ONCE, stop - now)
@@ -413,7 +413,7 @@ class _Blocks:
         total = Variable(code, code.floats(0.0))
         with code.loop(at["dim"]) as i:
             x = code.load(at["x"], i * lanes, self.form.arrangement.float)
-            gap = x - x  # 0, or nan where x is infinite or nan
+            gap = x - x  # 0 for a finite position, nan for an infinite one or nan
             total.value = total.value + (gap.spread() if lanes == 1 else gap)
         numbers = code.value(ir.Constant(WORDS, list(range(WIDTH))))
         exist = numbers < at["lanes"].as_word().spread()

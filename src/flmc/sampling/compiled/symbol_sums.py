@@ -125,7 +125,7 @@ class ManyEntries:
             with code.loop(at["tiles"] * self.tile) as i:
                 code.store(devices.at["received"], i * WIDTH, devices.zero)
             if self.in_rows and devices.generator is not None:
-                # All random words of the round, eight for each vector.
+                # All random words of the round are drawn here, eight at a time in a vector.
                 with code.loop(at["devices"] * at["dim"]) as n:
                     code.store(at["words"], n, devices.generator())
         if self.form.may_be_near:
@@ -143,7 +143,7 @@ class ManyEntries:
                 with code.either(here) as (yes, no):
                     with yes:
                         self._add_tile(devices, k, tile, talk)
-                    with no:  # the words of a device that is silent are drawn, too
+                    with no:  # a silent device's random words are drawn all the same
                         if devices.generator is not None and not self.in_rows:
                             first = tile * self.tile
                             end = (first + self.tile).at_most(at["dim"])

@@ -56,7 +56,7 @@ def load_of(arrangement: Arrangement, near: bool) -> int:
     def body(code: Code, arguments: list[Value]) -> None:
         at = dict(zip((*ADDRESSES, *SIZES, *MEASURES), arguments, strict=True))
         if arrangement.entries:
-            # a constant, so that loops are written out
+            # few entries are a constant of the code, whose loops over them are written out
             at["dim"] = code.number(arrangement.entries)
         lanes = WIDTH if arrangement.kind == OWN else 1
         with code.loop(at["num_units"]) as n, code.loop(code.number(lanes)) as lane:
@@ -184,7 +184,7 @@ class _Lane:
                 place.value = place.value + arrangement.unit
             return
         with code.loop(self.at["tiles"]) as tile, code.loop(dim + 1) as column:
-            # The gradient lies before the first column of the Hessian.
+            # The device's gradient is stored before the first column of its Hessian.
             before = code.value(column.same(0).raw)
             row = before.choose(gradient, matrix + (column - 1) * dim * 8)
             first = tile * arrangement.tile

@@ -19,7 +19,7 @@ from flmc.views.charts.chart import (
 from flmc.views.charts.drawing import edges
 
 Options = dict[str, Any]
-"""Options in ECharts' format."""
+"""Options of a chart in ECharts' format."""
 _LEGEND = 26
 """Height of a legend in pixels: that of one line, because a legend that is too long is shown in
 pages."""

@@ -41,7 +41,8 @@ class ComparePage:
         self.state = state
         if not any(name.lower() in state.more for name in NAMES):
             state.more |= _both_schemes(state.given)
-        state.given.clear()  # the keys of the columns hold all settings instead
+        # settings of this page are in the keys of its columns, so the common ones are dropped
+        state.given.clear()
         self.work = Latest(self._compute, self._complain)
         ui.context.client.on_delete(self.work.close)
         self._limits: dict[str, ChartCard] = {}

@@ -34,7 +34,7 @@ class Reports:
 
 
 REPORTS = Reports()
-"""The reports of this process."""
+"""The reports that the pages of this process can show."""
 
 
 class Reproduction:
@@ -64,7 +64,7 @@ class Reproduction:
         forget = at_the_end(self.stop)
         assert self._process.stderr is not None
         last = ""
-        # The last line is kept: if the command fails, it is the error message.
+        # The last line on standard error is kept: if the command fails, it is the message.
         async for line in self._process.stderr:
             last = line.decode(errors="replace").strip()
             progress = _FINISHED.match(last)

@@ -31,7 +31,7 @@ class Trace(Fading):
     """Base of the traces: path gains by round, never repeated."""
 
     gains: Any
-    """Path gains, (round, device, 1 or dim)."""
+    """Path gains of every round of the trace, (round, device, 1 or dim)."""
     given = True
 
     @property

@@ -63,13 +63,13 @@ DARK = Theme(
     },
 )
 THEMES = {"light": LIGHT, "dark": DARK}
-"""The light and the dark theme of charts, by name."""
+"""Themes of charts by name, ``light`` and ``dark``."""
 
 
 Colour = Literal["blue", "vermilion", "green", "purple", "orange", "sky", "ink", "muted"]
 """Name of a colour of :data:`flmc.views.charts.chart.Theme`; ``ink`` is that of text."""
 Stroke = Literal["solid", "dashed", "dotted"]
-"""Style of a line."""
+"""Styles of a line in a chart."""
 Numbers = tuple[float, ...]
 """Coordinates as plain numbers, so that charts can be compared and sent to a browser."""
 

@@ -39,7 +39,7 @@ COLOUR_OF_CONSTRAINT: dict[str, Colour] = {
 }
 """Colour of every constraint of the gain, the same in all charts."""
 NAME_OF_CONSTRAINT = {"power": "power", "langevin": "sampler", "privacy": "privacy"}
-"""One word for every constraint of the gain, by its name in a plan."""
+"""One word for every constraint of the gain, by the constraint's name in a plan."""
 _MARGIN_DB = 6.0
 """Half of the decibels by which the gain's axis exceeds the range from the smallest to the largest
 limit."""

@@ -41,9 +41,10 @@ def clip_norm(gradient: Array, bound: float) -> Array:
 def count_clipped(
     gradient: Array, bound: float, active: Array | None = None, *, by_norm: bool = False
 ) -> int:
-    r"""Number of entries of gradients (..., device, dim) that clipping to ``bound`` changes: those
-    with :math:`|g| > \ell` or NaN, where :math:`\ell` is the bound. Only devices whose ``active``
-    (..., device) is 1 count; None: all. By norm all entries of a gradient change or none."""
+    r"""Number of entries of gradients (..., device, dim) that clipping to the bound :math:`\ell` =
+    ``bound`` changes: entries with :math:`|g| > \ell`, and NaN. Only devices whose ``active`` (...,
+    device) is 1 count; None: all. With ``by_norm`` the norm is clipped, which changes all entries
+    of a gradient or none."""
     size = np.linalg.norm(gradient, axis=-1, keepdims=True) if by_norm else np.abs(gradient)
     # Not written with ">", because NaN must count as changed: every comparison with it is false.
     changed = np.broadcast_to(~(size <= bound), gradient.shape)

@@ -162,7 +162,8 @@ class FederatedData:
         )
 
     def hold_out(self, share: float = 0.2, seed: int = 0) -> tuple[FederatedData, FederatedData]:
-        """The data without some examples of every device, and the data of those examples.
+        """Two parts of the data: all examples but some of every device, which are held out, and the
+        held-out examples.
 
         Parameters
         ----------

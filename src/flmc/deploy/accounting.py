@@ -24,9 +24,10 @@ def accounted(federation: Federation, gain: Array, neighbouring: str | None = No
     ``example`` (None: the plan's), the data that the privacy statement hides."""
     plan, uplink = federation.plan, federation.plan.uplink
     hidden = neighbouring or plan.limits.neighbouring
-    # Bits and levels lie on the grid, and their peak is rounded towards 0: the planned gain already
-    # bounds what they reveal, and what analog symbols reveal that move from one end to the other.
-    # Only analog symbols that move by less may be further apart after rounding than before.
+    # Bits and levels lie on the grid, and their peak is rounded towards 0, so the planned gain
+    # already bounds what they reveal. The same holds for analog symbols that may move from one end
+    # to the other. Only analog symbols that move by less may be further apart after rounding than
+    # before.
     sharing = None
     if uplink.symbol_format.levels is not None:
         return gain

@@ -42,9 +42,11 @@ class Diagnostics:
     r_hat: Array
     """Rank-normalised split R-hat: about 1 where the chains, and the halves of each, agree."""
     ess_bulk: Array
-    """Number of independent draws that would estimate the middle of the posterior as well."""
+    """Effective sample size for the middle of the posterior: the number of independent draws that
+    would estimate it with the same error."""
     ess_tail: Array
-    """Number of independent draws that would estimate the 5 % and 95 % quantiles as well."""
+    """Effective sample size for the tails: the number of independent draws that would estimate the
+    5 % and 95 % quantiles with the same error."""
 
     @property
     def agreed(self) -> bool:
@@ -385,7 +387,7 @@ def _agreement(draws: Array) -> Agreement:
     count = draws.shape[-1]
     chosen = np.unique(np.linspace(0, count - 1, min(count, _MOST_ENTRIES)).round().astype(int))
     diagnostics = diagnose_draws(draws[None][..., chosen])
-    # An entry that does not vary has no R-hat: the largest is that of the other entries.
+    # The largest R-hat is that of the entries that vary; an entry that does not has none.
     r_hat = diagnostics.r_hat[~np.isnan(diagnostics.r_hat)]
     return Agreement(
         float(r_hat.max()) if r_hat.size else math.nan,

@@ -227,8 +227,8 @@ class Metrics:
     num_draws: int
     """Number of draws of each data set: chains times kept rounds."""
     independent_draws: float
-    """Number of independent draws that would estimate the mean as well, computed from how long the
-    Langevin sampler remembers its past."""
+    """Number of independent draws that would estimate the mean with the same error, computed from
+    how long the Langevin sampler remembers its past."""
     wasserstein2_floor: float
     """Expected squared 2-Wasserstein distance of equally many exact posterior samples with the same
     memory: a value at the floor cannot be told from perfect."""

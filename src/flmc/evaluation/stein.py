@@ -244,8 +244,8 @@ def examine(model: Model, draws: Array) -> Evidence:
 
 
 def _evidence(judgement: Judgement, effective: float, num_groups: int) -> Evidence:
-    """A summary of all judged ratios and shifts: the extreme ones, and those that are significantly
-    off."""
+    """A summary of all judged ratios and shifts: the extreme values, and the quantities that are
+    significantly off."""
     by_entry, along, shifts, shifts_along = (
         [each for each in kind if each.what == what]
         for kind in (judgement.spread, judgement.shifts)

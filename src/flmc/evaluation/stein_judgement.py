@@ -156,8 +156,8 @@ class Judged(NamedTuple):
 
     @property
     def significant(self) -> bool:
-        """Whether the deviation is too large for chance, with the correction for the number of
-        judged quantities."""
+        """Whether the deviation is larger than chance explains, corrected for the number of judged
+        quantities (Bonferroni)."""
         return abs(self.score) > 1.0
 
     @property

@@ -37,8 +37,8 @@ _MOST_NEAR = 0.1
 """Largest share of gradient entries near the clip for which these are evaluated one by one; beyond
 it all examples are."""
 _checked: WeakKeyDictionary[Model, set[str]] = WeakKeyDictionary()
-"""Names of the methods that :func:`check_clipping` has tried, by model: a gradient of all examples
-may take longer than a plan."""
+"""Names of the methods that :func:`check_clipping` has tried already, by model; remembered, because
+a gradient of all examples may take longer than a plan."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class EntryClip:
             return np.asarray(self.size / np.abs(features))
 
     def at_limit(self, features: Array) -> Array:
-        """Gradients, (sample, dim), of examples whose positive residual is so large that every
+        """Gradients, (sample, dim), of examples whose residual is positive and so large that every
         entry is clipped: ``size`` times the signs of the features."""
         return self.size * np.sign(features)
 
@@ -126,7 +126,7 @@ class Examples(NamedTuple):
 
 class _Near(NamedTuple):
     """Examples that are clipped at some theta and not at others, sorted by device; the examples of
-    device k begin at index ``starts[k]``. An example of zeros precedes those of each device,
+    device k begin at index ``starts[k]``. The examples of each device begin with one of zeros,
     because ``np.add.reduceat`` does not return 0 for an empty part."""
 
     features: Array
@@ -135,10 +135,10 @@ class _Near(NamedTuple):
 
 
 class _Sorted(NamedTuple):
-    """Examples sorted by whether they are clipped, for all theta in a ball about the posterior
-    mean: ``hessian`` (device, dim, dim) and ``constant`` (device, dim) are the sums over those that
-    are surely clipped or surely not; the others are kept one by one in ``near``, one set for all
-    entries of theta or a set for each entry."""
+    """Sums over a data set's examples that hold for all theta in a ball about the posterior mean:
+    ``hessian`` (device, dim, dim) and ``constant`` (device, dim) sum the examples that are surely
+    clipped or surely not clipped there. The other examples are kept one by one in ``near``, one set
+    for all entries of theta or a set for each entry."""
 
     hessian: Array
     constant: Array

@@ -184,9 +184,9 @@ class LogDensityModel(Model):
         public: bool,
     ) -> LogDensityModel:
         """This model, sampled in other ``coordinates``. ``smoothness`` and ``convexity`` are the
-        largest and smallest curvature in those coordinates; without ``smoothness`` those not given
-        are measured from the data. ``public`` says whether coordinates and curvatures are public
-        knowledge."""
+        largest and smallest curvature in those coordinates; if ``smoothness`` is None, it and,
+        where that is None too, the convexity are measured from the data. ``public`` says whether
+        coordinates and curvatures are public knowledge."""
         whitened = LogDensityModel(
             self._log_prior,
             self.log_likelihood,

@@ -56,7 +56,7 @@ _MOST_CLIPPED, _MOST_SHIFT = 0.005, 0.1
 samples' mean that it may cause, in posterior standard deviations. The share alone would not see one
 odd device of hundreds."""
 _COSTLY_CLIP = 1.5
-"""Factor by which a raised clip lengthens the rounds of an independent draw, from which on the note
+"""Factor by which a raised clip lengthens the rounds per independent draw, above which the note
 about the clip mentions it."""
 _STEEPNESS = 0.5
 """Product of slope and clip that the rule gives a curved link: at the clip its mean bit is 8 %
@@ -105,7 +105,7 @@ class Choice:
 
 
 def choose(held: Candidate, free: Collection[str]) -> Choice:
-    """Choose, in this order, those of clip, link, slope and rounds that ``free`` names, and keep
+    """Choose the settings that ``free`` names, in the order clip, link, slope, rounds, and keep
     everything else of the candidate ``held``.
 
     Raises ``InvalidSetting`` where the curvature that a rule needs is not known, or the uplink has
@@ -221,7 +221,8 @@ class _NearPosterior:
         share = float((size > uplink.clip).mean())
         if self.covariance is None:
             return _Cut(share, None)
-        # The force that the clip takes away moves the mean by C times it; lengths are in C^-1.
+        # The sum of the gradients' cut-off parts is a force, which moves the mean by C times it, C
+        # being the covariance; the shift's length is measured in posterior standard deviations.
         lost = (self.local - uplink.clipped(self.local)).sum(axis=1).mean(axis=0)
         return _Cut(share, math.sqrt(max(0.0, float(lost @ self.covariance @ lost))))
 
@@ -453,7 +454,8 @@ def _with_rounds(held: Candidate) -> tuple[Request, Finding]:
     def at(count: int) -> Trial:
         """The candidate planned and judged with ``count`` rounds and an automatic burn-in."""
         request = replace(held.request, num_rounds=count, num_burn_in="auto")
-        # With the accountant: few plans are made, and rounds are counted against its budget.
+        # Planned with the exact accountant: few plans are made, and rounds cost privacy of its
+        # budget.
         plan = decide(held.model, held.uplink, held.limits, request)
         if plan.effective_step_size is None or convexity is None:
             raise InvalidSetting(

@@ -380,8 +380,8 @@ def _after_burn_in(plan: Plan, model: Model, receive: Reception, together: int) 
 
 
 def _like_the_law(squared: Array, dim: int) -> bool:
-    """Whether squared distances (chain) are no larger than those of draws from the law, by more
-    than chance and a quarter: their mean and the largest of them."""
+    """Whether squared distances (chain) from the mean are like those of draws from the law: their
+    mean and the largest of them are above the law's by no more than chance and a quarter."""
     # By Laurent and Massart a chi-squared variable of d degrees of freedom exceeds
     # d + 2 sqrt(d t) + 2 t with a probability of at most exp(-t), 1e-3 here for each of the two.
     count = len(squared)
@@ -434,7 +434,8 @@ def _bounded(shift: Array, law: Law) -> Array:
 
 
 def _close(new: Law, old: Law) -> bool:
-    """Whether two laws differ by less than the tolerance in every direction."""
+    """Whether two laws differ by less than ``_TOLERANCE``, in their standard deviations, in every
+    direction."""
     root = old.root
     scaled = np.linalg.solve(root, np.linalg.solve(root, new.covariance).T)
     change = np.abs(scaled - np.eye(len(root))).max()

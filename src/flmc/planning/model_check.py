@@ -300,8 +300,8 @@ def _too_large(claimed: float, measured: float) -> Finding:
 
 
 def _not_a_gradient(curve: MeasuredCurvature) -> list[Finding]:
-    """A list with at most one finding: the measured curvature matrix is not symmetric, as that of
-    every function is, so that the model's gradient is not the gradient of a function."""
+    """A list with at most one finding: the measured curvature matrix is not symmetric. That of
+    every function is, so the model's gradient is not the gradient of a function."""
     asymmetry = curve.asymmetry
     if not asymmetry > _ASYMMETRIC:
         return []

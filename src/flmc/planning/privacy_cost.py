@@ -164,8 +164,8 @@ def _loudest_of_each_rank(caps: Array, active: Array) -> Array:
 
 
 def has_budget(uplink: Uplink, limits: Limits) -> bool:
-    """Whether the limits hold a privacy budget that limits the uplink's gain; never for the ideal
-    uplink."""
+    """Whether the limits state a privacy budget that bounds the gain of this uplink; never for the
+    ideal uplink."""
     return limits.epsilon is not None and limits.privacy != "off" and not uplink.noise_is_exact
 
 

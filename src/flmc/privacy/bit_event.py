@@ -172,8 +172,8 @@ class BitEvent(ComposedEvent):
 
     def gain_search(self, epsilon: float, delta: float, criterion: str) -> GainSearch:
         """Settings of the search for the allowed gain: by ``tight`` it begins at the gain of the
-        Gaussian mechanism whose means differ as much as those of the bits, which is close if so
-        much is sent that gains are small."""
+        Gaussian mechanism whose means differ as much as those of the bits, which is close to the
+        allowed gain if so much is sent that gains are small."""
         if criterion != "tight":
             return super().gain_search(epsilon, delta, criterion)
         apart = 2.0 * (self.high - self.low)

@@ -45,14 +45,14 @@ REACH, FAR_REACH = 13.0, 37.0
 """Distances, in standard deviations, beyond which the noise's mass is counted as lost, that is as
 an infinite loss: a mass of 6e-39, or of 6e-300 where delta is about as small."""
 _LOUD = 1e6
-"""Largest amplitude, in standard deviations of the noise, that is computed with: the noise changes
-no bit long before."""
+"""Largest amplitude, in standard deviations of the noise, that is used in computations; the noise
+changes no bit at much smaller ones."""
 _QUIET = 0.1
 """Amplitude below which B(t), the normal mass between t - A and t + A, is integrated, because the
 difference of two tails would lose digits."""
 _FARTHEST = 600.0
-"""Largest privacy loss that is computed with, because exponentials of larger ones overflow; larger
-losses count as infinite."""
+"""Largest privacy loss that is used in computations, because exponentials of larger ones overflow;
+larger losses count as infinite."""
 _ROUNDING = 4e-16
 """Share of each term of the excess D that is added to it, so that rounding never makes D too small.
 """
@@ -147,7 +147,7 @@ class PairHull:
         # Beyond the largest loss nothing speaks for P; below the smallest nothing for Q.
         with np.errstate(divide="ignore", invalid="ignore"):
             inside = (above > 0) & (c > -gap / (gap + miss))
-            # -1 is the exact bound: rounding may go below it
+            # the exact ratio is never below -1, but rounding may make it so
             ratio = np.maximum(np.where(inside, c / above, 0.0), -1.0)
             t = np.abs(np.log1p(ratio)) / (2.0 * loud)
         far = ndtr(-loud - t)

@@ -39,14 +39,14 @@ REACH = 10.0
 """Number of standard deviations beyond which the noise's mass (1e-23) counts as lost, that is as an
 infinite privacy loss."""
 _LARGE = 1e9
-"""Largest amplitude, in standard deviations of the noise, that is computed with: the noise changes
-no bit long before."""
+"""Largest amplitude, in standard deviations of the noise, that is used in computations; the noise
+changes no bit at much smaller ones."""
 _SMALL = 1e-4
 """Size of privacy losses below which they are not computed as the difference of two logarithms,
 which would be rounded too much."""
 _LARGEST_LOSS = 700.0
-"""Largest magnitude of a loss that is computed with, for pairs with a certain bit: beyond it
-exponentials overflow. A grid ends before it, and counts larger losses as infinite."""
+"""Largest magnitude of a privacy loss that is used in computations, for pairs with a certain bit:
+beyond it exponentials overflow. A grid ends before it, and counts larger losses as infinite."""
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,8 @@ class BitLossLaw:
         return float(2.0 ** (math.floor(2 * math.log2(min(0.1, wanted))) / 2))
 
     def cumulant(self, s: float, *, exactly: bool = False) -> tuple[float, float]:
-        """Value of ln E[exp(s loss)] and its derivative in s: from few nodes, too few for large s,
-        or ``exactly``."""
+        """Value of ln E[exp(s loss)] and its derivative in s: by a quadrature with few nodes, which
+        do not suffice for a large s, or ``exactly`` with as many as s needs."""
         loss, weights = self.nodes(self.node_width(abs(s))) if exactly else self._still_nodes
         exponent = s * loss
         peak = float(exponent.max())
@@ -241,8 +241,8 @@ def _audible(pair: BitPair) -> BitPair:
     """The pair with its amplitude limited to 40, beyond which the quadrature would need too many
     nodes.
 
-    The loss does not change: bits are received without error long before, and it differs from its
-    bound by exp(-2 * 40 * 30)."""
+    The tail probabilities stay the same: at amplitude 40 bits are received without error, and
+    losses differ from their bounds by no more than exp(-2 * 40 * 30)."""
     return replace(pair, amplitude=min(pair.amplitude, _LOUDEST))
 
 

@@ -60,7 +60,8 @@ class EntryLoss:
 
 @dataclass(frozen=True)
 class ComposedLoss:
-    """Sum of the privacy losses of all entries of an event."""
+    """Sum of the privacy losses of all entries of an event, as laws on grids that bound it from
+    above."""
 
     parts: tuple[tuple[LossGrid, int], ...]
     """Law of one entry's loss on its grid, and the number of such entries, for each kind of
@@ -126,8 +127,8 @@ class ComposedLoss:
         return self.coarsened or any(self._sums[theta] is None for theta in self._asked)
 
     def afresh(self) -> ComposedLoss:
-        """The same sum, sharing the computed laws, but with an empty list of computations, by which
-        ``loose`` judges."""
+        """The same sum with the laws that are computed already, but with an empty record of used
+        tilts, by which ``loose`` judges."""
         return replace(self, _asked=set())
 
     def delta(self, epsilon: float) -> float:
@@ -209,8 +210,8 @@ class ComposedLoss:
         then of all rounds; raises ``TooWideError`` if an FFT would be too long."""
         if self.rounds == 1 and self.chance >= 1.0:
             return compose(self.parts, theta, self.doublings, self.truncated)
-        # Each doubling of the step needs four times as many losses; so many are left for the
-        # rounds.
+        # Each doubling of the step needs four times as many losses. So as many doublings are left
+        # for adding up rounds as their number allows.
         often = max(1.0, self.rounds * self.chance)
         left = min(min(self.doublings), math.floor(math.log(often, 4)))
         once = [times - left for times in self.doublings]
@@ -325,9 +326,9 @@ def compose(
     doublings: Sequence[int],
     truncated: float,
 ) -> TiltedLoss:
-    """Law of a sum of losses whose grids have different steps, tilted by ``theta``, an upper bound;
-    the step of each part is doubled as often as ``doublings`` says, to reach that of the sum.
-    Raises ``TooWideError`` if an FFT would be too long."""
+    """Upper bound of the law of a sum of losses whose grids have different steps, tilted by
+    ``theta``; the step of each part is doubled as often as ``doublings`` says, to reach that of the
+    sum. Raises ``TooWideError`` if an FFT would be too long."""
     terms: list[tuple[TiltedLoss, int]] = []
     for (grid, count), times in zip(parts, doublings, strict=True):
         terms += _brought_to_step(TiltedLoss.of(grid, theta), count, times, truncated)

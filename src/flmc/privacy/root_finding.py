@@ -80,7 +80,8 @@ def largest_gain(
     *,
     limited: bool = False,
 ) -> float:
-    """Largest gain whose delta is at most ``target``, rounded down; 0 if none of those tried is.
+    """Largest gain whose delta is at most ``target``, rounded down; 0 if no tried gain keeps the
+    target.
 
     The search is on logarithms, where delta is nearly a straight line. It begins at ``scale``, with
     the step ``bracket``; unless ``limited``, an infinite gain is tried first, and returned if it is

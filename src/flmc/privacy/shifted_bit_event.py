@@ -76,9 +76,11 @@ class ShiftedBitEvent(ComposedEvent):
         low = float(self.link.moved(x, self.shift).low[0])
         middle = BitEvent(1.0 - low, low, self.noise_power, self.transmissions)
         start = middle.allowed_gain(epsilon, delta)
-        if math.isinf(start):  # every gain is allowed for the pair across 0
+        # every gain is allowed for a gradient that moves symmetrically across 0
+        if math.isinf(start):
             return GainSearch(math.sqrt(self.noise_power) / self.softest, tolerance=1e-5)
-        # A budget that the pair across 0 breaks is broken by the worst of all pairs too.
+        # A budget that is broken by the pair of bit probabilities for a move across 0 is also
+        # broken by the worst of all pairs.
         return GainSearch(start, 0.01, 1e-5, limited=middle.surely_limited(epsilon, delta))
 
 

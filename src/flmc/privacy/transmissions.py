@@ -56,8 +56,8 @@ def round_up(transmissions: Transmissions, most: int) -> Transmissions:
 
 
 def _levels(values: Array, counts: Array, most: int) -> IntArray:
-    """Indices, among the increasing ``values``, of at most ``most`` gains to which the others are
-    rounded up; the last is always among them."""
+    """Indices, among the increasing gains ``values``, of at most ``most`` gains to which all gains
+    are rounded up; the last index is always among them."""
     if most > 1000:  # with so many levels, evenly spaced ones are good enough
         steps = np.linspace(0, len(values) - 1, most + 1)[1:]
         return np.unique(np.round(steps).astype(np.intp))

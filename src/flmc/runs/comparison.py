@@ -246,7 +246,7 @@ def _plan_cells(method: Method) -> tuple[str, ...]:
         NO_STATEMENT if cost is None or not stated else format_up(cost.epsilon)
         for cost in (p.round_cost, method.cost)
     ]
-    # Temperature and draws are those of a sampler; a point estimate has neither.
+    # Only a sampler has a temperature and effective draws; a point estimate has neither.
     known = not method.samples or p.effective_step_size is not None
     return (
         method.name,

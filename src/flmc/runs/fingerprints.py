@@ -120,7 +120,8 @@ def _of_class(kind: type) -> str:
 
 
 def _files_of(settings: Mapping[str, Any]) -> Iterator[Path]:
-    """Files that settings name: those of ``data_file``, and that of a fading's trace."""
+    """Files that settings name: the data file or files of ``data_file``, and the trace file of a
+    fading."""
     source, fading = settings.get("data_file"), settings.get("fading")
     if isinstance(source, str) and not source.startswith("sklearn:"):
         yield from map(Path, sorted(glob.glob(source)) if glob.has_magic(source) else [source])

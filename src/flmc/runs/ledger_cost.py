@@ -267,10 +267,10 @@ def spent_curve(
     last_only: bool = False,
     num_chains: int = 1,
 ) -> SpentCurve:
-    """Epsilon of a whole run, and after up to 12 rounds or the last only of those that count, for
-    the device that spends most in all, from ``entries`` of a ledger (lines of JSON) and those of
-    the rounds ``ahead`` of them. Whatever privacy criterion the limits name, the `tight` one is
-    used, an upper bound at the gains that the entries state."""
+    """Epsilon of a whole run, and after up to 12 of the rounds in the ledger (``last_only``: after
+    the last one), for the device that spends most. ``entries`` are the ledger's lines of JSON,
+    ``ahead`` the entries of rounds that have not begun. Whatever privacy criterion the limits name,
+    the `tight` one is used, an upper bound at the gains that the entries state."""
     rounds = [json.loads(entry) for entry in (*entries, *ahead)]
     talks = np.ones((len(rounds), num_devices), dtype=bool)
     gains = np.empty((len(rounds), dim))

@@ -44,7 +44,7 @@ class _Tile:
 
     @property
     def rows(self) -> slice:
-        """The data sets as a slice of an axis."""
+        """Slice of an array's axis of data sets that selects those of the tile."""
         return slice(self.experiments.start, self.experiments.stop)
 
     @property

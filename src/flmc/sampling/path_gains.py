@@ -62,7 +62,8 @@ class WholeRuns:
         return drawn
 
     def _keep(self, key: _Key, plan: Plan, drawn: Array) -> None:
-        """Add an array to the cache, with the lock held, and evict the oldest beyond its size."""
+        """Add an array to the cache, whose lock the caller holds, and evict the least recently used
+        arrays while the cache is too large."""
         # Another thread may have stored the same array meanwhile: its bytes must not count twice.
         if key in self._kept:
             self._bytes -= self._kept.pop(key)[1].nbytes

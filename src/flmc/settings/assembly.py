@@ -251,8 +251,8 @@ def planner_arguments(settings: Settings) -> dict[str, Any]:
 
 
 def _with_choices(settings: Settings, model: Model, limits: Limits) -> Problem:
-    """The problem with those of clip, link, slope and rounds chosen by rule that the setting
-    ``choose`` names."""
+    """The problem in which those of the settings clip, link, slope and rounds are chosen by rule
+    that the setting ``choose`` names."""
     names = [name.strip() for name in (settings.choose or "").split(",")]
     for name in names:
         checks.one_of("choose", name, ("clip", "link", "slope", "rounds"))

@@ -174,7 +174,8 @@ def not_taken(settings: Settings) -> tuple[str, ...]:
 
 
 def scheme_of(settings: Settings) -> type[Uplink]:
-    """Class of the uplink that settings name, which says which settings it takes."""
+    """Class of the uplink whose name is the setting ``scheme``; it tells which settings the scheme
+    takes."""
     kind: type[Uplink] = SCHEMES.entry_of(settings.scheme).maker
     return kind
 

@@ -286,8 +286,8 @@ class Solution:
 
 
 class Unsolved(RunFailed):
-    """No value of a setting was found that meets the requirements; ``curve`` has those that were
-    tried, in ascending order."""
+    """No value of a setting was found that meets the requirements; ``curve`` has the tried values,
+    in ascending order."""
 
     def __init__(self, message: str, name: str, curve: tuple[Point, ...]) -> None:
         super().__init__(message)

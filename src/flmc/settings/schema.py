@@ -288,8 +288,8 @@ def merge(file: Mapping[str, Any], options: Mapping[str, Any]) -> Settings:
 
 
 def to_toml(settings: Mapping[str, Any], comments: Mapping[str, str] | None = None) -> str:
-    """Text of a TOML file with these settings, and with comments above those that ``comments``
-    names.
+    """Text of a TOML file with these settings, and with a comment above each setting that
+    ``comments`` names.
 
     Examples
     --------

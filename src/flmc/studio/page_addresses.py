@@ -43,7 +43,7 @@ def changed(given: Given) -> dict[str, str]:
 
 def command_line(given: Given, command: str = "plan") -> str:
     """The command line ``flmc <command> ...`` that computes what a page shows for the given
-    settings; those at their defaults or without an effect are left out."""
+    settings; settings at their defaults or without an effect are left out."""
     kept = changed(given)
     settings = read_given(kept)
     words = ["flmc", command]

@@ -123,9 +123,9 @@ def silent_exceedance(uplink: Uplink, num_entries: int) -> float:
 
 
 def as_received(uplink: Uplink, event: Event, dim: int = 1) -> Event:
-    """Privacy event at the gains with which symbols arrive, from the one at the planned gains; the
-    same with exact estimates. ``dim`` is the number of entries of one of its transmissions: 1, or
-    those of a round where rounds are counted."""
+    """Privacy event at the gains with which symbols arrive, made from the one at the planned gains;
+    unchanged with exact channel estimates. ``dim`` is the number of entries in one of the event's
+    transmissions: 1, or the entries of a round where the event counts rounds."""
     estimated = uplink.estimated
     if estimated is None:
         return event

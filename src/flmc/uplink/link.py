@@ -83,7 +83,7 @@ class Link(ABC):
 
     def __init_subclass__(cls) -> None:
         """Reset the facts, and the methods that describe the shape, for a subclass with its own
-        ``probability``: those of the parent are not about it."""
+        ``probability``: the parent's facts and methods are not about that one."""
         if "proven" in vars(cls):
             raise TypeError(
                 f"{cls.__name__}.proven is no fact of a link any more: state monotone, odd and"

@@ -184,9 +184,9 @@ def planned_power_limit(
 def planned_gain(
     uplink: Uplink, cap: Array, active: Array | None, kept: range, num_devices: int, dim: int
 ) -> Array:
-    """Gains that kept rounds are expected to use, (1 or round, dim), with a cap (1 or round, 1 or
-    dim). Unless the channel is constant they are those of drawn channels, which go through the kept
-    rounds in order, perhaps again and again."""
+    """Gains that kept rounds are expected to use, (1 or round, dim), under a cap (1 or round, 1 or
+    dim). For a constant channel they are exact; else they are the gains of drawn rounds, which go
+    through the kept rounds in order, perhaps again and again."""
     varies = active is not None or len(cap) > 1
     asked = kept if varies else standing_for(uplink.known_fading, kept)
     gains = []

@@ -138,7 +138,7 @@ class RandomDevices(CountedDevices):
         return np.asarray(np.argsort(place, axis=1) < self.count, dtype=np.float64)
 
     def chance(self, num_devices: int, fading: Fading) -> float | None:
-        """The share ``count`` of all devices, whatever the channel."""
+        """The probability count/devices for each device, whatever the channel."""
         if type(self).draw is not RandomDevices.draw:
             return None
         return self.count / num_devices
@@ -202,8 +202,8 @@ class StrongestDevices(CountedDevices):
         return _strongest(strength, _descending(strength), np.full(len(strength), self.count))
 
     def chance(self, num_devices: int, fading: Fading) -> float | None:
-        """The share ``count`` of all devices, if path gains are independent draws from one law;
-        else None."""
+        """The probability count/devices for each device, if path gains are independent draws from
+        one law; else None."""
         if not fading.independent or type(self).draw is not StrongestDevices.draw:
             return None
         # A law that knows its tail draws each device alike, and equal path gains never.

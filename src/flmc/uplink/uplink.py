@@ -404,8 +404,8 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         )
 
     def transmits_like(self, kind: type[Uplink]) -> bool:
-        """Whether local gradients, clipping and symbols are those of an uplink for which a proof
-        exists.
+        """Whether local gradients, clipping and symbols are as in ``kind``, an uplink for which a
+        proof exists.
 
         A subclass that takes gradients, clips, quantises or transmits in its own way has no proof,
         whatever it is called.

@@ -296,8 +296,8 @@ def write_figures(result: Result, model: Model, directory: str | Path) -> tuple[
 
 def shown_entries(result: Result) -> tuple[list[str], str]:
     """Names, in the order of theta, of the entries to draw (at most six, those with the largest
-    R-hat), and words that say which these are, such as ``all entries``; for a run that kept its
-    draws."""
+    R-hat), and words that say which entries these are, such as ``all entries``; the run must have
+    kept its draws."""
     draws = result.draws[: result.num_chains]
     names = entry_names(draws.shape[2], result.layout)
     where = "" if len(result.draws) == len(draws) else " of the first data set"

@@ -157,7 +157,7 @@ class Observed:
 
     def _run(self, name: str, wants_identity: str | None = None) -> ObservedRun:
         """The knowledge of a run by its name, created if it is new; raises ``Malformed`` if the
-        run, or the identity ``wants_identity`` to be stored in it, would be one too many."""
+        run, or the identity ``wants_identity`` that is to be stored in it, would exceed a limit."""
         run = self.runs.get(name)
         # Both limits are checked before anything is stored, so that a refused message leaves no
         # trace.

@@ -43,8 +43,8 @@ def _settings_first(schema: dict[str, Any]) -> None:
 
 
 class _Columns(Document):
-    """Columns of a sweep's table that are in no other answer; those of plans and runs are added to
-    them."""
+    """Columns of a sweep's table that are in no other answer; columns of plans and runs are added
+    to these."""
 
     model_config = ConfigDict(json_schema_extra=_settings_first)
 

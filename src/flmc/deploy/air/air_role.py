@@ -332,11 +332,11 @@ def check_loudness(answer: DeviceAnswer, on_air: RoundOnAir) -> None:
 
 
 class Attendance:
-    """The absent devices, for which a round does not wait: those that left, refused, or were silent
-    until the deadlines of three rounds in a row.
+    """The absent devices, for which a round does not wait: devices that left, refused, or were
+    silent until the deadlines of three rounds in a row.
 
-    A device with a revoked certificate can neither answer nor say that it leaves, and a hanging
-    one says nothing: each would make every round last until its deadline.
+    A device with a revoked certificate can neither answer nor say that it leaves, and a hanging one
+    says nothing: each would make every round last until its deadline.
     """
 
     def __init__(self) -> None:

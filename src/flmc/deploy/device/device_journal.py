@@ -185,7 +185,7 @@ class DeviceJournal:
 
     @property
     def answered(self) -> list[JoinedRun]:
-        """Runs with at least one answer; in the others nothing was ever sent."""
+        """Runs with at least one answer; in the other joined runs nothing was ever sent."""
         return [run for run in self.runs.values() if run.answers]
 
     def close(self) -> None:
@@ -222,8 +222,8 @@ class DeviceLedger:
     rows: tuple[LedgerRow, ...]
 
     def spent(self, neighbouring: str) -> tuple[float, float]:
-        """Sums of epsilon, under a relation, and of delta over the answered runs; the others cost
-        nothing."""
+        """Sums of epsilon, under a relation, and of delta over the answered runs; runs without an
+        answer cost nothing."""
         prices = [row.price for row in self.rows if row.answers]
         return sum(price.epsilon(neighbouring) for price in prices), sum(p.delta for p in prices)
 

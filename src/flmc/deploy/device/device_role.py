@@ -29,8 +29,8 @@ from flmc.wire.topics import END, PLAN, ROUND, THETA, UPLINK, Topic, device_name
 from flmc.wire.transport import Message
 
 _FARTHEST = 1e100
-"""Largest ratio of the announced gain to a path gain, and of a path gain to the gain, at which a
-device computes its transmit amplitude."""
+"""Largest ratio of the announced gain to a path gain, or of a path gain to the gain, with which a
+device transmits: beyond it the amplitude could overflow or underflow."""
 MOST_PLAN_BYTES = 32 * 2**20
 """Size of the largest plan that a device reads, in bytes."""
 MakeGradient = Callable[[Federation], LocalGradient]

@@ -215,8 +215,7 @@ def draw_statistics(
     at_once: int | None = None,
 ) -> tuple[Array, Array]:
     """Log likelihood ratios between the two worlds of an attack, one for each simulated
-    transmission: an array (trial) of transmissions in the first world, and one of those in the
-    second."""
+    transmission: an array (trial) for the first world, and one for the second."""
     worlds = canary(scene), neighbour(scene)
     at_once = at_once or max(
         1, _TRIALS_AT_ONCE // max(1, scene.num_rounds * scene.num_devices * scene.dim // 100)

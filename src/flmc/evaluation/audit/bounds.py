@@ -33,8 +33,8 @@ def lower_bound(
     split = int(_SHARE_FOR_THRESHOLD * len(first))
     bound = 0.0
     for high, low in ((first, second), (-second, -first)):
-        # Chosen on trials that are not counted: on the same trials, the best of many thresholds
-        # would make the rates look better than they are.
+        # The threshold is chosen on trials that are not counted afterwards: on the same trials, the
+        # best of many thresholds would make the rates look better than they are.
         chosen = _best_threshold(high[:split], low[:split], delta, error)
         bound = max(bound, _bound_at(chosen, high[split:], low[split:], delta, error))
         if threshold is not None:

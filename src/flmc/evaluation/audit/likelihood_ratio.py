@@ -123,8 +123,8 @@ def loss_law(scene: Scene, first: Array, second: Array, louder: float = 1.0) -> 
 
 def _rows(law: Array | None, clipped: Array) -> list[Array]:
     """Numbers that fix the law of each entry's symbol in one world, as flat arrays with a value for
-    each entry. Where symbols are sent unquantised (``law`` is None) it is the clipped value; else
-    the probabilities of all levels but the first, which follows from the others."""
+    each entry. For unquantised symbols (``law`` is None) it is one array, the clipped values; else
+    the probabilities of all levels but the first, which follows from the rest."""
     if law is None:
         return [clipped.ravel()]
     return [law[..., level].ravel() for level in range(1, law.shape[-1])]

@@ -183,8 +183,8 @@ def canary(scene: Scene) -> Array:
 
 def neighbour(scene: Scene) -> Array:
     """Gradients that the attacked device has in the second world, (round, entry): the opposite of
-    those in the first, or, where only one example differs, as far from them as one example can move
-    them."""
+    the gradients in the first world, or, where only one example differs, as far from these as one
+    example can move them."""
     return gradients_of_worlds(scene)[1] * _signs(scene)
 
 

@@ -371,8 +371,9 @@ class _Judge:
 
 
 def search(table: ErrorTable, progress: Progress | None = None) -> list[JudgedCombination]:
-    """All interpretations of the paper's text, each with the claims that hold under it: those with
-    most claims first, and among these those with fewest changes of the printed text."""
+    """All interpretations of the paper's text, each with the claims that hold under it:
+    interpretations with most claims come first, and among equals the ones with the fewest changes
+    of the printed text."""
     judged = []
     everything = list(combinations())
     figures, judge = CombinationFigures(table), _Judge()

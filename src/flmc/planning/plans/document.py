@@ -225,8 +225,8 @@ def _findings(document: Mapping[str, Any]) -> tuple[Finding, ...]:
 
 
 def _scheduler(document: Mapping[str, Any]) -> Scheduler:
-    """Scheduler (the policy that says who transmits in a round) in a plan's JSON document; a
-    document from before there were schedulers has the array ``active`` only."""
+    """Scheduler (the policy that says who transmits in a round) that a plan's JSON document
+    describes; a document of an early version has the array ``active`` only."""
     if document["active"] is not None:
         return GivenDevices(np.array(document["active"], dtype=np.float64))
     scheduler: Scheduler = _object(document.get("scheduler") or {"type": "AllDevices"}, "scheduler")

@@ -37,8 +37,8 @@ class Release:
     kept_rounds: int
     """Number of rounds of each chain that are given out."""
     effective_draws: float | None
-    """Number of independent draws whose mean would vary as little, in the direction in which they
-    are fewest; None where curvature or slope are not known."""
+    """Number of independent draws whose mean would vary as little as that of the released draws, in
+    the direction in which they are fewest; None where curvature or slope are not known."""
     cost: Cost | None
     """Epsilon and delta of all rounds of the released chains, burn-in included; None where they are
     unknown or were not asked for."""

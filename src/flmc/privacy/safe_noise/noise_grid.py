@@ -28,9 +28,9 @@ _SLACK = Fraction(1, 2)
 """Steps by which rounding may move a symbol beyond the move of its gradient: its scaling takes at
 most 2^-12 of them, and the rest is left for the sums behind the gradient."""
 _NORM_SLACK = 1 + Fraction(1, 2**23)
-"""Factor by which the norm of symbols may exceed the bound to which it was clipped: each of them
-travels in single precision, which changes it by 2^-24 of itself, and the norm that a device
-computes in doubles is far closer than that."""
+"""Factor by which the norm of a device's symbols may exceed the bound to which it was clipped. Each
+symbol travels in single precision, which changes it by 2^-24 of itself; the rounding of the norm
+itself, in double precision, is far smaller."""
 
 
 @dataclass(frozen=True)

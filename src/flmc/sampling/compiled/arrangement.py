@@ -246,7 +246,8 @@ class Blocks:
 
     @cached_property
     def are_chains(self) -> npt.NDArray[np.bool_]:
-        """Whether a lane is a chain, not the repeat of one, (block, 8)."""
+        """Whether a lane has a chain of its own, (block, 8); False where it repeats the last
+        chain."""
         return np.asarray(self.lanes[:, None] > _LANES)
 
     @cached_property

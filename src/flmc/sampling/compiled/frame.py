@@ -257,7 +257,7 @@ class KeptRounds:
         if chains.draws is not None and chains.thin == 1:
             draws = chains.draws.reshape(-1, *chains.draws.shape[2:])[rows]
         elif chains.draws is not None:
-            # All kept rounds of these rounds, of which those between two draws are dropped at the
+            # All kept rounds of this call; draws between two that are wanted are dropped at the
             # end.
             num_burn_in = max(num_burn_in, rounds.start)
             draws = np.empty((end - first, max(0, rounds.stop - num_burn_in), dim))

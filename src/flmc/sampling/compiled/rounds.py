@@ -136,8 +136,8 @@ class _Place:
 
 def _step(devices: Devices, place: _Place, i: Value, received: Value) -> None:
     """Emit the sampler's step of entry i, x - p y - n z, with the sum of symbols y, its factor p,
-    the standard normal z and its factor n; the new x is also stored beside those of the last
-    rounds, for the sums."""
+    the standard normal z and its factor n; the new x is also stored beside the positions of the
+    last rounds, for the sums."""
     code, at, lanes = devices.code, devices.at, devices.form.arrangement.lanes
     kind, number = devices.form.arrangement.float, place.t * at["dim"] + i
 

@@ -158,8 +158,8 @@ class ManyEntries:
             self.code.store(devices.at["received"], (tile * self.tile + q) * WIDTH, near)
 
     def _gradient(self, devices: Devices, k: Value, tile: Value) -> list[Value]:
-        """A tile of gradient entries of device k: those at the centre plus matrix times position,
-        column after column."""
+        """A tile (some entries, a vector each) of the gradient of device k: the gradient at the
+        centre plus the Hessian times the deviation, added up column after column."""
         code, unit = self.code, self.arrangement.unit
         size = (self.at["dim"] + 1) * (self.tile * unit)
         start = (k * self.at["tiles"] + tile) * size
@@ -234,8 +234,9 @@ class ManyEntries:
         talk: Value | None,
         scale: Value | None,
     ) -> None:
-        """Emit the code that adds the symbols of eight entries of one chain, number ``panel`` of
-        such vectors, to their sums; lanes behind the last entry go to sums that nobody reads."""
+        """Emit the code that adds the symbols of eight entries of one chain to their sums;
+        ``panel`` is the number of these eight among all groups of eight entries. Lanes behind the
+        last entry go to sums that nobody reads."""
         code, word, exist = self.code, None, None
         if devices.generator is not None:
             place = k * self.at["dim"] + panel * WIDTH

@@ -159,8 +159,9 @@ class _Lane:
         horizon.value = (more * more / norm).at_most(horizon.value)
 
     def _put(self, number: Value, distance: Value) -> None:
-        """Store a squared distance as vector ``number`` of the unit: in the lane of its data set,
-        or in all lanes where they share the data set."""
+        """Store a squared distance as vector ``number`` of the unit of data: in the number of
+        one lane (chain of a vector) that belongs to this data set, or of all lanes where they
+        share it."""
         value, start = distance.single(), number * WIDTH + self.lane
         for lane in range(1 if self.arrangement.kind == OWN else WIDTH):
             self.code.store(self.unit, start + lane, value)

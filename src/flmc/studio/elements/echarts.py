@@ -229,7 +229,7 @@ def _mark(mark: Mark, theme: Theme) -> Options:
 
 
 def _pairs(x: tuple[float, ...], y: tuple[float, ...]) -> list[list[float | None]]:
-    """Points in ECharts' format; those that are not finite become gaps."""
+    """Points in ECharts' format; points that are not finite become gaps."""
     return [
         [a, b] if math.isfinite(a) and math.isfinite(b) else [None, None]
         for a, b in zip(x, y, strict=True)

@@ -77,7 +77,8 @@ class Panel:
                 self._widgets["slope_parameter"].put(format_value(parameters[0].default))
 
     def complain(self, name: str, message: str) -> None:
-        """Show an error message at the control of one setting, and clear those at the others."""
+        """Show an error message at the control of one setting, and clear the messages at all
+        others."""
         for each, widget in self._widgets.items():
             widget.complain(message if each == name else None)
 

@@ -65,7 +65,7 @@ class EstimatedFading(Fading):
 
     @property
     def independent(self) -> bool:  # type: ignore[override]
-        """Whether rounds are independent draws, as those of the path gains."""
+        """Whether rounds are independent draws, which is so if those of the true path gains are."""
         return self.fading.independent
 
     @property

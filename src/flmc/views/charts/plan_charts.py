@@ -111,7 +111,8 @@ _EPSILONS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 def regime_chart(regimes: RegimeMap, here: tuple[float, float], scope: str, delta: float) -> Chart:
     """Map over SNR and epsilon: each cell has the colour of the constraint that decides the gain
     there, with contours of predicted numbers, and a dot at the SNR (dB) and epsilon of the present
-    settings (``here``); ``scope`` and ``delta`` are those of the epsilon axis."""
+    settings (``here``); ``scope`` (``round`` or ``run``) and ``delta`` say what the epsilon on the
+    axis is about."""
     cells = Cells(
         regimes.snr_db,
         regimes.epsilon,

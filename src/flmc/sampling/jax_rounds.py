@@ -67,9 +67,9 @@ def normals(numpy: Any, first: Any, second: Any) -> Any:
 
 
 LARGEST_BELOW = np.float32(2147483520.0)
-"""Largest number of single precision below 2^31."""
+"""Largest number in single precision that is below 2^31."""
 _LARGEST = np.float32(1e30)
-"""Magnitude to which entries are cut down before a norm is taken."""
+"""Largest magnitude of an entry in the computation of a norm; larger entries are cut down to it."""
 
 
 class SymbolKind(NamedTuple):
@@ -111,7 +111,8 @@ def link_factor(uplink: Uplink) -> float:
 
 
 def standard_function(jax: Any, name: str) -> Callable[[Any], Any] | None:
-    """The function of this name in ``jax.numpy`` or ``jax.scipy.special``; None without one."""
+    """The function with this name in ``jax.numpy`` or ``jax.scipy.special``; None if neither has
+    one."""
     plain: Callable[[Any], Any] | None = getattr(jax.numpy, name, None)
     return plain or getattr(jax.scipy.special, name, None)
 

@@ -37,7 +37,7 @@ _BUFFER_NUMBERS = 4_000_000
 
 @dataclass(frozen=True)
 class _Tile:
-    """Some data sets and some chains of each, which the engine advances at once."""
+    """Some data sets, and some chains of each, that the engine advances at once."""
 
     experiments: range
     chains: range

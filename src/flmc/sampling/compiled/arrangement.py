@@ -36,17 +36,18 @@ MOST_WRITTEN_OUT = 8
 """Largest number of entries of a gradient for which emitted code has no loop over entries but their
 instructions one after the other."""
 MOST_MEMBERS = 4
-"""Largest number of blocks in a team."""
+"""Largest number of blocks (of eight chains each) in a team, which reads a data set's numbers once
+for all its blocks."""
 _HEIGHTS = range(13, 3, -1)
-"""Numbers of vectors of a tile that are tried: its sums must fit into the 16 registers that every
-processor has."""
+"""Numbers of vectors in a tile (entries that are computed together) that are tried: its sums must
+fit into the 16 registers that every processor has."""
 _WAIT = 8
 """Number of products that a processor works on at once: in a tile with fewer vectors, products wait
 for the sums of earlier ones."""
 
 
 class Arrangement(NamedTuple):
-    """What the compiler knows of an arrangement: a constant of the machine code.
+    """Everything about an arrangement of the data in memory that is a constant of the machine code.
 
     Attributes
     ----------
@@ -67,8 +68,8 @@ class Arrangement(NamedTuple):
 
     @classmethod
     def of(cls, kind: str, dim: int) -> Arrangement:
-        """The arrangement of a kind for gradients with ``dim`` entries; teams and rows need more
-        than :data:`MOST_WRITTEN_OUT`."""
+        """The arrangement of the given kind (own, shared, teams or rows) for gradients with ``dim``
+        entries; teams and rows need more entries than :data:`MOST_WRITTEN_OUT`."""
         if dim <= MOST_WRITTEN_OUT:
             return cls(kind, dim, 0, True)
         vectors = -(-dim // WIDTH) if kind == ROWS else dim
@@ -89,7 +90,7 @@ class Arrangement(NamedTuple):
 
     @property
     def lanes(self) -> int:
-        """Number of chains of a block."""
+        """Number of chains of a block, that is in one vector instruction: 8 or 1."""
         return 1 if self.kind == ROWS else WIDTH
 
     @property
@@ -160,7 +161,7 @@ def round_cost(kind: str, devices: int, dim: int, experiments: int, chains: int)
         # A block has only data sets that are in memory at the same time.
         together = min(experiments, max(1, DATA_AT_ONCE // (8 * data)))
         lanes = -(-together * chains // WIDTH) * WIDTH * experiments / together
-        # Where entries are few, only the upper triangle of a Hessian is read.
+        # Where entries are few, only the upper triangle of a Hessian is stored and read.
         share = 0.5 if dim <= MOST_WRITTEN_OUT else 1.0
         product = share * _reading(share * WIDTH * data)
     elif kind in (SHARED, TEAMS):
@@ -188,7 +189,7 @@ LANES = WIDTH
 """Number of chains of a block, one for each lane of a vector."""
 
 _LANES = np.arange(LANES)
-"""Numbers of the lanes of a vector, from 0."""
+"""Numbers of a vector's lanes, from 0 to 7."""
 
 Numbers = npt.NDArray[np.int64]
 
@@ -199,11 +200,11 @@ class Blocks:
     share vector instructions, or of one."""
 
     firsts: Numbers
-    """The first chain of every block, counted through all data sets."""
+    """Number of the first chain of every block, counted through all data sets."""
     lanes: Numbers
     """Number of chains in every block: less than 8 where further lanes repeat the last chain."""
     chains: Numbers
-    """The chain in each lane, (block, 8)."""
+    """Number of the chain in each lane of each block, (block, 8)."""
     num_chains: int
     """Number of chains of a data set."""
     unit: Numbers
@@ -213,8 +214,8 @@ class Blocks:
 
     @classmethod
     def of(cls, arrangement: Arrangement, first: int, end: int, num_chains: int) -> Blocks:
-        """The blocks of the chains from ``first`` on, below ``end``, both counted through all data
-        sets; ``num_chains`` belong to each data set."""
+        """The blocks into which the chains from ``first`` on, below ``end``, are dealt, both
+        counted through all data sets; ``num_chains`` belong to each data set."""
         if arrangement.kind in (SHARED, TEAMS):
             data_sets = range(first // num_chains * num_chains, end, num_chains)
             parts = (
@@ -239,7 +240,8 @@ class Blocks:
         return cls(firsts, lanes, chains, num_chains, np.array(unit), np.array(first_of_unit))
 
     def teams(self, most: int) -> tuple[Numbers, Numbers]:
-        """First block and size of every team: up to ``most`` blocks that share a unit of data."""
+        """Number of the first block, and number of blocks, of every team: up to ``most`` blocks
+        that share a unit of data (a data set's numbers in memory)."""
         number = np.arange(len(self.firsts)) - self.first_of_unit[self.unit]
         firsts = np.flatnonzero(number % most == 0)
         return firsts, np.diff(np.append(firsts, len(self.firsts)))
@@ -252,12 +254,13 @@ class Blocks:
 
     @cached_property
     def data_sets(self) -> Numbers:
-        """The data set of every lane, (block, 8)."""
+        """Number of the data set to which the chain in each lane belongs, (block, 8)."""
         return self.chains // self.num_chains
 
     @property
     def keys(self) -> npt.NDArray[np.uint32]:
-        """Data set and chain of every lane, which name its random streams, (block, 2, 8)."""
+        """Numbers of data set and chain for each lane, which name the lane's random streams,
+        (block, 2, 8)."""
         keys = np.empty((len(self.firsts), 2, LANES), np.uint32)
         keys[:, 0], keys[:, 1] = self.data_sets, self.chains % self.num_chains
         return keys

@@ -64,8 +64,8 @@ class Form(NamedTuple):
 
 
 class Devices:
-    """Emits what the devices do in a round, for one block of chains: which devices are computed,
-    how their gradients are clipped, and what they send.
+    """Emits the code of what the devices do in a round, for one block of chains: which devices are
+    computed, how their gradients are clipped, and what they send.
 
     ``at`` holds addresses and sizes by name (:data:`~flmc.sampling.compiled.rounds.FIELDS`);
     ``most`` is the clip in its own units: 1, or infinite where nothing is clipped."""
@@ -80,34 +80,36 @@ class Devices:
             self.generator = Generator(code, at["state"], form.arrangement.word)
 
     def begin(self, t: Value) -> None:
-        """Emit the beginning of round ``t`` of the call, counted from 0: the addresses of its
-        numbers, and how far each chain is from the centre."""
+        """Emit the code that begins round ``t`` of the call, counted from 0: it finds the addresses
+        of the round's numbers, and how far each chain is from the centre."""
         self._find_round(t)
         self.away = self._distance() if self.form.may_be_near else self.far
 
     def go_on(self, t: Value) -> None:
-        """Emit the same as :meth:`begin` for a round that has begun: the chains' distances from the
-        centre are loaded, not computed."""
+        """Emit the code that goes on with a round that :meth:`begin` has begun: the chains'
+        distances from the centre are loaded, not computed again."""
         self._find_round(t)
         self.away = self.code.load(self.at["away"], 0) if self.form.may_be_near else self.far
 
     def _find_round(self, t: Value) -> None:
-        """Set the addresses of who transmits, and of the factors of symbols, in round ``t`` of the
-        call; ``near`` is whether all devices transmit, without which no chain counts as near."""
+        """Set the addresses, in the arrays of the call, of who transmits and of the factors of
+        symbols in round ``t``; and ``near``, whether all devices transmit in it, without which no
+        chain counts as near the centre."""
         code, first = self.code, t * self.at["devices"]
         self.active = self.at["active"] + first
         self.talks = self.at["talks"] + first * self.at["apart"] * 4
         self.near = code.load(self.at["all_active"], t, BYTE) > code.value(BYTE(0))
 
     def save(self) -> None:
-        """Store the state of the generators, and the number of clipped entries of every lane."""
+        """Emit the code that stores the state of the random generators, and the number of clipped
+        entries of every lane."""
         self.code.store(self.at["count"], 0, self.count.value)
         if self.generator is not None:
             self.generator.save()
 
     def _distance(self) -> Value:
-        """Squared distance of each chain of the block from the centre; infinite for a chain that is
-        not near it."""
+        """Squared distance of each chain of the block from the centre, a vector; infinite for a
+        chain that does not count as near it."""
         code, distance = self.code, Variable(self.code, self.zero)
         with code.loop(self.at["dim"]) as j:
             entry = self.own(self.at["x"], j * self.form.arrangement.lanes)
@@ -123,8 +125,9 @@ class Devices:
         return self.code.load(address, place)
 
     def here(self, k: Value) -> tuple[Value, Value | None]:
-        """Whether device k has to be computed for any chain of the block, a truth value, and the
-        factors of the device's symbols, a vector with one for each chain; None: all are 1."""
+        """A pair for device k: a truth value, whether the device has to be computed for any
+        chain of the block, and a vector with the factor of its symbols for each chain (None: all
+        are 1)."""
         code, talk = self.code, None
         if self.form.talks:
             talk = self.own(self.talks, k * self.at["apart"])
@@ -155,8 +158,8 @@ class Devices:
         scale: Value | None,
         exist: Value | None = None,
     ) -> Value:
-        """What a device sends for gradient entries ``g`` (in clips), as truth values where bits
-        need no factor, else floats; clipped entries are counted.
+        """Emitted value of what a device sends for gradient entries ``g`` (in units of the clip):
+        truth values for bits that need no factor, else floats; clipped entries are counted.
 
         ``word`` gives random words where bits are sent, ``talk`` is the factor of the symbols (0
         for a silent device, None: 1), ``scale`` the factor of the gradient where its norm is
@@ -226,7 +229,8 @@ class Team:
         self._t: Value | None = None
 
     def begin(self, t: Value) -> None:
-        """Emit the beginning of round ``t`` of the call, counted from 0, for every block."""
+        """Emit the code that begins round ``t`` of the call, counted from 0, for every block of the
+        team."""
         self._t = None
         with self.members() as devices:
             devices.begin(t)
@@ -250,7 +254,7 @@ class Team:
             devices.save()
 
     def save(self) -> None:
-        """Store what a block that runs alone keeps in registers: random generators, and the number
-        of clipped entries."""
+        """Emit the code that stores what a block that runs alone keeps in registers: random
+        generators, and the number of clipped entries."""
         if self._alone is not None:
             self._alone.save()

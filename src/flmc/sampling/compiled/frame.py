@@ -99,17 +99,17 @@ class GivenRounds(NamedTuple):
 
 
 def _chosen(values: Array, rows: npt.NDArray[np.intp]) -> Array:
-    """Rows of ``values`` (data set, ...) for every chain, (chain, ...): ``rows`` is the chain's
-    data set; a single data set stands for all."""
+    """Rows of ``values`` (data set, ...) for every chain, (chain, ...), where ``rows`` has the
+    number of each chain's data set; a single row stands for all data sets."""
     if len(rows) == len(values) == 1:
         return values
     return values[np.minimum(rows, len(values) - 1)]
 
 
 def _factors(schedule: Schedule, rows: npt.NDArray[np.intp], num_devices: int) -> Array:
-    """Factor of every device's symbols at the receiver, (chain, round, device), in an array of its
-    own: 0 for a silent device, 1 for an active one, or the factor that an inexact estimate of its
-    channel makes of 1."""
+    """Factor of every device's symbols at the receiver, (chain, round, device), as a new array: 0
+    for a silent device, 1 for an active one, or the factor that an inexact estimate of its channel
+    makes of 1."""
     if schedule.active is None:
         factors = np.ones((len(rows), len(schedule), num_devices))
     else:
@@ -134,7 +134,8 @@ _SLACK = 1024
 """Number of elements behind the end of an array that a vector load may touch, where the last vector
 is not full."""
 _NEVER = 2**64 - 1
-"""Stands in for the number of a block of rounds, where no chain left the range of numbers."""
+"""Number that means "no chain left the range of numbers" where the number of a block of rounds is
+expected."""
 _CALL = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_float)
 
 _WRITTEN = ("x", "sums", "products", "draws", "count", "lost")
@@ -171,7 +172,8 @@ class Frame:
         dim, lanes = plan.dim, arrangement.lanes
         whole = ROUNDS_AT_ONCE // 2 * dim * lanes
         whole = -(-whole // WIDTH) * WIDTH
-        # For each block that runs with others: sums of symbols, a gradient, and one vector.
+        # Bytes for each block: sums of symbols and a gradient, if blocks run together, and one
+        # vector.
         received = 2 * max(dim * lanes, arrangement.tiles(dim) * arrangement.tile * WIDTH) + WIDTH
         team = MOST_MEMBERS if arrangement.kind == TEAMS else 1
         curve = np.array([] if link is None else link, np.float32)
@@ -202,7 +204,7 @@ class Frame:
         return self._form.may_be_near
 
     def put(self, **values: Any) -> None:
-        """Put numbers, or the addresses of arrays, into fields of the frame; it keeps the arrays
+        """Put numbers, or the addresses of arrays, into fields of the frame, which keeps the arrays
         alive."""
         for name, value in values.items():
             if isinstance(value, np.ndarray):
@@ -215,8 +217,8 @@ class Frame:
 
     def run(self, blocks: int) -> tuple[int | None, int | None]:
         """Run all rounds of the first ``blocks`` blocks of chains, and return the first block with
-        a chain that left the range of numbers, and the block of rounds in which it did; None twice
-        if none."""
+        a chain that left the range of numbers, and the block of rounds in which it did; two None if
+        no chain did."""
         lost = np.empty(blocks, np.uint64)
         lost.fill(_NEVER)
         self.put(blocks=blocks, lost=lost)
@@ -251,7 +253,8 @@ class KeptRounds:
     def of(
         cls, chains: Chains, num_burn_in: int, rounds: range, first: int, end: int
     ) -> KeptRounds:
-        """Arrays of the chains from ``first`` to below ``end``, counted through all data sets."""
+        """Views and copies of the arrays of the chains from ``first`` to below ``end``, counted
+        through all data sets."""
         dim, moments, rows = chains.position.shape[2], chains.moments, slice(first, end)
         draws = np.empty((0, 0, dim))
         if chains.draws is not None and chains.thin == 1:
@@ -299,7 +302,8 @@ class KeptRounds:
         )  # fmt: skip
 
     def collect(self, blocks: Blocks) -> None:
-        """Copy positions and sums from the lanes back to the chains."""
+        """Copy positions and sums, as machine code left them in the lanes of ``blocks``, back to
+        the chains."""
         real = blocks.are_chains[:, : self.x.shape[2]]
         self.position[:] = np.swapaxes(self.x, 1, 2)[real]
         dim = self.position.shape[1]

@@ -49,8 +49,9 @@ _FEWEST_SYMBOLS = 15_000_000
 """Smallest number of symbols that the devices send in one call, some milliseconds' work: to prepare
 a call takes a few tenths of a millisecond."""
 _UNITS_AT_ONCE, _ROUNDS_AT_ONCE = 8_000_000, 64_000_000
-"""Largest number of bytes of the devices' data in one call, if it has several data sets, and of the
-positions of all its rounds, which it holds where only some rounds are draws."""
+"""Largest number of bytes that the devices' data take in a call with several data sets; and the
+largest number of bytes of the positions of all its rounds, for a call that keeps only some rounds
+as draws."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,9 @@ class Group:
     costs: Quadratic
     centre: Array
     unit: float
-    """The clip, or 1 where nothing is clipped: gradients are computed in units of it."""
+    """Unit in which gradients are computed: the clip, or 1 where nothing is clipped."""
     link: FittedLink | None
-    """The fitted link; None for an uplink without bits."""
+    """The link in the form that machine code takes; None for an uplink without bits."""
     at_once: int
     """Number of chains of one call, which fill whole blocks of lanes."""
     shared: GivenRounds | None
@@ -207,8 +208,8 @@ class Group:
         )
 
     def _data_sets(self, first: int, end: int) -> npt.NDArray[np.intp]:
-        """The data set of each chain from ``first`` to below ``end``, with the last repeated eight
-        times: a vector of eight may begin with the last chain."""
+        """Number of the data set of each chain from ``first`` to below ``end``, with the last one
+        eight more times, because a vector of eight may begin with the last chain."""
         return np.minimum(np.arange(first, end + LANES), end - 1) // self.num_chains
 
     def _given(self, schedule: Schedule, rows: npt.NDArray[np.intp]) -> GivenRounds:

@@ -34,8 +34,8 @@ WORDS, FLOATS, DOUBLES = (ir.VectorType(kind, WIDTH) for kind in (WORD, FLOAT, D
 
 
 class Value:
-    """A value in a register of the emitted code, a number or a vector of floats, words or truth
-    values: ``raw`` is LLVM's own, and operations on it are appended to ``builder``."""
+    """A number, or a vector of floats, words or truth values, in a register of the emitted code.
+    ``raw`` is LLVM's own value; operations append instructions to ``builder``."""
 
     __slots__ = ("builder", "raw")
 
@@ -43,13 +43,13 @@ class Value:
         self.builder, self.raw = builder, raw
 
     def _is_float(self) -> bool:
-        """Whether this is a float or a double, or a vector of them."""
+        """Whether this value is a float or a double, or a vector of them."""
         kind = self.raw.type
         return isinstance(getattr(kind, "element", kind), ir.FloatType | ir.DoubleType)
 
     def _with(self, other: Value | int, of_floats: str, of_words: str) -> Value:
-        """Result of an instruction on this and another value or constant: ``of_floats`` or
-        ``of_words`` is its name, by the type of this one."""
+        """Result of one instruction on this value and another value or constant; ``of_floats`` is
+        the instruction's name for floats, ``of_words`` that for whole numbers."""
         right = other.raw if isinstance(other, Value) else self.raw.type(other)
         name = of_floats if self._is_float() else of_words
         return Value(self.builder, getattr(self.builder, name)(self.raw, right))
@@ -76,7 +76,8 @@ class Value:
         return Value(self.builder, self.builder.fneg(self.raw))
 
     def _compared(self, sign: str, other: Value) -> Value:
-        """Truth value of a comparison; False with NaN, and whole numbers count as unsigned."""
+        """Truth value of a comparison between this value and ``other``: False with NaN; whole
+        numbers count as unsigned."""
         compare = self.builder.fcmp_ordered if self._is_float() else self.builder.icmp_unsigned
         return Value(self.builder, compare(sign, self.raw, other.raw))
 
@@ -87,28 +88,29 @@ class Value:
         return self._compared(">", other)
 
     def differs(self, other: Value) -> Value:
-        """Whether floats differ, lane by lane; NaN differs from every float, itself included."""
+        """Whether this value's floats differ from those of ``other``, lane by lane; NaN differs
+        from every float, itself included."""
         return Value(self.builder, self.builder.fcmp_unordered("!=", self.raw, other.raw))
 
     def same(self, other: Value | int) -> Value:
-        """Whether whole numbers are equal."""
+        """Whether this whole number equals ``other``."""
         right = other.raw if isinstance(other, Value) else self.raw.type(other)
         return Value(self.builder, self.builder.icmp_unsigned("==", self.raw, right))
 
     def at_most(self, other: Value) -> Value:
-        """The smaller of two scalars."""
+        """The smaller of this scalar and ``other``."""
         return (self < other).choose(self, other)
 
     def choose(self, yes: Value, no: Value) -> Value:
-        """Lane by lane, ``yes`` where this is true, else ``no``."""
+        """Lane by lane, ``yes`` where this truth value is true, else ``no``."""
         return Value(self.builder, self.builder.select(self.raw, yes.raw, no.raw))
 
     def either(self, other: Value) -> Value:
-        """Logical or, lane by lane."""
+        """Logical or of this truth value and ``other``, lane by lane."""
         return Value(self.builder, self.builder.or_(self.raw, other.raw))
 
     def both(self, other: Value) -> Value:
-        """Logical and, lane by lane."""
+        """Logical and of this truth value and ``other``, lane by lane."""
         return Value(self.builder, self.builder.and_(self.raw, other.raw))
 
     def ones(self) -> Value:
@@ -124,68 +126,68 @@ class Value:
         return Value(self.builder, self.builder.shuffle_vector(first, empty, zeros))
 
     def as_word(self) -> Value:
-        """The lower 32 bits of a whole number, as a word."""
+        """The lower 32 bits of this whole number, as a word."""
         return Value(self.builder, self.builder.trunc(self.raw, WORD))
 
     def as_float(self) -> Value:
-        """A whole number as a float."""
+        """This whole number, converted to a float."""
         return Value(self.builder, self.builder.uitofp(self.raw, FLOAT))
 
     def some(self) -> Value:
-        """Whether this is true in any lane."""
+        """Whether this truth value is true in any lane."""
         every = ir.IntType(WIDTH)
         bits = self.builder.bitcast(self.raw, every)
         return Value(self.builder, self.builder.icmp_unsigned("!=", bits, every(0)))
 
     def signed(self) -> Value:
-        """Words, read as signed numbers, as floats."""
+        """These words, read as signed numbers and converted to floats."""
         return Value(self.builder, self.builder.sitofp(self.raw, FLOATS))
 
     def unsigned(self) -> Value:
-        """Words, read as numbers that are not negative, as floats."""
+        """These words, read as numbers that are not negative and converted to floats."""
         return Value(self.builder, self.builder.uitofp(self.raw, FLOATS))
 
     def bits(self) -> Value:
-        """The bits of floats, as words."""
+        """The bits of these floats, as words."""
         return Value(self.builder, self.builder.bitcast(self.raw, WORDS))
 
     def as_bits(self) -> Value:
-        """Words, read as the bits of floats."""
+        """These words, read as the bits of floats."""
         return Value(self.builder, self.builder.bitcast(self.raw, FLOATS))
 
     def lowered_signed(self, by: int) -> Value:
-        """Words, read as signed numbers, shifted to the right by ``by`` bits: divided by 2^by,
-        rounded down."""
+        """These words, read as signed numbers, shifted to the right by ``by`` bits: divided by
+        2^by, rounded down."""
         return Value(self.builder, self.builder.ashr(self.raw, self.filled(by)))
 
     def size(self) -> Value:
-        """Floats without their signs."""
+        """These floats without their signs."""
         kept = ir.Constant(WORDS, [0x7FFFFFFF] * WIDTH)
         return Value(self.builder, self.builder.and_(self.bits().raw, kept)).as_bits()
 
     def magnitude(self) -> Value:
-        """A double without its sign."""
+        """This double without its sign."""
         return (self < Value(self.builder, self.raw.type(0.0))).choose(-self, self)
 
     def single(self) -> Value:
-        """A double in single precision."""
+        """This double, rounded to single precision."""
         return Value(self.builder, self.builder.fptrunc(self.raw, FLOAT))
 
     def double(self) -> Value:
-        """A float in double precision."""
+        """This float, in double precision."""
         return Value(self.builder, self.builder.fpext(self.raw, DOUBLE))
 
     def doubles(self) -> Value:
-        """Floats in double precision."""
+        """These floats, in double precision."""
         return Value(self.builder, self.builder.fpext(self.raw, DOUBLES))
 
     def whole(self) -> Value:
-        """Floats rounded towards zero, as words; undefined for magnitudes beyond 2^31, so clip them
-        first."""
+        """These floats, rounded towards zero, as words; undefined for magnitudes beyond 2^31, so
+        clip them first."""
         return Value(self.builder, self.builder.fptosi(self.raw, WORDS))
 
     def times(self, factor: Value, plus: Value) -> Value:
-        """This times a factor plus a number, rounded once where the processor can.
+        """This value times a factor plus a number, rounded once where the processor can.
 
         No other product and sum are fused, so that results do not depend on what the compiler sees.
         """
@@ -198,32 +200,32 @@ class Value:
         return Value(self.builder, self.builder.call(function, [self.raw, factor.raw, plus.raw]))
 
     def _function(self, name: str, kind: Any) -> Any:
-        """A function of LLVM, which the module declares once."""
+        """The function of LLVM with this name, which the module declares once."""
         module = self.builder.module
         return module.globals.get(name) or ir.Function(module, kind, name)
 
     def root(self) -> Value:
-        """Square roots."""
+        """Square roots of these floats."""
         kind, name = ir.FunctionType(FLOATS, [FLOATS]), f"llvm.sqrt.v{WIDTH}f32"
         function = self._function(name, kind)
         return Value(self.builder, self.builder.call(function, [self.raw]))
 
     def turned(self, by: int) -> Value:
-        """Words rotated to the left by ``by`` bits."""
+        """These words, rotated to the left by ``by`` bits."""
         up = self.builder.shl(self.raw, self.filled(by))
         down = self.builder.lshr(self.raw, self.filled(32 - by))
         return Value(self.builder, self.builder.or_(up, down))
 
     def lowered(self, by: int) -> Value:
-        """Words shifted to the right by ``by`` bits, with zeros from the left."""
+        """These words, shifted to the right by ``by`` bits, with zeros from the left."""
         return Value(self.builder, self.builder.lshr(self.raw, self.filled(by)))
 
     def shifted(self, by: int) -> Value:
-        """Words shifted to the left by ``by`` bits, with zeros from the right."""
+        """These words, shifted to the left by ``by`` bits, with zeros from the right."""
         return Value(self.builder, self.builder.shl(self.raw, self.filled(by)))
 
     def filled(self, number: int) -> Any:
-        """A constant of this type with the same number in every lane."""
+        """A constant of this value's type, with the same number in every lane."""
         kind = self.raw.type
         return ir.Constant(kind, [number] * WIDTH) if kind == WORDS else kind(number)
 
@@ -234,7 +236,7 @@ sums at the latest: an even number, because Box-Muller makes pairs."""
 
 
 class Code:
-    """The body of a function that is being emitted; instructions are appended to ``builder``."""
+    """Body of a function that is being emitted: its methods append instructions to ``builder``."""
 
     def __init__(self, builder: Any) -> None:
         self.builder = builder
@@ -244,15 +246,15 @@ class Code:
         return Value(self.builder, raw)
 
     def number(self, value: int) -> Value:
-        """A whole number of 64 bits."""
+        """A constant: a whole number of 64 bits."""
         return self.value(NUMBER(value))
 
     def floats(self, value: float) -> Value:
-        """A vector with the same float in every lane."""
+        """A constant: a vector with the same float in every lane."""
         return self.value(ir.Constant(FLOATS, [value] * WIDTH))
 
     def words(self, value: int) -> Value:
-        """A vector with the same word in every lane."""
+        """A constant: a vector with the same word in every lane."""
         return self.value(ir.Constant(WORDS, [value] * WIDTH))
 
     def _place(self, kind: Any, address: Value, index: Value | int) -> Any:
@@ -265,12 +267,13 @@ class Code:
         return pointer if kind == element else self.builder.bitcast(pointer, kind.as_pointer())
 
     def load(self, address: Value, index: Value | int, kind: Any = FLOATS) -> Value:
-        """A vector or scalar that begins ``index`` elements behind an address."""
+        """The vector or scalar of type ``kind`` that begins ``index`` elements behind an
+        address."""
         place = self._place(kind, address, index)
         return self.value(self.builder.load(place, align=1 if kind == BYTE else 4))
 
     def store(self, address: Value, index: Value | int, value: Value) -> None:
-        """Put a vector or scalar ``index`` elements behind an address."""
+        """Store a vector or scalar ``index`` elements behind an address."""
         place = self._place(value.raw.type, address, index)
         self.builder.store(value.raw, place, align=4)
 
@@ -284,13 +287,13 @@ class Code:
         return self.value(result)
 
     def variables(self, values: Sequence[Value]) -> list[Variable]:
-        """Variables that begin with these values."""
+        """One variable for each of ``values``, which is its first value."""
         return [Variable(self, value) for value in values]
 
     @contextmanager
     def loop(self, end: Value, start: Value | int = 0, step: int = 1) -> Iterator[Value]:
-        """A loop of the machine: the body runs for every whole number from ``start`` to below
-        ``end``, in steps of ``step``."""
+        """A loop of the emitted code: the context's body runs for every whole number from ``start``
+        to below ``end``, in steps of ``step``."""
         index = Variable(self, start if isinstance(start, Value) else self.number(start))
         with self.during(lambda: index.value < end):
             now = index.value
@@ -299,7 +302,8 @@ class Code:
 
     @contextmanager
     def during(self, condition: Callable[[], Value]) -> Iterator[None]:
-        """A loop of the machine: the body runs while a condition, evaluated anew, holds."""
+        """A loop of the emitted code: the context's body runs while a condition, evaluated anew
+        each time, is true."""
         head = self.builder.append_basic_block("head")
         body = self.builder.append_basic_block("body")
         rest = self.builder.append_basic_block("rest")
@@ -313,21 +317,22 @@ class Code:
 
     @contextmanager
     def when(self, truth: Value) -> Iterator[None]:
-        """A branch of the machine: the body runs only if a scalar is true."""
+        """A branch of the emitted code: the context's body runs only if a scalar truth value is
+        true."""
         with self.builder.if_then(truth.raw):
             yield
 
     @contextmanager
     def either(self, truth: Value) -> Iterator[tuple[Any, Any]]:
-        """Two branches of the machine, as two contexts: the first runs if a scalar is true, else
-        the second."""
+        """Two branches of the emitted code, as two contexts: the body of the first runs if a scalar
+        truth value is true, else that of the second."""
         with self.builder.if_else(truth.raw) as branches:
             yield branches
 
 
 class Variable:
-    """A value, at first ``first``, that may change in loops and branches; the compiler keeps it in
-    a register."""
+    """Variable of the emitted code, with the first value ``first``, that may change in loops and
+    branches; the compiler keeps it in a register."""
 
     def __init__(self, code: Code, first: Value) -> None:
         self._code = code
@@ -338,7 +343,7 @@ class Variable:
 
     @property
     def value(self) -> Value:
-        """The current value of the variable, loaded where the code stands."""
+        """The variable's value at the point of the emitted code where this is read."""
         return self._code.value(self._code.builder.load(self._place))
 
     @value.setter
@@ -347,7 +352,7 @@ class Variable:
 
 
 _ONE_AT_A_TIME = RLock()
-"""Held while code is compiled or loaded, because LLVM is not safe for threads."""
+"""Lock that is held while code is compiled or loaded, because LLVM is not safe for threads."""
 
 
 def emitted(

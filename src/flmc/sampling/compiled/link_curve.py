@@ -25,14 +25,15 @@ TOLERANCE = 1.5e-6
 (1 + psi)/2, so its error is half of this, and stays below 1e-6 together with the resolution of a
 word."""
 _MOST_NODES = 2**16
-"""Largest number of intervals of a table."""
+"""Largest number of intervals in the table of a link."""
 _STEEP = 1e25
 """Slope that stands for a jump at 0: every gradient but 0 saturates the bit, and 2^31 times the
 slope is finite in single precision."""
 
 
 FittedLink = tuple[np.float32, ...] | npt.NDArray[np.float32]
-"""Coefficients of the odd polynomial (highest first), or values at equidistant nodes."""
+"""A link as machine code takes it: coefficients of the odd polynomial (highest first), or values at
+equidistant nodes."""
 
 
 def fit(link: Link, clip: float) -> FittedLink | None:
@@ -49,7 +50,7 @@ def fit(link: Link, clip: float) -> FittedLink | None:
 
 @lru_cache(maxsize=256)
 def _fit_once(link: Link, clip: float) -> FittedLink | None:
-    """Fit a link that cannot change, once for each clip."""
+    """Approximation of a link that cannot change, computed once for each clip and cached."""
     return _fit(link, clip)
 
 
@@ -98,8 +99,8 @@ def _polynomial(terms: tuple[np.float32, ...], t: npt.NDArray[np.float32]) -> Ar
 
 
 def _interpolated(table: npt.NDArray[np.float32], t: npt.NDArray[np.float32]) -> Array:
-    """The interpolated table in single precision, operation by operation as the kernel computes
-    it."""
+    """Values of the interpolated table at ``t``, in single precision, operation by operation as the
+    kernel computes them."""
     half = np.float32(0.5) * np.float32(len(table) - 1)
     place = t * half + half
     node = np.clip(place.astype(np.int32), 0, len(table) - 2)
@@ -110,7 +111,8 @@ def _interpolated(table: npt.NDArray[np.float32], t: npt.NDArray[np.float32]) ->
 
 
 def _odd_polynomial(mean: Callable[[Array], Array], num_terms: int) -> Array:
-    """Coefficients of g, g^3, ... from Chebyshev interpolation, which is nearly the best."""
+    """Coefficients of t, t^3, ... of an odd polynomial that approximates ``mean``, from Chebyshev
+    interpolation, which is nearly the best."""
     degree = 2 * num_terms - 1
     points = np.polynomial.chebyshev.chebpts1(degree + 1)
     series = np.polynomial.chebyshev.chebfit(points, mean(points), degree)

@@ -101,7 +101,7 @@ def read(name: str) -> MachineCode | None:
 
 
 def write(name: str, code: MachineCode) -> None:
-    """Keep code on disk; where that fails, it lives in this process only."""
+    """Keep compiled code on disk under its name; if that fails, it serves this process only."""
     folder = _folder()
     if folder is None:
         return
@@ -121,8 +121,8 @@ def write(name: str, code: MachineCode) -> None:
 
 
 def _say(file: Path, what: str) -> None:
-    """Warn that a file of compiled code ``what`` (is damaged, cannot be read or written), and of
-    the cost."""
+    """Warn about a file of compiled code, with ``what`` is wrong (it is damaged, or cannot be read
+    or written) and the cost."""
     _log.warning(
         "the compiled code in %s %s: it is compiled again, which takes some tenths of a second;"
         " remove the file, or set NUMBA_CACHE_DIR to another place",
@@ -132,7 +132,8 @@ def _say(file: Path, what: str) -> None:
 
 
 _SETTINGS = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_ENABLE_AVX", "NUMBA_OPT")
-"""Variables of the environment by which Numba compiles for another processor, or otherwise."""
+"""Environment variables by which a user makes Numba compile for another processor, or in another
+way."""
 _ENGINES: list[Any] = []
 """Loaded machine code, kept because it must live as long as its addresses are used: as long as the
 process."""

@@ -13,15 +13,17 @@ from flmc.sampling.compiled.instructions import WIDTH, WORD, WORDS, Code, Value,
 
 
 class Generator:
-    """Emits xoshiro128++ generators in registers, one for each lane or one alone, as ``kind`` says,
-    the type of their words; their state, four words for each lane, is loaded from ``address``."""
+    """Random generators xoshiro128++ in registers of the emitted code, one for each lane or one
+    alone, as ``kind`` says, the type of their words; their state, four words for each lane, is
+    loaded from ``address``."""
 
     def __init__(self, code: Code, address: Value, kind: ir.Type) -> None:
         self._code, self._address, self.kind = code, address, kind
         self._state = code.variables([code.load(address, i * WIDTH, kind) for i in range(4)])
 
     def __call__(self) -> Value:
-        """Emit one step of the generators, and return their next random words."""
+        """Emit one step of the generators, and return their next random words, one for each
+        lane."""
         a, b, c, d = (part.value for part in self._state)
         word = (a + d).turned(7) + a
         shifted = b.shifted(9)
@@ -34,7 +36,8 @@ class Generator:
         return word
 
     def save(self) -> None:
-        """Store the state where it was loaded from."""
+        """Emit the code that stores the generators' state at the address from which it was
+        loaded."""
         for i, part in enumerate(self._state):
             self._code.store(self._address, i * WIDTH, part.value)
 
@@ -107,7 +110,7 @@ _SINE = (
 
 
 def _series(code: Code, terms: tuple[float, ...], x: Value) -> Value:
-    """The polynomial in x whose coefficients are ``terms``, lowest first."""
+    """Emitted value of the polynomial in x whose coefficients are ``terms``, lowest first."""
     value = code.floats(terms[-1])
     for term in reversed(terms[:-1]):
         value = value.times(x, code.floats(term))
@@ -115,7 +118,7 @@ def _series(code: Code, terms: tuple[float, ...], x: Value) -> Value:
 
 
 def _log(code: Code, words: Value) -> Value:
-    """Natural logarithm of (word + 1/2)/2^32, which is never 0."""
+    """Emitted natural logarithm of (word + 1/2)/2^32, a number that is never 0."""
     bits = (words.unsigned() + code.floats(0.5)).bits()
     # A float is 2^exponent times a mantissa. Less the bits of sqrt(1/2), the exponent field is that
     # of a mantissa in [0.7, 1.4], where log(mantissa) = 2 atanh(s) has a short series.
@@ -128,7 +131,7 @@ def _log(code: Code, words: Value) -> Value:
 
 
 def _sine(code: Code, t: Value) -> Value:
-    """sin(pi t) for |t| <= 1/2."""
+    """Emitted sin(pi t) for |t| <= 1/2."""
     return t * _series(code, _SINE, t * t)
 
 

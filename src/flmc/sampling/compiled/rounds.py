@@ -89,13 +89,14 @@ FIELDS = {
     "channel": "scratch memory for the generators of noise, (member, 4, 8)",
     "state": "scratch memory for the generators of bits, (member, 4, 8)",
 }
-"""Fields of the frame of a call, addresses and sizes, in order, with their meanings."""
+"""Fields of the frame of a call, in order, each with its meaning: sizes, and addresses of
+arrays."""
 
 
 def run_rounds(team: Team, first: Value, normal: Value, count: Value) -> None:
-    """Emit the loop over ``count`` rounds of the blocks of chains that run together, from round
-    ``first`` of the call on; their noise begins with round ``normal`` of the normals that were made
-    last, which serve ``ROUNDS_AT_ONCE`` rounds."""
+    """Emit the code of a loop over ``count`` rounds, from round ``first`` of the call on, for the
+    blocks of chains that run together. Their noise begins with round ``normal`` of the
+    ``ROUNDS_AT_ONCE`` rounds whose normals were made last."""
     code, form = team.code, team.form
     with code.loop(count) as s:
         team.begin(first + s)
@@ -116,8 +117,8 @@ def run_rounds(team: Team, first: Value, normal: Value, count: Value) -> None:
 
 
 def _normals(devices: Devices, number: Value) -> Value:
-    """The address of the normals of round ``number`` of the rounds for which normals were made
-    last. The second half of these rounds begins at a whole vector, behind a gap."""
+    """Emitted address of the standard normals for round ``number`` of the rounds whose normals were
+    made last. Those of the second half of these rounds begin at a whole vector, behind a gap."""
     code, at, lanes = devices.code, devices.at, devices.form.arrangement.lanes
     half = ROUNDS_AT_ONCE // 2
     slack = at["normals_apart"] - at["dim"] * (half * lanes)
@@ -126,7 +127,7 @@ def _normals(devices: Devices, number: Value) -> Value:
 
 
 class _Place:
-    """Where the numbers of a round are: ``t`` is the round's number in the arrays of the call,
+    """Places in memory of a round's numbers: ``t`` is the round's number in the arrays of the call,
     ``s`` its number among the rounds whose positions are not yet added to the sums, and ``normals``
     the address of its noise."""
 
@@ -169,8 +170,8 @@ def add_moments(code: Code, form: Form, at: dict[str, Value], count: Value) -> N
 
 
 def _add_in_lanes(code: Code, entries: int, at: dict[str, Value], count: Value) -> None:
-    """Emit :func:`add_moments` for few entries: the loops over them are written out, the sums of
-    eight chains are one vector, and of the products only the upper triangle is summed."""
+    """Emit the code of :func:`add_moments` for few entries: it has no loops over entries, the sums
+    of eight chains are one vector, and of the products only the upper triangle is summed."""
     for i in range(entries):
         places = [("sums", i), *(("products", i * entries + j) for j in range(i, entries))]
         totals = code.variables([code.load(at[name], n * WIDTH, DOUBLES) for name, n in places])
@@ -245,8 +246,9 @@ def keep_draws(code: Code, form: Form, at: dict[str, Value], count: Value, numbe
 
 @cache
 def advance_of(form: Form) -> int:
-    """The address of the machine code that runs all rounds of a call. Its arguments are the address
-    of the frame (:data:`FIELDS`), and the clip in its own units: 1, or infinite without one."""
+    """The address of the machine code that runs all rounds of a call. Its arguments are the
+    address of the frame (:data:`FIELDS`), and the clip in units of itself: 1, or infinite
+    without a clip."""
 
     def body(code: Code, arguments: list[Value]) -> None:
         frame, most = arguments
@@ -266,8 +268,8 @@ def advance_of(form: Form) -> int:
 
 
 class _Blocks:
-    """Emits all rounds of one block of chains, number ``first`` of the call, or of the ``size``
-    blocks from there on, which share a data set and run together."""
+    """Emits the code of all rounds of a block of chains, number ``first`` of the call, or of the
+    ``size`` blocks from that on, which share a data set and run together."""
 
     def __init__(
         self,
@@ -323,8 +325,8 @@ class _Blocks:
             yield self.member(v)
 
     def emit(self) -> None:
-        """Emit all rounds of the blocks, in parts: a part has at most as many rounds as normals are
-        made for, and either all of its rounds are kept or none."""
+        """Emit the code of all rounds of the blocks, in parts: a part has at most as many rounds as
+        normals are made for at once, and either all or none of its rounds are kept."""
         code, at = self.code, self.every
         begin, until, burn_in = at["begin"], at["until"], at["burn_in"]
         r = Variable(code, begin - begin % ROUNDS_PER_BLOCK)
@@ -358,8 +360,8 @@ class _Blocks:
                         r.value = until
 
     def _run(self, now: Value, stop: Value) -> None:
-        """Emit the rounds from ``now`` to below ``stop``; if they are kept, also the sums and draws
-        of their positions."""
+        """Emit the code of the rounds from ``now`` to below ``stop``; if they are kept, also of the
+        sums and draws of their positions."""
         code, begin, burn_in = self.code, self.every["begin"], self.every["burn_in"]
         with code.when(now.same(burn_in)), self.members() as member:
             # start the count anew: entries clipped in the burn-in do not count
@@ -372,8 +374,9 @@ class _Blocks:
                 keep_draws(code, self.form, member, stop - now, now - burn_in)
 
     def _seed(self, block: Value) -> None:
-        """Emit the seeding of every chain's random generators, for noise and for bits, at the
-        beginning of a block of rounds: each by its data set, its chain and the block."""
+        """Emit the code that seeds every chain's random generators, for noise and for bits, at
+        the beginning of a block of rounds: each by its data set, its chain and the number of the
+        block."""
         code, purposes = self.code, {"channel": Purpose.CHANNEL, "state": Purpose.QUANTISER}
         with self.members() as at:
             for name, purpose in purposes.items():
@@ -407,8 +410,8 @@ class _Blocks:
             generator.save()
 
     def _is_lost(self, at: dict[str, Value]) -> Value:
-        """A truth value: whether the position of any chain of a block is not finite; lanes that
-        only repeat the last chain do not count."""
+        """Emitted truth value: whether the position of any chain of a block is not finite; lanes
+        that only repeat the last chain do not count."""
         code, lanes = self.code, self.form.arrangement.lanes
         total = Variable(code, code.floats(0.0))
         with code.loop(at["dim"]) as i:

@@ -20,8 +20,8 @@ from flmc.sampling.compiled.random_numbers import Generator
 
 
 class FewEntries:
-    """Emits the sum of symbols over devices for gradients of few entries: the loops over entries
-    are written out, and sums stay in registers."""
+    """Emits the code of the sum of symbols over devices for gradients of few entries: the loops
+    over entries are written out, and sums stay in registers."""
 
     def __init__(self, devices: Devices) -> None:
         self.devices, self.code = devices, devices.code
@@ -30,8 +30,8 @@ class FewEntries:
         self.x: list[Value] = []
 
     def receive(self) -> list[Value]:
-        """Emit the loop over devices; returns the sum of symbols of every entry, each a vector with
-        one number for each chain."""
+        """Emit the code of the loop over devices, and return the sum of symbols of every entry,
+        each a vector with one number for each chain."""
         devices, code, form = self.devices, self.code, self.devices.form
         # Bits without factors are counted: of n bits c are +1, and their sum is 2 c - n.
         counted = form.link is not None and not form.talks
@@ -60,8 +60,8 @@ class FewEntries:
         return [total.value for total in totals]
 
     def _gradient(self, k: Value) -> list[Value]:
-        """The entries of the gradient of device k at the chains' positions: the gradient at the
-        centre plus Hessian times deviation.
+        """Emitted entries of the gradient of device k at the chains' positions, a vector each: the
+        gradient at the centre plus Hessian times deviation.
 
         Two sums are made, of even and odd columns, so that a product need not wait for the one
         before."""
@@ -79,8 +79,8 @@ class FewEntries:
         return gradient
 
     def _read(self, start: Value, index: int) -> Value:
-        """Number ``index`` of a device's data as a vector: each chain's own, or the same for all
-        chains where they share a data set."""
+        """Number ``index`` of a device's data as an emitted vector: each chain's own number, or the
+        same for all chains where they share a data set."""
         place = start + index * self.arrangement.unit
         if self.arrangement.unit == 1:
             return self.code.load(self.devices.at["local"], place, FLOAT).spread()
@@ -104,8 +104,9 @@ class FewEntries:
 
 
 class ManyEntries:
-    """Emits the sum of symbols over devices for gradients of many entries and the blocks of a team,
-    a tile of entries at a time; sums are in scratch memory."""
+    """Emits the code of the sum of symbols over devices, for gradients of many entries and all
+    blocks of a team (which share a data set), a tile of entries at a time; sums are in scratch
+    memory."""
 
     def __init__(self, team: Team) -> None:
         self.team, self.code, self.at = team, team.code, team.at
@@ -151,8 +152,8 @@ class ManyEntries:
                                 devices.generator()
 
     def _begin_with_all(self, devices: Devices, tile: Value) -> None:
-        """Emit the code that begins the sums of a tile with the gradient of the sum of all costs,
-        for chains near the centre; for others with 0."""
+        """Emit the code that begins the sums of a tile's entries: with the gradient of the sum of
+        all costs for chains near the centre, with 0 for others."""
         for q, value in enumerate(self._gradient(devices, self.at["devices"], tile)):
             near = (devices.away < devices.far).choose(value, devices.zero)
             self.code.store(devices.at["received"], (tile * self.tile + q) * WIDTH, near)
@@ -191,7 +192,7 @@ class ManyEntries:
             code.store(values + self.gradient_bytes, 0, scale)
 
     def _squares(self, values: Value) -> Value:
-        """The sum of the squares of the entries of a gradient at an address, a vector with one
+        """Emitted sum of the squares of a gradient's entries at an address, a vector with one
         number for each chain."""
         code = self.code
         if self.in_rows:

@@ -69,8 +69,9 @@ def load_of(arrangement: Arrangement, near: bool) -> int:
 
 
 class _Lane:
-    """Emits the code that copies one data set, number ``e``, into a unit of data at the address
-    ``unit``: into the numbers of one lane, or of all lanes where they share the data set."""
+    """Emits the code that copies one data set, number ``e``, into a unit of data (a block's array
+    of floats) at the address ``unit``: into one lane, or where all lanes share the data set, once
+    for all."""
 
     def __init__(
         self,
@@ -90,7 +91,8 @@ class _Lane:
         self.local = unit + (at["devices"] + 1) * (4 * WIDTH)
 
     def emit(self) -> None:
-        """Emit the loop that copies all devices into the unit, and behind them their sum."""
+        """Emit the code that copies all devices into the unit of data, and behind them their
+        sum."""
         code, at, dim = self.code, self.at, self.at["dim"]
         size = (at["unit_size"] - (at["devices"] + 1) * WIDTH) / (at["devices"] + 1) * 4
         if self.near:
@@ -123,9 +125,9 @@ class _Lane:
             self._fill(self.total, self.totals, self.local + at["devices"] * size)
 
     def _at_centre(self, device: Value, matrix: Value, i: Value) -> tuple[Value, Value, Value]:
-        """Entry i of a device's gradient at the centre, the squared norm of row i of its Hessian,
-        and the squared norm of the difference of that row from column i. The norm begins with
-        1e-300, so that a row of zeros leads to no division by 0."""
+        """Three emitted values: entry i of a device's gradient at the centre, the squared norm of
+        row i of its Hessian, and the squared norm of the difference of that row from column i. The
+        norm begins with 1e-300, so that a row of zeros leads to no division by 0."""
         code, dim = self.code, self.at["dim"]
         offset = code.load(self.at["offset"], device * dim + i, DOUBLE)
         value = Variable(code, -offset)
@@ -145,12 +147,13 @@ class _Lane:
     def _measure(
         self, i: Value, value: Value, size: Value, norm: Value, reach: Variable, horizon: Variable
     ) -> None:
-        """Add entry i of a device's gradient to the sum over devices, and lower ``reach`` and
-        ``horizon`` to the squared distances r^2 from the centre at which the entry may exceed their
-        bounds.
+        """Emit the code that adds entry i of a device's gradient to the sum over devices, and
+        lowers ``reach`` and ``horizon`` to the squared distances r^2 from the centre at which the
+        entry may exceed their bounds.
 
         |g_i(centre)| + ||H_i|| r = bound gives r^2 = (bound - |g_i(centre)|)^2 / ||H_i||^2, with
-        row H_i of the Hessian."""
+        row H_i of the Hessian.
+        """
         code, at, zero = self.code, self.at, self.code.value(DOUBLE(0.0))
         code.store(self.totals, i, code.load(self.totals, i, DOUBLE) + value)
         left, more = (at[name] - size for name in ("certain_clip", "near_clip"))
@@ -159,17 +162,16 @@ class _Lane:
         horizon.value = (more * more / norm).at_most(horizon.value)
 
     def _put(self, number: Value, distance: Value) -> None:
-        """Store a squared distance as vector ``number`` of the unit of data: in the number of
-        one lane (chain of a vector) that belongs to this data set, or of all lanes where they
-        share it."""
+        """Emit the code that stores a squared distance as vector ``number`` of the unit of data: in
+        one lane, that of the data set, or in all lanes where they share it."""
         value, start = distance.single(), number * WIDTH + self.lane
         for lane in range(1 if self.arrangement.kind == OWN else WIDTH):
             self.code.store(self.unit, start + lane, value)
 
     def _fill(self, matrix: Value, gradient: Value, start: Value) -> None:
-        """Copy a device's gradient at the centre and its Hessian, times ``factor``, into the unit
-        from the address ``start`` on. The Hessian is symmetric: its columns are read as rows, whose
-        numbers are neighbours in memory."""
+        """Emit the code that copies a device's gradient at the centre and its Hessian, times
+        ``factor``, into the unit of data from the address ``start`` on. The Hessian is symmetric,
+        so its columns are read as rows, whose numbers are neighbours in memory."""
         code, arrangement, dim = self.code, self.arrangement, self.at["dim"]
         place = Variable(code, self.lane)
 
@@ -201,16 +203,16 @@ class _Lane:
 
 
 NEAR, _FEW = 64.0, 20
-"""A chain is near the centre where no entry of a device's gradient can exceed ``NEAR`` times the
-clip. With more than ``_FEW`` devices the number is smaller in proportion, but at least 2: the sum
-over devices, from which the excess of single entries is taken, then stays below 64 x 20 = 1280
-clips (up to 640 devices), and its rounding in single precision below 1e-4 clips."""
+"""Bound by which chains count as near the centre: no gradient entry of a device can exceed ``NEAR``
+times the clip there. With more than ``_FEW`` devices the bound is smaller in proportion, but at
+least 2: the sum over devices, from which the excess of single entries is taken, then stays below 64
+x 20 = 1280 clips (up to 640 devices), and its rounding in single precision below 1e-4 clips."""
 _MOST_REACH = 3e38
-"""Largest squared distance that ``reach`` may hold: less than infinity, the distance of a chain
-that is far, so that such a chain looks at every device."""
+"""Largest squared distance that ``reach`` may hold. It is less than infinity, the distance of a
+chain that counts as far, so that such a chain computes every device."""
 _LARGEST = 1e15
-"""Largest gradient at the centre, and largest norm of a matrix row, in clips: beyond, squares leave
-the range of single precision."""
+"""Largest gradient at the centre, and largest norm of a Hessian's row, in units of the clip:
+squares of larger numbers leave the range of single precision."""
 _UNEVEN = 1e-5
 """Largest difference of a Hessian's row from its column, relative to the row, that is taken for
 rounding."""
@@ -242,8 +244,8 @@ def load_units(
     devices, dim = costs.offset.shape[1:]
     size = (1 + devices) * WIDTH + (devices + 1) * arrangement.device_size(dim)
     units = np.zeros((len(lanes), size), np.float32)
-    # The margin: 1e-6, sixteen roundings of single precision, for each product of a sum and some
-    # more.
+    # The margin for rounding: 1e-6, sixteen roundings of single precision, for each product of a
+    # sum and for some operations more.
     certain = 1 - 1e-6 * (dim + 8.0)
     clips = min(NEAR, max(2.0, NEAR * _FEW / devices))
     good, room = np.array([1, 0], np.uint64), np.empty((dim + 2) * dim)

@@ -90,6 +90,8 @@ def measure_one_chain(moments: Moments, exact: ExactPosterior) -> OneChain | Non
     means = moments.sums / moments.counts[:, None]
     seconds = moments.products / moments.counts[:, None, None]
     squares = np.square(means).sum(axis=2)
+    # About the chain's own mean: the second moment less the squared mean, both taken about the
+    # posterior mean.
     spread = np.trace(seconds, axis1=2, axis2=3) - squares
     return OneChain(
         mean_error=Spread.of(squares / trace),

@@ -90,6 +90,7 @@ def seen_rounds(
     active = np.full(rounds, float(plan.num_devices)) if num_active is None else num_active
     gain = np.broadcast_to(plan.planned_gain[:1] if gains is None else gains, (rounds, dim))
     some = active > 0
+    # The server scales what it receives by K/K_a, so variances by the square of that.
     factor = np.square(plan.num_devices / active[some])[:, None]
     bits = factor * bit_noise(plan.uplink, plan.num_devices, plan.scheduler) * active[some][:, None]
     noise = factor * plan.uplink.noise_power / np.square(gain[some]) + bits
@@ -280,6 +281,8 @@ class ServerEvidence:
         if draws is None or not 1.0 < draws < kept:
             return None
 
+        # The effective draws that the plan states are 1/w(r, n) for n kept rounds with the memory
+        # r: solved for r, the chain should cover 1 - r of its distance in a round.
         def excess(memory: float) -> float:
             return draws * float(variance_of_mean(np.array(memory), kept)) - 1.0
 

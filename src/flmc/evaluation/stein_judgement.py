@@ -196,6 +196,7 @@ def judge(theta: Array, gradient: Array, groups: Groups) -> Judgement:
     deviation = theta - theta.mean(axis=(0, 1))
     by_entry = entry_ratios(groups, deviation, gradient)
     along = _Directions.of(groups, deviation, gradient)
+    # Tested quantities: the overall ratio, and a ratio and a shift of each entry and direction.
     count = 1 + 2 * dim + 2 * len(along.directions)
     test, test_along = (
         _StudentTest(number, groups.widening, count) for number in (len(groups), along.num_groups)
@@ -206,6 +207,8 @@ def judge(theta: Array, gradient: Array, groups: Groups) -> Judgement:
     ratios_along = test_along.ratios(along.ratios, "direction", along.ranks)
     variances = np.square(deviation).mean(axis=(0, 1))
     unit = _shift_unit(variances, np.full(dim, overall[0].value))
+    # The draws' covariance times the mean gradient is r times the shift b. Over the variance v and
+    # times sqrt(v/r), which is the unit, it is b in posterior standard deviations.
     moved = _times_covariance(groups.means(gradient), deviation) / variances
     shifts = test.shifts(moved * unit, "entry", entries)
     widths = np.square(deviation @ along.directions.T).mean(axis=(0, 1))

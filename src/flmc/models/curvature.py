@@ -115,6 +115,8 @@ class _Place:
         values, vectors = self.axes
         inside = self.inside
         lowest = self.flat + max(0.0, -float(values[0]))
+        # Of all moves of one length -(H + shift)^-1 g lowers the quadratic most, if H + shift is
+        # positive definite: the trust region's step for some shift.
         shift = 0.0 if values[0] > self.flat else lowest
         move = -inside / (values + shift)
         if np.linalg.norm(move) > radius:
@@ -318,6 +320,8 @@ class CurvatureMeter:
         # formula is in the module's docstring.
         doubt = math.log(1.648 * math.sqrt(len(theta)) * 2.0 / _FAILURE)
         share = (doubt / (2 * effort.measured - 1)) ** 2
+        # Both ends are within ``share`` of the true range, which is therefore at most the found one
+        # over 1 - 2 share.
         margin = share / (1.0 - 2.0 * share) * float(values[-1] - values[0])
         low, high = float(values[0]) - margin, float(values[-1]) + margin
         return max(high, -low), low

@@ -133,6 +133,7 @@ class FunctionPrior(Prior):
     ) -> None:
         self._gradient, self._draw = gradient, draw
         self._dim = 0
+        # A fixed seed: centre and spread, and so plans, must be the same each time.
         rng = np.random.default_rng(0)
         first = checks.finite_array("a draw of the prior", draw(rng))
         if first.ndim != 1 or not len(first):

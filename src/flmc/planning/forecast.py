@@ -199,6 +199,8 @@ def _closest(pilot: Pilot, law: Law, nodes: Array, share: float) -> Law | None:
         gradient = pilot.summed(law.mean + nodes @ law.root.T)
         if not np.isfinite(gradient).all():
             return None
+        # By Stein's identity the mean Jacobian of the posterior's gradient is the precision of the
+        # closest normal law; the mean gradient over it is Newton's step of the mean.
         precision = share * _mean_jacobian(gradient, nodes, law)
         if share < 1.0:
             precision = precision + (1.0 - share) * np.linalg.inv(law.covariance)
@@ -257,6 +259,8 @@ def _search(plan: Plan, model: Model, posterior: Law, share: float) -> Forecast 
             return None
         jacobian = _mean_jacobian(drift, nodes, law)
         try:
+            # The first equation of the module, E[D] = 0, by a Newton step; the second gives the
+            # covariance for these J and E[V].
             shift = np.linalg.solve(jacobian, drift.mean(axis=0))
         except np.linalg.LinAlgError:
             return None

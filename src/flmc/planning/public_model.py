@@ -94,12 +94,15 @@ class PublicModel(Model):
         uplink = plan.uplink
         gradient = self.spread * NODES
         symbol = uplink.mean_symbol(gradient)
+        # The regression of the mean symbol on the gradient: its slope is the averaged slope
+        # (Stein's identity), and what it leaves of the mean square is r^2.
         straight = float(symbol @ (WEIGHTS * NODES))
         bent = max(0.0, float(np.square(symbol) @ WEIGHTS) - straight**2)
         slope = straight / self.spread * uplink.example_shrink
         variance = self._estimate_variance(plan, uplink, gradient)
         step = plan.step_size
         outside = 2.0 * float(ndtr(np.array(-uplink.clip / self.spread)))
+        # Not positive where chains diverge: the curvature is N, and the effective step 2/N or more.
         rest = 2.0 - step * slope * self.num_samples
         if slope <= 0 or rest <= 0:
             return PublicLaw(math.inf, math.inf, outside)

@@ -121,6 +121,8 @@ class PairHull:
         largest gap suffice."""
         some = sorted({0, int(np.argmax(self.gap)), len(self.gap) - 1})
         few = PairHull(self.low[some], self.gap[some], self.miss[some])
+        # The received value is noise about +A or -A: a trapezoidal rule over the noise for each
+        # bit.
         z = np.linspace(-8.0, 8.0, 97)
         weight = np.exp(-0.5 * z * z)
         weight /= weight.sum()

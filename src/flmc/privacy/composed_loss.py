@@ -108,6 +108,8 @@ class ComposedLoss:
             wanted = max(0, math.ceil(math.log2(ratio) - 0.3))
             most = math.floor(math.log2(_MOST_CELLS * step / (entry.high - entry.low)))
             times = min(wanted, most)
+            # A coarse grid loosens bounds noticeably only where its losses are more than a
+            # thousandth of the variance of the sum.
             matters = rounds * chance * entry.count * entry.spread**2 > 1e-3 * whole**2
             coarsened |= matters and entry.spread * 2.0**times < _COARSE * step
             doublings.append(times)
@@ -240,6 +242,8 @@ class ComposedLoss:
         if self.chance < 1.0:
             sent = k + math.log(self.chance)
             k = float(np.logaddexp(sent, math.log1p(-self.chance)))
+            # Of the tilted mixture with the loss 0: its share of rounds that are sent, and by the
+            # laws of total mean and variance the two moments.
             share = math.exp(sent - k)
             variance = share * (variance + (1.0 - share) * mean**2)
             mean *= share

@@ -145,6 +145,7 @@ class DataSetRun(NamedTuple):
         if not finite.all():
             seen = f"within rounds {first + rounds.start + 1} to {first + rounds.stop}"
             fail(self.experiment, tile[int(np.argmin(finite))], seen)
+        # A sum and the rest that rounding left together have the digits of a double.
         sums[...] = after.sums.astype(np.float64) + after.sums_rest
         products[...] = after.products.astype(np.float64) + after.products_rest
         chains.num_clipped += int(after.clipped.sum(dtype=np.int64))

@@ -86,6 +86,7 @@ def regime_maps(
     low, high = min(-10.0, settings.snr_db - 5), max(40.0, settings.snr_db + 5)
     least, most = min(0.1, settings.epsilon / 2), max(100.0, settings.epsilon * 2)
     for level in levels:
+        # Middles of the cells, evenly spaced in decibels and in the logarithm of epsilon.
         shares = (np.arange(level) + 0.5) / level
         columns = [float(low + share * (high - low)) for share in shares]
         rows = [float(least * (most / least) ** share) for share in shares]

@@ -353,9 +353,12 @@ class Allocations:
         decay = np.square((1.0 + contraction) / 2.0)
         factor = (2.0 + 2.0 * contraction) / (1.0 - contraction)
         count = self.active.sum(axis=2)
+        # The terms of the bound without gains: discretisation, and the gradients of silent devices.
         fixed = step**4 * smoothness**3 * dim / 3.0 + step**3 * smoothness**2 * dim - 2.0 * step
         silent = 4.0 * np.square(step * settings.clip * (settings.devices - count))
         noise = np.square(step * settings.devices / count) * settings.noise_power
+        # The share of the budget R that a round takes, by the third limit in the module's
+        # docstring.
         cost = 2.0 * settings.clip**2 * self.largest / (settings.noise_power * budget)
         programs = Programs(
             np.zeros((len(count), case.num_kept)),

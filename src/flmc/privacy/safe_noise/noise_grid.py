@@ -145,6 +145,8 @@ class NoiseGrid:
             else:
                 checks.at_least("sharing", sharing, 1)
                 most = self.shared_move(steps, scaled, sharing, peak_of_norm=peak_of_norm)
+        # The gain at which a move of the span is so many steps, in exact fractions; it is rounded
+        # up once, so that it stays a bound.
         exact = most * Fraction(self.step) / span
         nearest = float(exact)
         return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)

@@ -172,8 +172,7 @@ class Frame:
         dim, lanes = plan.dim, arrangement.lanes
         whole = ROUNDS_AT_ONCE // 2 * dim * lanes
         whole = -(-whole // WIDTH) * WIDTH
-        # Bytes for each block: sums of symbols and a gradient, if blocks run together, and one
-        # vector.
+        # Number of floats for each block: sums of symbols, a gradient, and one vector more.
         received = 2 * max(dim * lanes, arrangement.tiles(dim) * arrangement.tile * WIDTH) + WIDTH
         team = MOST_MEMBERS if arrangement.kind == TEAMS else 1
         curve = np.array([] if link is None else link, np.float32)

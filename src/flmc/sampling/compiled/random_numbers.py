@@ -71,6 +71,7 @@ def seed_generators(
         combined = one * code.words(_MIX_LEFT) - other * code.words(_MIX_RIGHT)
         return combined ^ combined.lowered(16)
 
+    # The order of these steps is NumPy's: any other would make other streams of the same seed.
     pool = code.variables([code.words(0)] * 4)
     for i, part in enumerate(pool):
         part.value = hashed(code.load(entropy, i, WORD).spread())

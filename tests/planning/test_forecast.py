@@ -89,6 +89,52 @@ def test_a_posterior_mean_far_from_the_prior_is_travelled_to() -> None:
     assert result.metrics.variance_ratio.mean < 1.5
 
 
+def test_starts_of_a_regression_are_followed_where_the_rule_finds_its_burn_in_short() -> None:
+    """The rule of the plan asks for 56 rounds, and chains have nearly all arrived after 45: many
+    kept rounds make up for the rest. After 5 they have not."""
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
+    rounds: dict[str, Any] = {"num_rounds": 5000, "burn_in_step_factor": 1.0}
+    plan = flmc.plan(model, flmc.Analog(), OFF, num_burn_in=45, **rounds)
+    short = flmc.plan(model, flmc.Analog(), OFF, num_burn_in=5, **rounds)
+    assert plan.rounds_needed is not None
+    assert plan.rounds_needed > 1.05 * plan.num_burn_in  # the rule objects
+    assert against_sampling(plan) == []
+    assert against_sampling(short) == ["burn-in"]
+    assert _largest_excess(plan, model) < 0.1
+    assert _largest_excess(short, model) > 0.25
+
+
+def _largest_excess(plan: flmc.Plan, model: flmc.LinearGaussian) -> float:
+    """By how much the variance of the kept rounds of many chains exceeds what was predicted, in the
+    entry where it is largest, relative to the posterior's; chains of 20 draws or more know it to
+    sqrt(2/(20 chains)), 0.025 or 0.05, and a few lost chains make it much larger."""
+    result = flmc.run(plan, model, seed=1, chains=full(160, 40))
+    assert plan.prediction is not None
+    variance = result.draws.reshape(-1, model.dim).var(axis=0)
+    exact = np.diagonal(model.posterior.covariance[0])
+    return float((variance / exact).max() - plan.prediction.variance_ratio_largest)
+
+
+def test_heat_of_larger_first_steps_counts_until_it_has_cooled() -> None:
+    """Chains that start at the mode, and are driven apart by first steps that are 60 times larger:
+    50 rounds later they are too wide still, 250 rounds later no more. Without noise nothing of this
+    would be seen."""
+    data = LinearStatistics(np.broadcast_to(60 * np.eye(2), (1, 10, 2, 2)), np.zeros((1, 10, 2)))
+    model = flmc.LinearGaussian(data)
+    uplink = flmc.Analog(snr_db=40, clip=200.0)
+    early: dict[str, Any] = {"burn_in_step_factor": 60.0, "num_fast": 50, "step_size": 2e-5}
+    hot, cool = (
+        flmc.plan(
+            model, uplink, OFF, num_rounds=4000 + burn, num_burn_in=burn, start="zero", **early
+        )
+        for burn in (100, 300)
+    )
+    assert against_sampling(hot) == ["burn-in"]
+    assert against_sampling(cool) == []
+    assert _largest_excess(hot, model) > 0.15  # 0.3 is measured
+    assert _largest_excess(cool, model) < 0.15
+
+
 def test_a_single_entry_is_not_hidden_by_the_principal_axes() -> None:
     """Over all directions: no entry's ratio of variances is beyond what is stated."""
     for seed in range(full(20, 5)):

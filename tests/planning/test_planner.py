@@ -172,7 +172,11 @@ def test_everything_clipped_is_no_crash() -> None:
 def test_a_prior_far_from_zero(model: flmc.LinearGaussian) -> None:
     data = flmc.data.draw_linear(seed=1, theta=[12.0] * 5)
     far = flmc.LinearGaussian(data, prior_mean=12.0)
-    assert any("is short" in text for text in flmc.plan(far, flmc.Digital(), start="zero").warnings)
+    # Without larger first steps: with them chains arrive from zero after 69 of 200 rounds, where
+    # the rule of the plan asks for 248. 400 chains then have 1.01 to 1.08 times the variance.
+    slow = flmc.plan(far, flmc.Digital(), start="zero", burn_in_step_factor=1.0)
+    assert any("is short" in text for text in slow.warnings)
+    assert not against_sampling(flmc.plan(far, flmc.Digital(), start="zero"))
     assert not against_sampling(flmc.plan(far, flmc.Digital(), start="prior"))
 
 
@@ -182,10 +186,12 @@ def test_following_the_advice_on_burn_in_ends_the_warning(model: flmc.LinearGaus
         assert needed is not None
         again = flmc.plan(model, uplink, num_rounds=needed + 10, num_burn_in=needed)
         assert not any("is short" in text for text in again.warnings)
+    # 200 rounds are short by the rule, which asks for 275, but of 400 chains all but one arrive. Of
+    # those that have 100 rounds, many do not: their variance is up to 11 times too large.
     slow = flmc.plan(model, flmc.Digital(), burn_in_step_factor=1.0)
-    assert any(
-        "is short" in text for text in slow.warnings
-    )  # distant starts have not arrived after 200 rounds
+    hasty = flmc.plan(model, flmc.Digital(), burn_in_step_factor=1.0, num_burn_in=100)
+    assert not any("is short" in text for text in slow.warnings)
+    assert any("is short" in text for text in hasty.warnings)
     few = flmc.plan(model, flmc.Digital(), burn_in_step_factor=8.0, num_fast=0).rounds_needed
     assert few == slow.rounds_needed
 

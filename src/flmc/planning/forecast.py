@@ -29,6 +29,7 @@ import numpy as np
 from flmc.base.arrays import Array
 from flmc.base.randomness import Purpose, generator
 from flmc.models.distributions import Gaussian
+from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
 from flmc.planning.pilot import MOST_DIRECTIONS, Pilot, places_at_once
 from flmc.planning.plans import Plan
@@ -55,6 +56,9 @@ has arrived."""
 _MOST_MOVES = 4000
 """Largest number of evaluations of the expected gradient estimates when chains are followed from
 their starts."""
+_MOST_TO_FOLLOW = 5e8
+"""Multiplications beyond which the chains of a linear regression are not followed: about a second.
+"""
 _NEWTON_STEPS = 8
 """Number of Newton steps, with the mean Jacobian, in the search for the place at which chains
 without noise come to rest."""
@@ -294,6 +298,20 @@ class Travel(NamedTuple):
     """
 
 
+def follow_linear(plan: Plan, model: LinearGaussian, law: Gaussian) -> Travel | None:
+    """Travel of the chains of a linear regression, for its first data set, to the stationary
+    ``law`` that was predicted; None where following them would be too much work, or fails."""
+    # A move costs a gradient of every device for each of the chains that are followed.
+    moves = min(_MOST_MOVES, plan.num_rounds)
+    if moves * _NUM_NOISY * plan.num_devices * plan.dim**2 > _MOST_TO_FOLLOW:
+        return None
+    first = Law.of(law)
+    with np.errstate(all="ignore"):
+        drift = Reception(plan, model)(first.places)[0]
+        jacobian = _mean_jacobian(drift, _nodes(plan.dim), first)
+        return follow_starts(plan, model, first, jacobian)
+
+
 def follow_starts(plan: Plan, model: Model, law: Law, jacobian: Array) -> Travel | None:
     """Follow chains from eight draws of the prior, or from zero where chains start there, moved by
     the expected gradient estimates without noise. Where the burn-in is too short for these, but 32
@@ -335,15 +353,21 @@ def follow_starts(plan: Plan, model: Model, law: Law, jacobian: Array) -> Travel
     tails = np.square(distance * memory) * min(0.5 / slowest, max(0, plan.num_rounds - done))
     shift = float((np.linalg.norm(sums, axis=1) + tail).max()) / kept
     after = _after_burn_in(plan, model, receive, together)
+    variance = float((squares + tails).max()) / kept
     farthest = float(np.linalg.norm((after - rest) @ whiten.T, axis=1).max())
     if not farthest <= _CARRIED_OFF * math.sqrt(model.dim):
-        shift = max(shift, farthest) if math.isfinite(farthest) else math.inf
-    elif rounds > plan.num_burn_in and _like_the_law(
-        np.square((after - law.mean) @ whiten.T).sum(axis=1), model.dim
-    ):
+        carried = farthest if math.isfinite(farthest) else math.inf
+        return Travel(rounds, max(shift, carried), variance)
+    # Larger first steps heat chains, which cool at the rate at which squared distances shrink.
+    away = (after - law.mean) @ whiten.T
+    widest = float(np.linalg.eigvalsh(away.T @ away / len(away))[-1])
+    # Chance widens the widest direction of n draws of d entries to (1 + sqrt(d/n))^2, about.
+    excess = max(0.0, widest - (1.0 + math.sqrt(model.dim / len(away))) ** 2)
+    heat = excess * min(0.5 / slowest, kept) / kept
+    if rounds > plan.num_burn_in and _like_the_law(np.square(away).sum(axis=1), model.dim):
         # Where a cost is flat far away, noise brings chains back sooner than the gradient does.
-        return Travel(plan.num_burn_in, 0.0, 0.0)
-    return Travel(rounds, shift, float((squares + tails).max()) / kept)
+        return Travel(plan.num_burn_in, 0.0, heat)
+    return Travel(rounds, shift, max(variance, heat))
 
 
 class _Move(NamedTuple):

@@ -26,11 +26,11 @@ from flmc.models.model import Model
 from flmc.models.wide_linear import WideLinear
 from flmc.planning.burn_in import distance_to_travel, rounds_needed
 from flmc.planning.decision import Request
-from flmc.planning.forecast import Law, forecast
+from flmc.planning.forecast import Law, follow_linear, forecast
 from flmc.planning.model_check import HOPELESSLY_CLIPPED, check_claims, survey
 from flmc.planning.pilot import MOST_DIRECTIONS
 from flmc.planning.plans import Plan
-from flmc.planning.prediction import EXPERIMENTS_PREDICTED, Prediction, predict
+from flmc.planning.prediction import EXPERIMENTS_PREDICTED, Prediction, predict, predict_law
 from flmc.planning.public_model import PublicLaw, PublicModel
 from flmc.planning.step_size import Curvature
 from flmc.uplink.example_clipping import typical_shrink
@@ -147,7 +147,11 @@ def judge_chain(
     tolerances = PUBLIC if public else PREDICTED
     # Chains that have not arrived make everything else moot: the burn-in comes first.
     needed = _burn_in_needed(decided, model, law, curvature)
-    findings = judge_burn_in(decided, needed, curvature, tolerances, left=_start_error_of(law))
+    short = needed is not None and needed > tolerances.burn_in * decided.num_burn_in
+    travel = _travel_of(decided, model, law, short=short)
+    findings = judge_burn_in(
+        decided, needed, curvature, tolerances, left=_start_error(travel, law, heat)
+    )
     if law is not None:
         shift = law.mean_shift or 0.0
         # A search for a cure makes many forecasts, which are quick for linear regression alone.
@@ -437,13 +441,39 @@ def _burn_in_needed(
     return max(needed, further)
 
 
-def _start_error_of(law: Prediction | PublicLaw | None) -> float | None:
-    """Error of the kept rounds that the chains' starts cause: the larger of that of their mean, in
-    standard deviations, and that of their variance, relative to the chain's; None where the
-    forecast did not follow chains."""
-    if not isinstance(law, Prediction) or law.left_shift is None or law.left_variance is None:
+def _travel_of(
+    decided: Plan, model: Model, law: Prediction | PublicLaw | None, *, short: bool
+) -> tuple[float, float] | None:
+    """Errors of the kept rounds that the chains' starts cause: of their mean, in standard
+    deviations, and of their variance, relative to the chain's; None where chains were not followed.
+    Those of a linear regression are followed where its burn-in is ``short`` by the rule of the
+    plan, which asks enough for nearly any start, and often more than is needed."""
+    if not isinstance(law, Prediction):
         return None
-    return max(law.left_shift, law.left_variance)
+    if law.left_shift is not None and law.left_variance is not None:
+        return law.left_shift, law.left_variance
+    if not short or not isinstance(model, LinearGaussian):
+        return None
+    chain = predict_law(model, decided.uplink, decided.step_size, noise_of(decided))
+    travel = None if chain is None else follow_linear(decided, model, chain)
+    return None if travel is None else (travel.left_shift, travel.left_variance)
+
+
+def _start_error(
+    travel: tuple[float, float] | None, law: Prediction | PublicLaw | None, heat: float
+) -> float | None:
+    """The larger of the two errors that the starts cause (:func:`_travel_of`), or 0 where it is
+    small: below the tolerance, and too small to bring a law beyond the limits that is within."""
+    if travel is None:
+        return None
+    shift, variance = travel
+    small = max(travel) <= _START_ERROR
+    if small and isinstance(law, Prediction):
+        off, most = law.mean_shift or 0.0, _UNEVEN * max(heat, 1.0)
+        moved = off <= SHIFT_TOLERANCE < off + shift
+        widened = law.variance_ratio_largest <= most < law.variance_ratio_largest * (1 + variance)
+        small = not (moved or widened)
+    return 0.0 if small else max(travel)
 
 
 def judge_burn_in(
@@ -456,9 +486,9 @@ def judge_burn_in(
 ) -> list[Finding]:
     """List with one finding where a plan's burn-in is shorter than the rounds ``needed``, or where
     these are not known (None); else empty. ``left`` is the error of the kept rounds that the starts
-    cause, where chains were followed; it decides then, because many kept rounds make up for a short
-    burn-in."""
-    if left is not None and left <= _START_ERROR:
+    cause, where chains were followed, 0 if it is small; it decides then, because many kept rounds
+    make up for a short burn-in."""
+    if left == 0.0:
         return []
     if needed is None:
         text = (

@@ -16,7 +16,7 @@ from flmc.sampling.moments import Moments
 
 
 def second_trace(second: Array) -> Array:
-    """Trace of each matrix of ``second`` (experiment, dim, dim): (experiment)."""
+    """Trace of each matrix of ``second`` (experiment, dim, dim), as an array (experiment)."""
     return np.asarray(np.trace(second, axis1=1, axis2=2))
 
 

@@ -112,8 +112,8 @@ def _within_data_sets(moments: Moments, directions: Array) -> Array:
 
 
 def _along(products: Array, directions: Array) -> Array:
-    r"""Quadratic forms :math:`v^\top M v` of matrices M (group, dim, dim) for the columns v of
-    ``directions`` (group, dim, dim); (group, dim)."""
+    r"""Quadratic forms :math:`v^\top M v`, (group, dim), of matrices M (group, dim, dim) for the
+    columns v of ``directions`` (group, dim, dim)."""
     turned = np.asarray(products @ directions)
     turned *= directions
     groups, dim = turned.shape[:2]
@@ -128,7 +128,7 @@ def _along(products: Array, directions: Array) -> Array:
 
 
 def _coordinates(vectors: Array, directions: Array | None) -> Array:
-    """Components of vectors (group, dim) along the columns of ``directions`` (group, dim, dim),
+    """Components of vectors (group, dim) along the columns of ``directions`` (group, dim, dim), as
     (group, dim); None: the vectors themselves."""
     return vectors if directions is None else np.einsum("gif,gi->gf", directions, vectors)
 
@@ -191,8 +191,8 @@ class Estimate(NamedTuple):
 
     @classmethod
     def over(cls, values: Array) -> Estimate:
-        """Mean and standard error of values of independent data sets or chains, (value), at least
-        two."""
+        """Mean and standard error of values, (value), at least two, of independent data sets or
+        chains."""
         return cls(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))))
 
     def __str__(self) -> str:

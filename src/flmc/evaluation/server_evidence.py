@@ -83,9 +83,9 @@ class Rounds(NamedTuple):
 def seen_rounds(
     plan: Plan, thetas: Array, num_active: Array | None = None, gains: Array | None = None
 ) -> Rounds:
-    """Rounds from the thetas before each of them and after the last one, (round + 1, dim), with
-    numbers of active devices (round) and gains (round, 1 or dim), which are the planned ones by
-    default; rounds in which nobody was active are left out."""
+    """Rounds as the server saw them, from the thetas before each round and after the last one,
+    (round + 1, dim), with the numbers of active devices (round) and the gains (round, 1 or dim);
+    the planned ones by default. Rounds in which nobody was active are left out."""
     rounds, dim = len(thetas) - 1, thetas.shape[1]
     active = np.full(rounds, float(plan.num_devices)) if num_active is None else num_active
     gain = np.broadcast_to(plan.planned_gain[:1] if gains is None else gains, (rounds, dim))
@@ -276,7 +276,7 @@ class ServerEvidence:
     @property
     def planned_response(self) -> float | None:
         """Smallest share of its distance from the mean that the chain should cover in a round, by
-        the curvature that the plan knows; None where it knows none."""
+        the curvature that the plan knows; None where the plan knows no curvature."""
         draws, kept = self.plan.effective_draws, self.plan.num_rounds - self.plan.num_burn_in
         if draws is None or not 1.0 < draws < kept:
             return None
@@ -295,8 +295,8 @@ class ServerEvidence:
         return wrong or [self._judgement()]
 
     def _wrong_width(self) -> list[Finding]:
-        """A list with at most one finding: noise, bits and reports make the draws too wide, or
-        with reports too narrow."""
+        """A list with at most one finding: the measured noise, bits and reports show that the draws
+        are too wide or, with reports, too narrow."""
         ratio, error = self._ratio
         # Remainders can only widen the draws: without reports of them the ratio is a lower bound.
         narrow = self.reported is not None and ratio + _ERRORS * error < 1 - LARGEST_MISFIT
@@ -313,8 +313,8 @@ class ServerEvidence:
 
     @property
     def _ratio(self) -> tuple[float, float]:
-        """Variance ratio with what clipping and the link take away, as far as that is known, and
-        its standard error; NaN for a link without slope."""
+        """Variance ratio of the draws, with the part that clipping and the link cause as far as
+        that is known, and its standard error; NaN for a link without slope."""
         if self.variance_ratio is None:
             return math.nan, math.nan
         if self.reported is not None:
@@ -325,7 +325,8 @@ class ServerEvidence:
         return self.variance_ratio / left, self.variance_error / left
 
     def _saturated(self) -> list[Finding]:
-        """A list with at most one finding: bits so far from fair that the mean is likely moved."""
+        """A list with at most one finding: bits so far from fair (random) ones that the chain's
+        mean is likely moved."""
         seen = self.saturation
         if seen is None or self.reported is not None or not seen.shift > LARGEST_SHIFT:
             return []
@@ -386,7 +387,8 @@ class ServerEvidence:
         return [_finding("reported-loss", "warning", text, "gradients are lost", numbers)]
 
     def _judgement(self) -> Finding:
-        """The finding on a chain against which nothing speaks: shown to be right, or not known."""
+        """The finding on a chain that nothing speaks against: it was shown to be right, or that is
+        not known."""
         ratio, error = self._ratio
         fits = abs(ratio - 1.0) + _SURE * error < LARGEST_MISFIT
         numbers = {"variance_ratio": ratio, "standard_error": error}
@@ -440,7 +442,7 @@ def server_evidence(
     *,
     reports: bool = False,
 ) -> ServerEvidence | None:
-    """Evidence from the thetas of consecutive kept rounds, (round, dim), each after its round.
+    """Evidence from the thetas after consecutive kept rounds, (round, dim).
 
     ``num_active`` (round) and ``gains`` (round, 1 or dim) are those of the same rounds, by default
     the planned ones; ``reports`` says that the last entry of theta is the devices' report. None

@@ -127,8 +127,8 @@ class Evidence:
 
     @staticmethod
     def _explained(each: Judged, r_hat: float) -> bool:
-        """Whether disagreement of the chains, measured by ``r_hat``, is enough to explain a ratio
-        or a shift that is off."""
+        """Whether the chains' disagreement, measured by ``r_hat``, is enough to explain that a
+        ratio or a shift is beyond its limits."""
         if r_hat > APART:
             return True
         if each.quantity == "ratio":
@@ -207,7 +207,7 @@ def _finding(each: Judged) -> Finding:
 
 
 def _plus_minus(se: float) -> str:
-    """A standard error as the end of a number; nothing where it is not known."""
+    """A standard error as the end of a number's text; empty where it is not known."""
     return "" if math.isnan(se) else f" ± {se:.1g}"
 
 

@@ -93,7 +93,7 @@ rounds ends."""
 
 @dataclass(frozen=True)
 class Choice:
-    """Result of choosing settings by rule: the uplink and the settings of a plan, complete."""
+    """Result of choosing settings by rule: the complete uplink and settings of a plan."""
 
     uplink: Uplink
     request: Request
@@ -193,12 +193,12 @@ def _with_clip(held: Candidate, curvature: Curvature) -> tuple[Candidate, Findin
 
 
 def _with_clip_of(held: Candidate, clip: float) -> Candidate:
-    """The candidate with a clip, rounded to three digits."""
+    """The candidate with ``clip``, rounded to three digits, as its clip."""
     return replace(held, uplink=replace(held.uplink, clip=float(f"{clip:.3g}")))
 
 
 class _Cut(NamedTuple):
-    """What a clip does near the posterior: the share of gradients beyond it (entries, or norms
+    """Effect of a clip near the posterior: the share of gradients beyond it (entries, or norms
     where these are bounded), and roughly how far it moves the mean of the samples, in posterior
     standard deviations (None where the posterior's law is not known)."""
 
@@ -232,7 +232,8 @@ class _NearPosterior:
         return cut.share <= _MOST_CLIPPED and (cut.shift or 0.0) <= _MOST_SHIFT
 
     def smallest_clip(self, uplink: Uplink) -> float:
-        """The smallest harmless clip, which is above that of the uplink, to one per cent."""
+        """The smallest harmless clip, to one per cent; it is larger than the uplink's present
+        clip."""
         low = uplink.clip
         high = float(np.linalg.norm(self.local, axis=2).max())
         while high > 1.01 * low:
@@ -447,8 +448,8 @@ def _instruction(trial: Trial, held: Candidate) -> str:
 
 
 def _with_rounds(held: Candidate) -> tuple[Request, Finding]:
-    """The settings with as many rounds as burn-in and 400 independent draws take, or fewer where
-    more are not worthwhile, and the note that says why."""
+    """The settings with as many rounds as burn-in and 400 independent draws take, or with fewer
+    where more rounds are not worthwhile; and the note that says why."""
     convexity = held.request.curvature(held.model).convexity
 
     def at(count: int) -> Trial:

@@ -222,8 +222,8 @@ class Constraints:
 
     def langevin_limit(self, step: float, factor: float, num_fast: int) -> Array:
         """Largest gain (1 or round, 1) at which the received signal still has as much noise as the
-        sampler needs; infinite where this limit is off. Where path gains decide who transmits, it
-        is the largest over drawn rounds of what noise and power allow.
+        sampler needs; infinite where the Langevin limit is off. Where path gains decide who
+        transmits, it is the largest over drawn rounds of what noise and power allow.
 
         The ideal uplink's noise is exact by definition: for it the limit is never off, and follows
         the larger steps of burn-in (``factor`` times ``step`` in ``num_fast`` rounds)."""

@@ -110,7 +110,7 @@ def _nodes(dim: int) -> Array:
 
 
 class Reception:
-    """What the server of a plan receives at given theta, on average over bits, channels and
+    """The reception of a plan's server at given theta, on average over bits, channels and
     schedules: called with theta (place, dim), it returns the expected estimate of the summed
     gradient and the variance of the estimate, both (place, dim)."""
 
@@ -221,8 +221,8 @@ def _closest(pilot: Pilot, law: Law, nodes: Array, share: float) -> Law | None:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a plan's chain samples: its stationary law, the mean Jacobian J of the received
-    gradient there, (dim, dim), and the posterior's law."""
+    """Forecast of a plan's chain: its stationary law, the mean Jacobian J of the received gradient
+    there, (dim, dim), and the posterior's law to compare it with."""
 
     chain: Law
     jacobian: Array
@@ -455,8 +455,8 @@ def _inverse(hessian: Array) -> Array | None:
 
 
 def _bounded(shift: Array, law: Law) -> Array:
-    """A step of the mean, cut down to two standard deviations of the law: Newton's method may
-    leave for good where a link is nearly flat."""
+    """The step ``shift`` of the mean (dim), cut down to two standard deviations of the law: with
+    longer steps Newton's method may never come back where a link is nearly flat."""
     length = law.distance(law.mean + shift)
     return shift if length <= 2.0 else shift * (2.0 / length)
 

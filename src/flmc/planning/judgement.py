@@ -195,7 +195,8 @@ def _pilot_failure(model: Model) -> list[Finding]:
 
 
 def _pilot_note(model: Model) -> list[Finding]:
-    """List with a note that a pilot ran for a plan, and how much it evaluated; else empty."""
+    """List with a note that a pilot ran for a plan, and how many batches of gradients it evaluated;
+    else empty."""
     if not _asks_pilot(model) or _pilot_failure(model):
         return []
     count = survey(model).num_batches
@@ -446,8 +447,8 @@ def _travel_of(
 ) -> tuple[float, float] | None:
     """Errors of the kept rounds that the chains' starts cause: of their mean, in standard
     deviations, and of their variance, relative to the chain's; None where chains were not followed.
-    Those of a linear regression are followed where its burn-in is ``short`` by the rule of the
-    plan, which asks enough for nearly any start, and often more than is needed."""
+    The chains of a linear regression are followed only where its burn-in is ``short`` by the rule
+    of the plan, which asks enough for nearly any start, and often more than is needed."""
     if not isinstance(law, Prediction):
         return None
     if law.left_shift is not None and law.left_variance is not None:
@@ -463,7 +464,8 @@ def _start_error(
     travel: tuple[float, float] | None, law: Prediction | PublicLaw | None, heat: float
 ) -> float | None:
     """The larger of the two errors that the starts cause (:func:`_travel_of`), or 0 where it is
-    small: below the tolerance, and too small to bring a law beyond the limits that is within."""
+    small: below the tolerance, and too small to bring a law that is within the limits beyond
+    them."""
     if travel is None:
         return None
     shift, variance = travel

@@ -84,7 +84,8 @@ class Limits:
 
     @property
     def criterion(self) -> str:
-        """Criterion by which the cost of a round is stated: ``tight``, ``tail`` or ``paper``."""
+        """Criterion by which the cost of a round is stated: ``tight`` where ``privacy`` is ``off``,
+        else ``privacy``."""
         return "tight" if self.privacy == "off" else self.privacy
 
 

@@ -203,7 +203,7 @@ def _is_random(pilot: Pilot) -> bool:
 
 
 def _random_gradient() -> Finding:
-    """Finding that the gradient is random, which ends the check."""
+    """Finding that the gradient is random; further checks are then left out."""
     text = (
         "the gradient at one theta is another one every time: the model is not checked further,"
         " noise beside the planned one makes the draws wider, and no run can be repeated or resumed"

@@ -86,7 +86,8 @@ class MeasuredCurvature:
 
     @property
     def asymmetry(self) -> float:
-        """Largest deviation of the matrix from symmetry, relative to its diagonal; 0 is right."""
+        """Largest deviation of the measured matrix from symmetry, relative to its diagonal; 0 for
+        the curvature of a function."""
         scale = np.sqrt(np.abs(np.diag(self.matrix)))
         scale = np.maximum(scale, 1e-6 * scale.max())
         return float(np.abs((self.matrix - self.matrix.T) / np.outer(scale, scale)).max())
@@ -159,7 +160,7 @@ class Pilot:
 
     def _line_search(self, step: Array, gradient: Array) -> tuple[Array, Array] | None:
         """Value of theta along ``step`` from the present one at which the cost is about as flat as
-        it gets, and the gradient there; None if no better theta is found.
+        it gets, and the gradient at that value; None if no better theta is found.
 
         The whole step is taken where the cost does not rise steeply at its end; else the place at
         which the cost begins to rise along the step is enclosed by halving."""

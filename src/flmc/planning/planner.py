@@ -187,8 +187,8 @@ def _with_given(uplink: Uplink, clip: float | str | None, link: Link | str | Non
 
 @dataclass(frozen=True)
 class WhatIf:
-    """A plan beside the plans that result when a single constraint or the step is changed; made by
-    ``what_if``."""
+    """A plan, together with the plans that result when a single constraint or the step is changed;
+    made by ``what_if``."""
 
     plans: dict[str, Plan]
     """Plans by what is changed, in words such as ``+ 3 dB``; the first is the plan as it is."""
@@ -233,8 +233,8 @@ def _epsilon(cost: Cost | None) -> str:
 
 
 def what_if(planned: Plan, model: Model, settings: Mapping[str, Any]) -> WhatIf:
-    """The plan ``planned`` beside plans with one change each: 3 dB more power, twice the privacy
-    budget, half the step, twice the step.
+    """The plan ``planned`` and, for comparison, plans with one change each: 3 dB more power, twice
+    the privacy budget, half the step, twice the step.
 
     ``settings`` are the keyword arguments of :func:`flmc.plan` that made the plan. Left out are
     power and budget for the ideal uplink, a budget that was not given, and changes with which no

@@ -245,7 +245,8 @@ def cost_of_round(exposure: Exposure, limits: Limits, num_devices: int) -> Cost:
 
 
 def cost_of_run(exposure: Exposure, limits: Limits) -> Cost:
-    """Privacy cost of the run, always by the criterion ``tight``: no other composes."""
+    """Privacy cost of the run, always by the criterion ``tight``: the other criteria do not compose
+    over rounds."""
     epsilon, coarse = exposure.run.tight_epsilon(limits.run_delta)
     budget = limits.epsilon if limits.scope == "run" else None
     # Delta at the budget and epsilon at delta are upper bounds on grids of their own, which differ

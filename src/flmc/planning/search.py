@@ -147,7 +147,7 @@ class Trial:
 
     @property
     def good(self) -> bool:
-        """Whether a plan could be made and no finding but notes speaks against it."""
+        """Whether a plan could be made, and no finding but notes speaks against it."""
         return self.plan is not None and not self.gravity
 
     @property

@@ -104,16 +104,18 @@ def auto_step_size(
 
 
 def _step_for_mean(steps: Array) -> float:
-    """Step at which a variance that grows in proportion to the step, averaged over rounds, reaches
-    its bound: the harmonic mean of ``steps`` (round), at which single rounds reach it."""
+    """Step at which the average over rounds of a variance that grows in proportion to the step
+    reaches its bound: the harmonic mean of ``steps`` (round), the steps at which single rounds
+    reach it."""
     if steps.min() == steps.max():
         return float(steps.min())
     return float(1.0 / np.mean(1.0 / steps))
 
 
 def _step_for_all(steps: Array) -> float:
-    r"""Step that all rounds attain with T = 1, given the largest such step :math:`\eta_t` of each;
-    where they differ, the step at which the mean of :math:`\max(1, \eta/\eta_t)` is 1.02."""
+    r"""Largest step that all rounds attain with T = 1, given the largest such step :math:`\eta_t`
+    of each round; where these differ, the step at which the mean of :math:`\max(1, \eta/\eta_t)` is
+    1.02."""
     low = float(steps.min())
     if low == steps.max():
         return low

@@ -140,8 +140,8 @@ class PublicQuestion:
         )
 
     def candidates(self) -> Iterator[Candidate]:
-        """Candidates with every combination of the values that are tried of the settings left open,
-        except the number of rounds."""
+        """Candidates with every combination of the tried values of the settings that the user left
+        open, except the number of rounds."""
         spread, example = self.model.spread, self.held.limits.neighbouring == "example"
         free: dict[str, Sequence[Any]] = {}
         if "clip" not in self.fixed:
@@ -157,8 +157,8 @@ class PublicQuestion:
         return variants(self.held, free)
 
     def _links(self) -> list[Sloped]:
-        """Links that are tried: of the family that is fixed, else sigmoid and linear; empty where
-        the slope is fixed or the uplink has no link."""
+        """Links that are tried: of the family that the user fixed, else sigmoid and linear; empty
+        where the slope is fixed or the uplink has no link."""
         given, clip = self.held.uplink.link, self.held.uplink.clip
         if given is None or "slope_parameter" in self.fixed:
             return []
@@ -175,8 +175,8 @@ class PublicQuestion:
         return [*links, Sloped(Linear())] if straight else links
 
     def settle(self, candidate: Candidate) -> Trial:
-        """Trial of the candidate with as many rounds as it turns out to need, or as are fixed, with
-        the estimated privacy limit."""
+        """Trial of the candidate, with the estimated privacy limit, and with the fixed number of
+        rounds or as many as the candidate turns out to need."""
         open_rounds = "num_rounds" not in self.fixed
         first = _FEWEST_BURN_IN + _KEPT if open_rounds else candidate.request.num_rounds
         try:
@@ -208,8 +208,8 @@ class PublicQuestion:
     def _asked(
         self, candidate: Candidate, rounds: int, burn_in: int | str | None = None
     ) -> Candidate:
-        """The candidate with ``rounds`` rounds, the burn-in ``burn_in`` (None: the one that is
-        fixed, or all rounds but the kept ones), and curvature from public knowledge."""
+        """The candidate with ``rounds`` rounds, the burn-in ``burn_in`` (None: the number that the
+        user fixed, else all rounds but the kept ones), and curvature from public knowledge."""
         request, model = candidate.request, self.model
         if burn_in is None:
             burn_in = request.num_burn_in

@@ -120,7 +120,7 @@ class TwoStagePlan:
         return Finding("second-stage", "warning", text)
 
     def listing(self) -> Listing:
-        """Rows of the plan under a title, for display."""
+        """Rows of the plan of both stages under a title, for printing."""
         rows = [
             Row("pilot", f"{self.pilot.num_rounds} rounds, {self.pilot.num_burn_in} not kept"),
             Row("second stage", f"{self.main_rounds} rounds, {_burn_in(self.main_burn_in)}"),

@@ -56,8 +56,8 @@ class BitEvent(ComposedEvent):
 
     @property
     def error(self) -> float:
-        """Probability of the less likely bit, 1 - p of the symmetric pair (p, 1 - p); of two values
-        that differ by rounding, the more revealing one."""
+        """Probability of the less likely bit: 1 - p for the symmetric pair (p, 1 - p). Where
+        rounding makes the pair's two values differ, it is the more revealing one."""
         return min(self.low, 1.0 - self.high)
 
     @property
@@ -77,14 +77,15 @@ class BitEvent(ComposedEvent):
 
     @property
     def mu(self) -> float:
-        """Distance of the means in standard deviations of the noise if bits are deterministic:
-        replacing the data then moves a received entry by 2 A, A being the gain."""
+        """Distance of the means of the received entry, in standard deviations of the noise, if
+        bits are deterministic: replacing the data then moves a received entry by 2 A, A being
+        the gain."""
         return total_mu(2.0, self.noise_power, self.transmissions)
 
     @property
     def pairs(self) -> list[tuple[BitPair, int]]:
-        """Worst-case pair of one entry for each positive gain, and the number of entries sent with
-        it; meaningful for a symmetric event only."""
+        """Worst-case pair of bit probabilities at each positive gain, and the number of entries
+        sent with that gain; meaningful for a symmetric event only."""
         scale, error = math.sqrt(self.noise_power), self.error
         return [
             (BitPair(1.0 - error, error, gain / scale), count)
@@ -155,8 +156,8 @@ class BitEvent(ComposedEvent):
         return super().delta_without_noise(epsilon, criterion, num_devices)
 
     def _tail_of_counts(self, epsilon: float) -> float:
-        """Pr(abs(loss) > epsilon) of symmetric bits that are received without error: of n losses of
-        plus or minus the same size, k are positive."""
+        """Probability that the magnitude of the loss of symmetric bits exceeds epsilon, if bits are
+        received without error: of n losses of plus or minus the same size, k are positive."""
         n, error = self.num_transmissions, self.error
         # The logarithm of p/(1 - p), in a form that keeps the digits which the quotient loses for p
         # near 1/2.

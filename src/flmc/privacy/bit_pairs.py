@@ -81,7 +81,7 @@ class PairHull:
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[float, float]]) -> PairHull:
-        """Hull with the given vertices, each a pair of q, the probability of +1 under the second
+        """Polygon with the given vertices, each a pair of q, the probability of +1 under the second
         data set, and 1 - p, the probability of -1 under the first."""
         low, miss = (np.array(values) for values in zip(*pairs, strict=True))
         return cls(low, 1.0 - low - miss, miss)
@@ -108,7 +108,8 @@ class PairHull:
 
     def loss_range(self, amplitude: float, reach: float = REACH) -> tuple[float, float]:
         """Smallest and largest privacy loss over all vertices, at received values within ``reach``
-        standard deviations of the noise from a bit of the given amplitude (in the same unit)."""
+        standard deviations of the noise from a bit of the given ``amplitude`` (in standard
+        deviations too)."""
         far = min(amplitude, _LOUD) + reach
         ends = self.loss(np.array([-far, far]), amplitude)
         return float(ends.min()), float(ends.max())

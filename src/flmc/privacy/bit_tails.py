@@ -81,8 +81,8 @@ class BitPair:
         return np.asarray(np.clip(values, -_LARGEST_LOSS, _LARGEST_LOSS))
 
     def threshold(self, loss: Array) -> Array:
-        """Received values, in standard deviations of the noise and the shape of ``loss``, at which
-        the privacy loss is ``loss``; infinite at and beyond the bounds of the loss."""
+        """Received values, in standard deviations of the noise and in the shape of ``loss``, at
+        which the privacy loss is ``loss``; infinite where ``loss`` is at its bounds or beyond."""
         loss = np.minimum(loss, _LARGEST_LOSS)
         # The loss l is attained where exp(2 A w) = above/below; both are written with the distance
         # of l from its bounds, so that nothing cancels near them.
@@ -154,8 +154,9 @@ class BitLossLaw:
         return self.pair.loss(received), np.concatenate([w * density for w in self.weights])
 
     def node_width(self, fastest: float) -> float:
-        """Distance of quadrature nodes that resolves exp(i t loss) for t up to ``fastest`` and
-        keeps clear of the loss's singularities, at a distance of pi/(2 A) from the real line."""
+        """Distance of quadrature nodes that is small enough to resolve exp(i t loss) for t up to
+        ``fastest``, and to keep clear of the loss's singularities, at a distance of pi/(2 A) from
+        the real line."""
         wanted = 2 * math.pi / (25.0 * self.pair.amplitude + self.steepest * fastest + 60.0)
         # Rounded down to a power of sqrt(2): few distinct widths occur, so nodes are reused.
         return float(2.0 ** (math.floor(2 * math.log2(min(0.1, wanted))) / 2))
@@ -306,9 +307,9 @@ def exceedance(parts: Sum, epsilon: float, both: bool = False, *, quick: bool = 
 
 
 def _by_chernoff(parts: Sum, epsilon: float, both: bool, s: float) -> float:
-    r"""Chernoff's bound :math:`e^{K(s) - s\epsilon}` of the exceedance for one s > 0, K being the
-    cumulant generating function of the sum; times :math:`1 + e^{-\epsilon}` for both sides. The
-    mass beyond the noise's reach is not in K, and is added."""
+    r"""Chernoff's bound :math:`e^{K(s) - s\epsilon}` of the probability that the sum exceeds
+    epsilon, for one s > 0, K being the cumulant generating function of the sum; times :math:`1 +
+    e^{-\epsilon}` for both sides. The mass beyond the noise's reach is not in K, and is added."""
     if s <= 0:
         return 1.0
     # Any s gives a bound, and a large s would take many nodes.
@@ -321,9 +322,9 @@ def _by_chernoff(parts: Sum, epsilon: float, both: bool, s: float) -> float:
 def _by_contour(
     parts: Sum, epsilon: float, both: bool, mean: float, spread: float, saddle: float
 ) -> float | None:
-    """Upper bound of the exceedance by the contour integral in the module's docstring, with
-    ``mean`` and ``spread`` (standard deviation) of the sum; None if the integral does not converge
-    within 1024 points."""
+    """Upper bound of the probability that the sum exceeds epsilon, by the contour integral in the
+    module's docstring; ``mean`` and ``spread`` are mean and standard deviation of the sum. None if
+    the integral does not converge within 1024 points."""
     top = min(sum(count * law.largest for law, count in parts), max(mean, epsilon) + 60.0 * spread)
     # Left of the pole at 0 the integral gives minus the complementary probability. With `both`
     # there is a pole at -1 too: that contour stays right of both.
@@ -392,7 +393,7 @@ class _Line:
 
 
 def _powers(base: ComplexArray, count: int) -> ComplexArray:
-    """Powers base**0, base**1, ..., ``count`` of them, (power, base), by doubling."""
+    """Powers 0, 1, ... of ``base``, ``count`` of them, (power, base), by doubling."""
     powers = np.ones((count, len(base)), dtype=np.complex128)
     done, factor = 1, base
     while done < count:
@@ -425,8 +426,8 @@ def _bracketed(slope: Callable[[float], float], spread: float) -> float:
 
 
 def _by_grid(parts: Sum, epsilon: float, both: bool) -> float:
-    """Upper bound of the probability that the sum of losses exceeds epsilon (with ``both``, that
-    its magnitude does), from losses on a grid.
+    """Upper bound of the probability that the sum of losses, or with ``both`` its magnitude,
+    exceeds epsilon, from losses on a grid.
 
     Few losses are rounded up. Rounding many up would move their sum too far, so many are rounded at
     random, upwards on average."""

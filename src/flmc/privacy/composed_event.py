@@ -53,8 +53,8 @@ class ComposedEvent(Event):
 
     @property
     def largest_loss(self) -> float:
-        """Upper bound of the privacy loss at any signal-to-noise ratio: that of the most revealing
-        pair, for each entry."""
+        """Upper bound of the privacy loss at any signal-to-noise ratio: as if every entry had the
+        largest loss of the most revealing pair."""
         return self.hull.largest_loss * self.num_transmissions
 
     def tight_delta(self, epsilon: float) -> float:

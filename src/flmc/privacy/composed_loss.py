@@ -188,8 +188,8 @@ class ComposedLoss:
         return min(1.0, tilted.mean_above(epsilon - below, weight) / (1.0 - 2.0 * unlikely))
 
     def _squared_steps(self, widest: float) -> float:
-        """Sum of the squared grid steps of all roundings, of single losses and of the sums of each
-        stage; ``widest`` is the step of the final sum."""
+        """Sum of the squared grid steps of all roundings, those of single losses and those of the
+        sums in each stage; ``widest`` is the step of the final sum."""
         stages = [-(-times // MOST_DOUBLINGS) for times in self.doublings]
         return sum(
             count * grid.step**2 * (1 + stage) + 2 * stage * widest**2
@@ -208,8 +208,9 @@ class ComposedLoss:
         return self._sums[theta]
 
     def _composed(self, theta: float) -> TiltedLoss:
-        """Law of the sum of all losses, tilted by ``theta``: of one round, mixed with silence, and
-        then of all rounds; raises ``TooWideError`` if an FFT would be too long."""
+        """Law of the sum of all losses, tilted by ``theta``: the losses of one round are added and
+        mixed with the loss 0 of a silent round, and then rounds are added; raises ``TooWideError``
+        if an FFT would be too long."""
         if self.rounds == 1 and self.chance >= 1.0:
             return compose(self.parts, theta, self.doublings, self.truncated)
         # Each doubling of the step needs four times as many losses. So as many doublings are left

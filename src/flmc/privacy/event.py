@@ -85,7 +85,7 @@ class Event(ABC):
 
     @property
     def silent(self) -> bool:
-        """Whether the device transmitted nothing: every count or every gain is 0."""
+        """Whether the device transmitted nothing: all counts are 0, or all gains."""
         return not any(count and gain > 0 for gain, count in self.transmissions)
 
     @property
@@ -171,7 +171,7 @@ class Event(ABC):
 
     def delta_without_noise(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
         """Upper bound of delta in the limit of an infinite gain, for an epsilon below the largest
-        loss: 1, unless a subclass knows that the noise is not all that hides the data."""
+        loss: 1, unless a subclass knows that something besides the noise hides the data."""
         return 1.0
 
     def delta(
@@ -214,8 +214,8 @@ class Event(ABC):
         return (0.0, False) if self.silent else _tight_epsilon(self, delta)
 
     def tail_epsilon(self, delta: float, criterion: str, num_devices: int | None) -> float:
-        """Upper bound of the epsilon that goes with ``delta`` by the given criterion, any of the
-        three, found by a search on :meth:`delta`."""
+        """Upper bound of the epsilon that goes with ``delta`` by the given criterion (any of the
+        three), found by a search on :meth:`delta`."""
 
         def excess(minus: float) -> float:
             return self.delta(-minus, criterion, num_devices) - delta

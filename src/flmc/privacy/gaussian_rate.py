@@ -60,7 +60,8 @@ class GaussianRate(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _steeper(ratio: float, farthest: float) -> float:
-    """Largest 1/(y coth y - r y) for y from 0 to ``farthest``, rounded up; r is ``ratio``."""
+    """Upper bound of 1/(y coth y - r y) for y from 0 to ``farthest``, where r is ``ratio``; nearly
+    its maximum."""
     if ratio < 0.01:
         # y coth y >= 1 + y^2/3 - y^4/45, so the denominator is at least 1 - 3 r^2/4 - r^4/8.
         return 1.0 + ratio**2

@@ -119,8 +119,9 @@ class SharedShiftEvent(Event):
 
     @property
     def by_entry(self) -> ShiftedBitEvent:
-        """The event in which every entry moves by the whole shift: a bound as well, the better one
-        for a single entry, and the only finite one for bits that are certain."""
+        """The event in which every entry moves by the whole shift. Its cost is an upper bound as
+        well: the smaller one for a single entry, and the only finite one for bits that are
+        certain."""
         sent = tuple((gain, self.dim * count) for gain, count in self.transmissions)
         return ShiftedBitEvent(self.link, self.clip, self.shift, self.noise_power, sent)
 
@@ -140,9 +141,9 @@ class SharedShiftEvent(Event):
 
     @property
     def _ways(self) -> list[tuple[float, float]]:
-        r"""Alternative bounds, as pairs of :math:`\mu` and a probability that is added to delta:
-        received values beyond some reach of the noise count as lost, because far out some links are
-        easier to tell apart. The last pair leaves nothing out."""
+        r"""Alternative bounds, as pairs of :math:`\mu` and a probability that is added to delta.
+        Received values beyond some reach of the noise count as lost, because there some links are
+        easier to tell apart; the last pair leaves nothing out."""
         rate = self.link.gaussian_rate(self.clip)
         entries = 2.0 * self.dim * sum(count for _, count in self.transmissions)
         reaches = _REACHES if rate.ratio else ()
@@ -181,13 +182,13 @@ class SharedShiftEvent(Event):
         return (apart, coarse) if apart < shared else (shared, False)
 
     def averaged_delta(self, epsilon: float, rounds: int, chance: float) -> float:
-        """Upper bound of the delta of rounds that happen with probability ``chance``: the smaller
-        of the means of both bounds of delta."""
+        """Upper bound of the delta of rounds that happen with probability ``chance``, averaged over
+        how many happen: the smaller average of the two bounds of delta."""
         counts, beyond = binomial_counts(rounds, chance)
 
         def mean(mu: float, lost: float) -> float:
-            """Mean delta of the Gaussian mechanism, and of what is lost, over the numbers of
-            rounds."""
+            """Average, over how many rounds happen, of the delta of the Gaussian mechanism plus the
+            probability of lost values."""
             each = (
                 share * (gaussian.delta(epsilon, math.sqrt(count) * mu) + count * lost)
                 for count, share in counts

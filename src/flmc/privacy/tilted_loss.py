@@ -90,14 +90,14 @@ class TiltedLoss:
 
     @cached_property
     def _carried(self) -> tuple[int, int]:
-        """Indices of the first and the last point that have mass."""
+        """Indices of the first and the last point of the grid with a positive mass."""
         some = self.mass != 0.0
         return int(some.argmax()), len(some) - 1 - int(some[::-1].argmax())
 
     @property
     def log_tail_mass(self) -> float:
-        """Logarithm of the untilted mass for which one unit of tilted mass at the last loss stands;
-        beyond the last loss it stands for less."""
+        """Logarithm of the untilted mass that corresponds to a unit of tilted mass at the last
+        loss; beyond the last loss a unit corresponds to less."""
         return self.log_scale - self.theta * self.step * (self.first + len(self.mass) - 1)
 
     def transform(self, size: int) -> ComplexArray:
@@ -216,11 +216,12 @@ class TiltedLoss:
         return dot(mass, weight(above)) + 2.0 * (self.infinite + hidden)
 
     def uncertain(self, epsilon: float) -> float:
-        r"""Part of the bound of delta that may not really be there: mass at infinity, and what
+        r"""Part of the bound of delta that may not be real: mass at infinity, and the amount that
         rounding may hide.
 
         Tilted mass that rounding misses at a loss x counts :math:`e^{K - \theta x} (1 - e^{\epsilon
-        - x})` at most, which is largest at :math:`x = \epsilon + \ln(1 + 1/\theta)`."""
+        - x})` at most, which is largest at :math:`x = \epsilon + \ln(1 + 1/\theta)`.
+        """
         theta = self.theta
         peak = theta * math.log(theta / (1 + theta)) - math.log1p(theta) if theta > 0 else 0.0
         exponent = self.log_scale - theta * epsilon + peak
@@ -311,8 +312,8 @@ def _power(base: ComplexArray, count: int) -> ComplexArray:
 
 
 def _window(terms: Terms, truncated: float) -> tuple[int, int]:
-    """First and last index of the sum, in steps from its smallest value, between which all but a
-    share exp(-``truncated``) of its tilted mass lies on either side, by Chernoff's bound."""
+    """First and last index of a window of the sum, in steps from its smallest value: by Chernoff's
+    bound at most a share exp(-``truncated``) of the tilted mass lies outside on either side."""
     highest = sum(count * (len(term.mass) - 1) for term, count in terms)
     if highest < _WIDE:
         return 0, highest
@@ -322,8 +323,8 @@ def _window(terms: Terms, truncated: float) -> tuple[int, int]:
     unit = math.sqrt(2 * truncated)
 
     def end(sign: float, share: float) -> float:
-        """Chernoff's bound of the sum's distance from its smallest value, times ``sign``, in steps,
-        with the parameter s at ``share`` of the best one for a normal sum."""
+        """Chernoff's bound of how far the sum is from its smallest value, in steps and times
+        ``sign``, with the parameter s at ``share`` of the best one for a normal sum."""
         s = share * unit / max(spread, 1e-9)
         moment = sum(count * term.log_moment(sign * s) for term, count in terms)
         return (moment + truncated) / s

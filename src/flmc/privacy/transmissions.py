@@ -65,8 +65,8 @@ def _levels(values: Array, counts: Array, most: int) -> IntArray:
     number = np.concatenate([[0], np.cumsum(counts)])
 
     def best(first: int, last: int) -> tuple[float, int]:
-        """Reduction of the sum of squares by the best division in two of the gains number ``first``
-        to ``last``, and the index of the last gain of the lower part."""
+        """Largest reduction of the sum of squares by cutting the gains number ``first`` to ``last``
+        in two, and the index of the last gain of the lower part."""
         if first == last:
             return 0.0, first
         saved = (squares[last] - squares[first:last]) * (
@@ -87,9 +87,9 @@ def _levels(values: Array, counts: Array, most: int) -> IntArray:
 
 
 def binomial_counts(rounds: int, chance: float) -> tuple[list[tuple[int, float]], float]:
-    """Law of the number of ``rounds`` in which something happens that has probability ``chance`` in
-    each, as an upper bound for whatever grows with the number: pairs of a number and its
-    probability, and the probability of larger numbers than these.
+    """Law of the number of ``rounds`` in which an event of probability ``chance`` happens, as an
+    upper bound for whatever grows with the number: pairs of a number and its probability, and the
+    probability of larger numbers than these.
 
     Numbers that are too small to matter are counted as the smallest one of the list."""
     if chance >= 1.0:

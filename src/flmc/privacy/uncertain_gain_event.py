@@ -63,7 +63,8 @@ class UncertainGainEvent(Event):
 
     @property
     def largest_loss(self) -> float:
-        """Upper bound of the privacy loss at any gain, so also at an exceeded one."""
+        """Upper bound of the privacy loss at any gain, also at one that exceeds the expected
+        bound."""
         return self.certain.largest_loss
 
     @property
@@ -120,9 +121,10 @@ class UncertainGainEvent(Event):
     def solve_gain(
         self, epsilon: float, delta: float, criterion: str, num_devices: int | None
     ) -> float:
-        """Largest factor of all planned gains such that those at arrival keep the budget
-        (``epsilon``, ``delta``), delta including the probability that one is exceeded. Raises
-        ``InvalidSetting`` if that probability uses up delta, or if no factor keeps the budget."""
+        """Largest factor of all planned gains with which the gains at arrival keep the budget
+        (``epsilon``, ``delta``), where delta includes the probability that one of these is
+        exceeded. Raises ``InvalidSetting`` if that probability uses up delta, or if no factor keeps
+        the budget."""
         if epsilon >= self.largest_loss:
             return math.inf
         left = delta - self.probability
@@ -137,8 +139,9 @@ class UncertainGainEvent(Event):
         return self.planned(allowed)
 
     def planned(self, allowed: float) -> float:
-        """Largest factor of the planned gains with which they arrive, rarely exceeded, at no more
-        than ``allowed`` times their present values; not positive if there is none."""
+        """Largest factor of the planned gains with which the gains at arrival, except for the rare
+        ones beyond their bound, are at most ``allowed`` times the present ones; not positive if
+        there is none."""
         return self.correlation * allowed - self.extra / self.softest
 
     def too_loud(self, epsilon: float, allowed: float) -> InvalidSetting:

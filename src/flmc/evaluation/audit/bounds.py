@@ -27,8 +27,8 @@ def lower_bound(
 ) -> float:
     """Lower confidence bound of epsilon, at least 0, from a statistic of the attack, (trial),
     measured in the ``first`` and in the ``second`` world; it tends to be larger in the first.
-    ``threshold`` is one that was fixed beforehand; it is tried beside the one chosen from a part of
-    the trials."""
+    ``threshold`` was fixed before the attack; it is tried beside another that is chosen from a part
+    of the trials."""
     error = error_of_a_rate(confidence, thresholds=1 if threshold is None else 2)
     split = int(_SHARE_FOR_THRESHOLD * len(first))
     bound = 0.0
@@ -97,10 +97,10 @@ def rates_above(hits: Array, count: int, error: float) -> Array:
 
 
 def _rate_below(hits: int, count: int, error: float) -> float:
-    """Clopper and Pearson's lower bound of one rate."""
+    """Clopper and Pearson's lower confidence bound of one rate of ``hits`` in ``count`` trials."""
     return float(rates_below(np.array(hits), count, error))
 
 
 def _rate_above(hits: int, count: int, error: float) -> float:
-    """Clopper and Pearson's upper bound of one rate."""
+    """Clopper and Pearson's upper confidence bound of one rate of ``hits`` in ``count`` trials."""
     return float(rates_above(np.array(hits), count, error))

@@ -75,7 +75,7 @@ class AttackLossLaw(NamedTuple):
 
 
 def _sums_from(masses: Array) -> Array:
-    """Sums of the masses (point) from each index to the end, (point)."""
+    """Sums of ``masses`` (point) from each index to the last, (point)."""
     return np.cumsum(masses[::-1])[::-1]
 
 
@@ -89,7 +89,7 @@ class _Entry(NamedTuple):
 
     @property
     def moments(self) -> tuple[float, float, float]:
-        """Mean of the loss in the first world, mean in the second, and the larger of both
+        """Mean of the loss in the first world, mean in the second, and the larger of the two
         variances."""
         one, two = float(self.first @ self.losses), float(self.second @ self.losses)
         variances = (
@@ -172,8 +172,8 @@ def _log(value: float) -> float:
 
 
 def _composed(entries: list[tuple[_Entry, int]]) -> AttackLossLaw:
-    """Law of the sum of independent losses; each pair has the law of an entry, and how many entries
-    have it."""
+    """Law of the sum of independent losses; each pair in ``entries`` holds the law of an entry's
+    loss, and the number of entries that have it."""
     moments = np.array([entry.moments for entry, _ in entries])
     counts = np.array([count for _, count in entries])
     one, two, variance = counts @ moments

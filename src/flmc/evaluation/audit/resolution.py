@@ -35,8 +35,8 @@ _THRESHOLDS = 200
 
 
 class Power(NamedTuple):
-    """Probability that the audit detects it if all gains are louder by a factor than the accountant
-    assumes.
+    """Probability that an audit notices when all gains are louder by some factor than the
+    accountant assumes.
 
     Attributes
     ----------
@@ -160,9 +160,9 @@ class _AuditTest:
         return float(ndtr(scores)[0])
 
     def _rates(self, factor: float) -> tuple[Array, Array, Array]:
-        """All values of the loss, and for each as a threshold the rates of right alarms (in the
-        first world) and of false alarms (in the second), if all gains are louder by ``factor``;
-        three arrays (loss)."""
+        """Three arrays (loss), if all gains are louder by ``factor``: all values of the loss, and
+        for each value as the threshold of an alarm the rates of right alarms (in the first world)
+        and of false alarms (in the second)."""
         law = loss_law(self.scene, canary(self.scene), neighbour(self.scene), factor)
         return law.losses, law.above_first, law.above_second
 

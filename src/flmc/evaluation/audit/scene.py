@@ -46,7 +46,7 @@ class Rounds(NamedTuple):
     step_sizes: Array
 
     def at(self, chosen: Array) -> Rounds:
-        """The rounds with the indices ``chosen``, in their order."""
+        """Those of the rounds whose indices are ``chosen``, in the order of the indices."""
         return Rounds(*(part[chosen] for part in self))
 
 
@@ -80,8 +80,8 @@ class Scene:
 
     @classmethod
     def of_plan(cls, plan: Plan, num_rounds: int, seed: int = 0) -> Scene:
-        """The scene of up to ``num_rounds`` loudest rounds of a plan's run, with the run's gains,
-        for the device whose squared gains in them add up to most.
+        """The scene of up to ``num_rounds`` loudest rounds of a plan's run, with the run's gains.
+        The attacked device is the one whose squared gains in these rounds add up to most.
 
         Rounds are drawn block by block (blocks of the random streams), from the block with the
         largest cap of the gain on, until there are ``num_rounds``; the scene has fewer where the
@@ -208,8 +208,8 @@ def gradients_of_worlds(scene: Scene) -> tuple[float, float]:
 
 
 def example_reach(scene: Scene) -> float:
-    """Largest gradient entry that the one differing example can have after clipping; a bound of the
-    norm is spread evenly over all entries."""
+    """Largest entry that the gradient of the one differing example can have after clipping; where
+    its norm is bounded, the bound is spread evenly over all entries."""
     bound, by_norm = scene.uplink.example_bound, scene.uplink.example_norm is not None
     return bound / math.sqrt(scene.dim) if by_norm else bound
 

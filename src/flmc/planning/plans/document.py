@@ -110,7 +110,7 @@ def check_digest(document: Mapping[str, Any], computed: str) -> None:
 
 
 def digested(plan: Plan) -> dict[str, Any]:
-    """Part of a plan's JSON document that the digest covers.
+    """Part of a plan's JSON document from which its digest is computed.
 
     The scheduler is left out where ``active`` says the same (all devices, or an array that was
     given), so that digests from before documents had a scheduler still hold.
@@ -212,13 +212,13 @@ def _numbers(value: Any) -> Array:
 
 
 def _prediction(value: Mapping[str, Any] | None) -> Prediction | None:
-    """Prediction from its object in a plan's JSON document; None for null."""
+    """Prediction that an object in a plan's JSON document describes; None for null."""
     return None if value is None else Prediction(**_settings(value))
 
 
 def _findings(document: Mapping[str, Any]) -> tuple[Finding, ...]:
-    """Findings in a plan's JSON document; a document from before there were findings has sentences
-    only, which become warnings without a code of their own."""
+    """Findings in a plan's JSON document; a document of an early version has sentences only, which
+    become warnings without a code of their own."""
     if "findings" in document:
         return tuple(Finding.from_document(each) for each in document["findings"])
     return tuple(Finding("unnamed", "warning", text) for text in document["warnings"])

@@ -104,8 +104,8 @@ def planned_active(plan: Plan) -> Array | None:
 
 
 def calibrated_cap(plan: Plan, cap: Array, num_active: Array) -> Array:
-    """Cap of the gain in rounds in which ``num_active`` devices (..., 1) transmit, as the channel
-    decides.
+    """Cap of the gain in rounds in which the channel decides that ``num_active`` devices (..., 1)
+    transmit.
 
     It is the plan's ``cap``, or the gain that leaves the sampler enough noise with so many devices,
     whichever is less; both are public. A round without devices has the cap of one device. A gain

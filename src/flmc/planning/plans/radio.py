@@ -105,7 +105,7 @@ class Airtime:
     """Share of rounds that are skipped because nobody transmits."""
 
     def to_document(self) -> dict[str, float | int | bool]:
-        """All numbers by name, for JSON."""
+        """All numbers about channel uses and energy by name, for JSON."""
         return {
             "channel_uses": self.channel_uses,
             "energy": self.energy,
@@ -132,8 +132,8 @@ def airtime_of(plan: Plan) -> Airtime | None:
 
 
 def _energy_of_a_round(plan: Plan) -> float:
-    """Energy that one device transmits in a round, over the noise power: the mean over devices and
-    rounds, with 0 for devices that are silent."""
+    """Energy that one device transmits in a round, over the noise power, as the mean over devices
+    and rounds; silent devices count with 0."""
     if plan.expected.rounds is not None:
         rounds, gain = plan.expected.rounds, plan.expected.gain
         energy = _energies(plan.uplink, gain, rounds.fading) * rounds.active
@@ -188,7 +188,7 @@ class EstimateEffect:
     a statement."""
 
     def to_document(self) -> dict[str, float | None]:
-        """All numbers by name, for JSON."""
+        """All numbers about the estimates' effect by name, for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:

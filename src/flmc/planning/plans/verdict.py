@@ -70,7 +70,7 @@ class Verdict:
         return Row(word, "; ".join(reasons), severity=severity)
 
     def light(self, name: str) -> LightState:
-        """The light of this name: ``sampling``, ``privacy`` or ``use``."""
+        """The light with this name: ``sampling``, ``privacy`` or ``use``."""
         return next(each for each in self.lights if each.light == name)
 
     def to_document(self) -> dict[str, Any]:

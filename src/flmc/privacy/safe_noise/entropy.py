@@ -53,8 +53,8 @@ def draw_words(entropy: Entropy, count: int) -> npt.NDArray[np.uint64]:
 
 
 def extend(bits: int, entropy: Entropy) -> int:
-    """A binary fraction with 64 random bits appended; the fraction is a whole number whose highest
-    bit is the first behind the point."""
+    """A binary fraction with 64 more random bits appended; it is given as a whole number, whose
+    highest bit is the first one behind the point."""
     return bits << WORD_BITS | int(draw_words(entropy, 1)[0])
 
 
@@ -82,8 +82,8 @@ def draw_uniform(shape: tuple[int, ...], entropy: Entropy) -> Array:
 
 
 def _round_down(bits: int, entropy: Entropy) -> float:
-    """The largest double that does not exceed a random fraction, given its first 64 bits, fewer
-    than 53 of them significant; missing bits are drawn."""
+    """The largest double that does not exceed a random fraction, of which the first 64 bits are
+    given; fewer than 53 of these are significant, so missing bits are drawn."""
     length = WORD_BITS
     while bits.bit_length() < _MANTISSA and length < _SMALLEST_EXPONENT:
         bits, length = extend(bits, entropy), length + WORD_BITS

@@ -186,7 +186,7 @@ class NoiseGrid:
 
     def arriving_steps(self, symbols: Array, amplitude: Array, peak: float) -> IntArray:
         """Steps (device, dim) at which symbols (device, dim) arrive if each device has an
-        ``amplitude`` of its own, (device, dim); a negative one turns the sign.
+        ``amplitude`` of its own, (device, dim); a negative amplitude turns the sign.
 
         Amplitudes are rounded towards 0 to the grid, so that no symbol arrives louder than it was
         sent."""

@@ -109,8 +109,8 @@ def exact_magnitude(digits: int, length: int, bits: int, entropy: Entropy) -> in
 
 
 def _extended(digits: int, length: int, entropy: Entropy) -> tuple[int, int]:
-    """The binary digits of the uniform number v with 64 more drawn behind them, and their number;
-    ``RunFailed`` if these would be more than 4096."""
+    """The binary digits of the uniform number v with 64 more random ones behind them, and the
+    number of all digits; ``RunFailed`` if these would be more than 4096."""
     if length + WORD_BITS > _MOST_DIGITS:
         raise RunFailed(
             f"{length} random bits did not decide on one draw of the noise: the source of entropy"
@@ -280,7 +280,7 @@ def _exponential_series(q: Fraction, precision: int, *, integrated: bool) -> Bra
 
 @lru_cache(maxsize=16)
 def _root_of_two_over_pi(precision: int) -> Bracket:
-    """Bracket of sqrt(2/pi), with pi = 16 atan(1/5) - 4 atan(1/239)."""
+    """Bracket of sqrt(2/pi) in units of 2^-precision, with pi = 16 atan(1/5) - 4 atan(1/239)."""
     fifth, small = _inverse_tangent(5, precision), _inverse_tangent(239, precision)
     pi = Bracket(16 * fifth.low - 4 * small.high, 16 * fifth.high - 4 * small.low)
     # 2^p sqrt(2/pi) = sqrt(2^(3p+1) / (2^p pi)).

@@ -320,7 +320,8 @@ class ConfigTable:
 
 
 def _pair(table: ConfigTable, name: str) -> tuple[float, float]:
-    """Centre and scale by which the feature ``name`` is standardised, removed from the table."""
+    """Public centre and scale of the feature ``name``, removed from a table of constants by which
+    features are standardised."""
     value = table.take(name)
     if not (isinstance(value, list) and len(value) == 2):
         raise InvalidSetting(f"{table.origin}: {name} must be [centre, scale], got {value!r}")
@@ -345,8 +346,8 @@ def _federation(table: ConfigTable) -> Federation:
 
 
 def _broker(table: ConfigTable, url: str, tls: Path | None) -> Mqtt:
-    """Address of the broker and a role's credentials for it, from the directory ``tls`` or else
-    from the configuration's table ``[tls]``; no credentials without both."""
+    """Address of the broker with a role's credentials, from the directory ``tls`` or else from the
+    configuration's table ``[tls]``; without either there are no credentials."""
     # Read even if the directory replaces it: ``end`` would refuse a table that nobody read.
     files = table.table("tls")
     if tls is not None:

@@ -19,7 +19,7 @@ from flmc.runs.files.regular_files import open_regular
 
 
 class JournalFile:
-    """An append-only file with one entry of JSON a line, with length and checksum; a missing
+    """An append-only file of JSON entries, one on each line with its length and checksum; a missing
     directory is made, readable for its owner only.
 
     ``lock=False`` is for callers that hold the directory's lock already. The constructor raises
@@ -69,8 +69,8 @@ class JournalFile:
             ) from None
 
     def _refuse_damage(self, whole: int) -> None:
-        """Raise ``RunFailed`` if whole lines follow the first ``whole`` bytes, which hold the
-        readable entries: the role has sent more than these entries tell."""
+        """Raise ``RunFailed`` if whole lines follow the readable entries, which take the first
+        ``whole`` bytes: the role has then sent more than these entries tell."""
         with open_regular(self.path, os.O_RDONLY) as stream:
             stream.seek(whole)
             if b"\n" in stream.read():
@@ -88,9 +88,9 @@ class JournalFile:
             yield json.loads(text)
 
     def append(self, entry: Mapping[str, Any]) -> None:
-        """Append an entry of plain values, and return when it is on the disk; raises
-        ``RunFailed`` if this or an earlier write failed, and then nothing may follow from the
-        entry."""
+        """Append an entry of plain values, and return when it is on the disk; raises ``RunFailed``
+        if this or an earlier write failed, after which the role must send nothing that the entry
+        describes."""
         if self._failed:
             raise RunFailed(f"{str(self.path)!r} could not be written before: start again")
         # Marked as failed until the write succeeds: no entry could be trusted that follows a

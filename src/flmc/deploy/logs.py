@@ -59,12 +59,12 @@ def setup_logs(level: str = "info", form: str = "auto", stream: TextIO | None = 
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Handler of flmc's logs, of its own type so that :func:`setup_logs` can find and replace an
-    earlier one."""
+    """Handler of flmc's logs; it has a class of its own so that :func:`setup_logs` can find and
+    replace an earlier one."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
-        """Drop the line: a closed standard error must not end a role, and logging's own message
-        would print the arguments."""
+        """Drop a line that cannot be written: a closed standard error must not end a role, and
+        logging's own message would print the arguments."""
 
 
 class JsonLines(logging.Formatter):
@@ -72,7 +72,7 @@ class JsonLines(logging.Formatter):
     ``FIELDS`` that the record has."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """A record of logging as one line of JSON."""
+        """A log record of the standard library as one line of JSON."""
         return json.dumps(_document(record), allow_nan=False)
 
 
@@ -81,7 +81,7 @@ class TextLines(logging.Formatter):
     fields as ``name=value``."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """A record of logging as one line of printable text."""
+        """A log record of the standard library as one line of printable text."""
         document = _document(record)
         time, level, role, message = (
             document.pop(name) for name in ("time", "level", "role", "message")

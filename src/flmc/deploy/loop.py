@@ -30,7 +30,7 @@ async def _run(role: Role, transport: Transport) -> None:
 
 
 def stop_event() -> asyncio.Event:
-    """An event of the running loop that SIGINT and SIGTERM set."""
+    """An event that SIGINT and SIGTERM set, in the running event loop."""
     # An event, not an exception: an exception would strike wherever the process happens to be, in
     # a task of a library or between the start of a child process and the line that notes it.
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -121,8 +121,8 @@ class _Session:
         raise Disconnected("no more messages")
 
     async def _watch_clock(self) -> None:
-        """Wake the role at the times that it asks for, and publish what it returns, until it is
-        finished."""
+        """Wake the role at the times for which it asks, and publish the messages that it returns,
+        until it is finished."""
         while not self._role.finished:
             due = self._role.next_wake
             # Cleared after next_wake was read, without an await in between: a change from here on

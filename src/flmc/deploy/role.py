@@ -41,7 +41,7 @@ class Outgoing(NamedTuple):
 
 
 class Dropped(Exception):  # noqa: N818 (says what happens to a message)
-    """A role ignores the message at hand, for one of :data:`flmc.wire.drops.REASONS`; ``detail``
+    """Raised if a role ignores a message, for one of :data:`flmc.wire.drops.REASONS`; ``detail``
     goes to the log and must hold no data of the payload."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
@@ -148,7 +148,7 @@ class Role(ABC):
 
 
 class Timing:
-    """Durations of the last fifty occurrences of something, such as a round, and their median."""
+    """Durations of the last fifty occurrences of something, such as a round, with their median."""
 
     def __init__(self) -> None:
         self._times: deque[float] = deque(maxlen=_MOST)

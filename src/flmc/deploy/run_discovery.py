@@ -58,8 +58,8 @@ class Offered:
 
     @property
     def going(self) -> list[str]:
-        """Names of the runs in progress, sorted: with a plan, not ended, and with a server that has
-        not left."""
+        """Names of the runs in progress, sorted: runs with a plan and a server that has not left,
+        and without an end."""
         return sorted(self._plans - self._over - self._left)
 
     @property
@@ -79,7 +79,7 @@ def _is_name(run: str) -> bool:
 
 
 def _put(names: set[str], name: str, here: bool) -> None:
-    """Add a name to a set if ``here``, and remove it otherwise."""
+    """Add ``name`` to a set of names if ``here``, and remove it from the set otherwise."""
     (names.add if here else names.discard)(name)
 
 

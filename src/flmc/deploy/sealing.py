@@ -21,7 +21,7 @@ _KEY_BYTES = 32
 
 
 class NotSealed(Exception):  # noqa: N818 (says what bytes are)
-    """The bytes were sealed to another key or not at all, or were changed."""
+    """Raised for bytes that were sealed to another key or not at all, or were changed."""
 
 
 def new_keys() -> tuple[bytes, bytes]:
@@ -62,7 +62,8 @@ class Seal:
         self._box = library.SealedBox(library.PublicKey(public))
 
     def close(self, data: bytes) -> bytes:
-        """The data sealed, 48 bytes longer; sealing the same data twice gives different bytes."""
+        """The data, sealed to the air's key and 48 bytes longer; sealing the same data twice gives
+        different bytes."""
         return bytes(self._box.encrypt(data))
 
 
@@ -74,8 +75,8 @@ class Opener:
         self._box = library.SealedBox(library.PrivateKey(secret))
 
     def open(self, sealed: bytes) -> bytes:
-        """The data in sealed bytes; raises ``NotSealed`` if they are not sealed to this key, or
-        were changed."""
+        """The data that were sealed; raises ``NotSealed`` if the bytes are not sealed to this key,
+        or were changed."""
         try:
             return bytes(self._box.decrypt(sealed))
         except Exception as error:  # strangers choose the bytes, so any exception is possible

@@ -67,8 +67,8 @@ class Baseline:
 
 
 def baselines_of(plan: Plan, model: Model) -> tuple[Baseline, ...]:
-    """All baselines of a plan, in the order of the comparison's table; their plans are made only
-    when they are run."""
+    """All baselines of a plan, in the order of the comparison's table; a baseline's plan is made
+    only when the baseline is run."""
 
     def one(made: Callable[[Plan, Model], Plan]) -> Callable[[], Iterator[tuple[Plan, Model]]]:
         return lambda: iter([(made(plan, model), model)])
@@ -160,8 +160,8 @@ def noiseless_sampler(plan: Plan, model: Model) -> Plan:
 
 
 def _local_samplers(plan: Plan, model: Model) -> Iterator[tuple[Plan, Model]]:
-    """A plan and a model for every device, which samples the posterior of its own data alone, with
-    the automatic step for its own curvature."""
+    """For every device a plan and a model of its own data alone, whose posterior the device samples
+    with the automatic step for its own curvature."""
     for own in local_models(model):
         yield make_plan(own, Ideal(), **_rounds(plan), forecast=False), own
 
@@ -238,7 +238,7 @@ def _radio(uplink: Uplink) -> dict[str, Any]:
 
 
 def _check_channel(plan: Plan) -> None:
-    """Raise ``InvalidSetting`` for a plan with an ideal uplink, which has no channel to compare
-    over."""
+    """Raise ``InvalidSetting`` for a plan with an ideal uplink, which has no channel over which
+    baselines could be run."""
     if plan.uplink.noise_is_exact:
         raise InvalidSetting("the plan's uplink is ideal: there is no channel to compare on")

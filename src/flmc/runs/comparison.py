@@ -397,8 +397,9 @@ def _plans(
     limits: Limits | None,
     settings: Mapping[str, Any],
 ) -> dict[str, Plan]:
-    """Plans by name, where uplinks are planned. ``InvalidSetting`` if there are none, a plan is for
-    another model or overspends its privacy budget, or limits or settings come with plans only."""
+    """Plans by name; those of the uplinks are made here. ``InvalidSetting`` if there are none, a
+    plan is for another model or overspends its privacy budget, or limits or settings come with
+    plans only."""
     named = {_OWN: given} if isinstance(given, Uplink | Plan) else given
     if not isinstance(named, Mapping) or not named:  # type: ignore[redundant-expr]
         raise InvalidSetting(
@@ -426,8 +427,8 @@ def _plans(
 
 
 def _method_of(name: str, result: Result, scorers: tuple[Scorer, ...]) -> Method:
-    """The entry of a run uplink or plan in the comparison: held-out scores are computed from its
-    draws, errors against the exact posterior are taken from the result."""
+    """The entry of the comparison for an uplink or plan that was run: held-out scores are computed
+    from its draws, errors against the exact posterior are taken from the result."""
     plan = result.plan
     scores: dict[str, Estimate] = {}
     for scorer in scorers:
@@ -501,5 +502,5 @@ def _estimate(values: Array) -> Estimate:
 
 
 def _plain(value: float) -> float | None:
-    """A number for JSON: null where it is not finite."""
+    """The number for JSON; None, which is null there, where it is not finite."""
     return value if math.isfinite(value) else None

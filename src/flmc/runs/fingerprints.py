@@ -25,8 +25,8 @@ and says so."""
 
 
 class Fingerprints:
-    """Digests of files and modules as they are when first asked for; make a new one to see later
-    changes."""
+    """Digests of files and modules, kept as they were when first asked for; make a new object to
+    see later changes."""
 
     def __init__(self) -> None:
         self._files: dict[Path, str] = {}
@@ -63,8 +63,8 @@ class Fingerprints:
         return digests
 
     def of_module(self, name: str, what: str) -> dict[str, str]:
-        """SHA-256 digests of the source of a module and of all that it imports, but for installed
-        packages, by name; ``what`` names the module's user in messages."""
+        """SHA-256 digests, by name of the module, of the source of a module and of all modules that
+        it imports, except installed packages; ``what`` names the module's user in messages."""
         if name not in self._modules:
             digests: dict[str, str] = {}
             self._collect(name, what, digests)
@@ -132,14 +132,14 @@ def _files_of(settings: Mapping[str, Any]) -> Iterator[Path]:
 
 
 def _is_own(module: str) -> bool:
-    """Whether a module is neither flmc's nor Python's."""
+    """Whether a module is a user's own: neither flmc's nor one that Python brings."""
     top = module.partition(".")[0]
     return (top != "flmc" and top not in sys.stdlib_module_names) or top == "__main__"
 
 
 def _source_of(module: str) -> Path | None:
-    """File of a module that is not flmc's or Python's; None if there is no such module. A module
-    without a file gives its bare name as path."""
+    """File of a user's own module; None if there is no such module, or it is flmc's or Python's.
+    For a module without a file the path is the module's bare name."""
     if not _is_own(module):
         return None
     loaded = sys.modules.get(module)

@@ -51,15 +51,15 @@ def _blas_threads(one: bool) -> AbstractContextManager[None]:
 def _measure_one_chain(
     moments: Moments, exact: ExactPosterior, one_thread: bool
 ) -> OneChain | None:
-    """Quality of single chains against the exact posterior; on one BLAS thread if asked for, so
-    that the numbers are the same to the bit whenever they are computed."""
+    """Quality of single chains against the exact posterior; with ``one_thread`` on one BLAS thread,
+    so that the numbers are the same to the bit whenever they are computed."""
     with _blas_threads(one_thread):
         return measure_one_chain(moments, exact)
 
 
 def _measured_before(quality: OneChain | None) -> OneChain | None:
-    """Return the argument. This is a function of the module, not a lambda, because a result that
-    refers to it must be picklable."""
+    """The argument itself, which was computed before. This is a function of the module, not a
+    lambda, because a result that refers to it must be picklable."""
     return quality
 
 
@@ -291,7 +291,7 @@ class Job:
 
     def _check_model(self) -> tuple[Finding, ...]:
         """Findings of a short pilot on a model whose posterior is not known, or a warning if the
-        pilot raises; none for other models."""
+        model's function raises an error in it; empty for other models."""
         if self.model.posterior is not None:
             return ()
         try:

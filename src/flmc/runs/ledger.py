@@ -118,7 +118,7 @@ class Ledger:
 
 def planned_entries(plan: Plan, caps: Array, rounds: range) -> list[str]:
     """Entries of rounds (from 0) that have not begun, as an upper bound: ``caps`` of the gain (1 or
-    round, 1 or dim), and every device transmits unless the plan has it silent."""
+    round, 1 or dim), and every device transmits except where the plan says that it is silent."""
     lines = []
     for index in rounds:
         gain = finite_cap(plan.uplink, caps[0 if len(caps) == 1 else index])

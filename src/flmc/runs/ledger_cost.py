@@ -69,7 +69,7 @@ class SpentCurve:
 
     @property
     def at(self) -> int:
-        """The last round that is counted."""
+        """Number of the last round that is counted, from 1."""
         return self.points[-1][0]
 
     @property
@@ -247,7 +247,7 @@ def check_ledger(record: Record) -> None:
 
 
 def _mend(record: Record) -> str:
-    """What can be done about a damaged ledger, as the end of a message."""
+    """Advice on a damaged ledger, as the end of a message."""
     if record.result is None:
         return "`flmc resume` mends the ledger of a run that is not finished"
     return (

@@ -175,7 +175,8 @@ def parts_of_draws(directory: Path) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Record:
-    """A finished run, or one that is under way, as :func:`flmc.load` found it on disk."""
+    """Record of a finished run, or of one that is under way, as :func:`flmc.load` found it on
+    disk."""
 
     directory: Path
     """The directory that holds the record."""

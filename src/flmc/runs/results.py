@@ -136,8 +136,8 @@ def _over_chains(sd: float, unit: str) -> str:
 
 
 def _expected(result: Result, metrics: Metrics) -> tuple[float, float, str]:
-    """Expected variance ratio, expected squared error of the mean, and where they come from: the
-    plan's prediction, or exact draws."""
+    """Expected variance ratio and expected squared error of the mean, from the plan's prediction or
+    else for exact draws, and words that say which of the two."""
     # The mean of n independent draws is off by trace(Sigma)/n in squared distance, even if the
     # draws are exact.
     chance = metrics.posterior_trace / metrics.independent_draws
@@ -267,8 +267,7 @@ class Result:
 
     @property
     def draws_by_chain(self) -> Array:
-        """Kept draws with an axis for each of (data set, chain, draw, entry); ``InvalidSetting`` if
-        none were kept."""
+        """Kept draws, (experiment, chain, draw, dim); ``InvalidSetting`` if none were kept."""
         if self.chains is None:
             raise InvalidSetting("this run kept no draws: run it with keep_draws=True")
         return self.chains

@@ -53,13 +53,13 @@ class Scorer(ABC):
 
     @abstractmethod
     def score(self, groups: Array) -> dict[str, Array]:
-        """Scores by name, (group) each, of draws in the model's own coordinates, (group, draw,
-        dim); a point estimate is a group of one draw."""
+        """Scores by name, (group) each, of groups of draws in the model's own coordinates, (group,
+        draw, dim); a point estimate is a group of one draw."""
 
 
 def make_scorers(model: Model, test: FederatedData | None) -> tuple[Scorer, ...]:
-    """The scorers that apply to a model: of held-out examples where there are some, and of the
-    exact posterior where it is known."""
+    """The scorers that apply to a model: one for held-out examples where there are some, and one
+    for the exact posterior where it is known."""
     scorers: list[Scorer] = [] if test is None else [_held_out_scorer(model, test)]
     if isinstance(model.posterior, Gaussian):
         scorers.append(_PosteriorScorer(model.posterior))

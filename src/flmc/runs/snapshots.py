@@ -33,8 +33,8 @@ second."""
 
 
 class SnapshotObserver:
-    """An observer of rounds that hands snapshots to ``watch``, after the ``recorder``, if there is
-    one, has saved what it needs."""
+    """An observer of a run's rounds that gives snapshots to ``watch``, after the ``recorder`` (if
+    there is one) has saved what it needs."""
 
     def __init__(
         self,

@@ -63,8 +63,8 @@ class PilotFindings(NamedTuple):
 
 @dataclass(frozen=True)
 class TwoStageResult:
-    """Outcome of a two-stage run: the result of the pilot, that of the main run, and what the pilot
-    found."""
+    """Outcome of a two-stage run: the results of the pilot and of the main run, and the coordinates
+    and curvature that the pilot found."""
 
     plan: TwoStagePlan
     """The plan of both stages, made before the first round."""

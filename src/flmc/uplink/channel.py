@@ -28,8 +28,8 @@ def invert_channel(gain: Array, fading: Array, active: Array | None = None) -> A
 
 
 def superpose_received(symbols: Array, received_amplitude: Array, noise: Array) -> Array:
-    r"""Received entries :math:`y_i = \sum_k h_{k,i} P_{k,i} s_{k,i} + z_i`: all devices' symbols
-    add up, (..., dim).
+    r"""Received entries :math:`y_i = \sum_k h_{k,i} P_{k,i} s_{k,i} + z_i`: the sum of all devices'
+    symbols and the noise, (..., dim).
 
     Symbols are (..., device, dim). The received amplitude :math:`h_{k,i} P_{k,i}` is passed as a
     product because it may have fewer leading entries than the symbols: many chains share it."""

@@ -41,7 +41,8 @@ _NUMBERS, _ROUNDS = 2**20, 4096
 
 class Arrival(NamedTuple):
     """Mean and mean square, (device) each, of the factor r of the gain with which a device's
-    symbols arrive when it inverts an inexact estimate of its path gain; 1 would be exact."""
+    symbols arrive when it inverts an inexact estimate of its path gain; r is 1 with exact
+    estimates."""
 
     mean: Array
     mean_square: Array
@@ -134,9 +135,9 @@ def as_received(uplink: Uplink, event: Event, dim: int = 1) -> Event:
 
 
 def arrival_bound(uplink: Uplink, dim: int) -> tuple[float, float]:
-    r"""Numbers a and :math:`\rho` with which symbols of a round of ``dim`` entries that were sent
-    for a gain A arrive at no more than :math:`(A + a)/\rho`, but for the probability ``EXCEEDED``
-    in an entry; 0 and 1 with exact estimates."""
+    r"""Numbers a and :math:`\rho` of the bound :math:`(A + a)/\rho` for the gain with which symbols
+    of a round of ``dim`` entries arrive that were sent for a gain A. An entry exceeds it with
+    probability ``EXCEEDED`` at most. They are 0 and 1 with exact channel estimates."""
     estimated = uplink.estimated
     if estimated is None:
         return 0.0, 1.0

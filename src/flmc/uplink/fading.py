@@ -56,8 +56,8 @@ class Fading(ABC):
     trace are: then it is known before the run who transmits under a policy by channel."""
 
     def exceedance(self, threshold: float) -> float | None:
-        """Probability that a device's path gain, the same for all entries, is at least
-        ``threshold``, in every round and for each device independently; None: not known.
+        """Probability that a device's path gain is at least ``threshold`` in a round, if it is the
+        same for all entries, and independent between rounds and devices; None: not known.
 
         Parameters
         ----------
@@ -68,12 +68,13 @@ class Fading(ABC):
 
     @property
     def mean_square(self) -> float | None:
-        """:math:`E[h^2]`, over all that is random and all devices; None: not known."""
+        """Mean square :math:`E[h^2]` of the path gains, over all that is random and all devices;
+        None: not known."""
         return None
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What speaks against these path gains, for the findings of a plan; nothing by default."""
+        """Findings of a plan that speak against these path gains; none by default."""
         return ()
 
     def __init_subclass__(cls) -> None:

@@ -280,7 +280,8 @@ class Link(ABC):
         return float(high), float(low)
 
     def moved(self, x: Array, shift: float) -> MovedBit:
-        """Probabilities before and after gradient entries moved, for the privacy of one example.
+        """Probabilities of a +1 bit before and after gradient entries move, for the privacy of one
+        example.
 
         It is asked only of a link that is ``monotone``, ``odd`` and ``log_concave``, and does not
         jump.

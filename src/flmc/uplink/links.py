@@ -70,7 +70,8 @@ class Sigmoid(Link):
         return MovedBit(low, k * low * rest / grown, miss, slope)
 
     def gaussian_rate(self, clip: float) -> GaussianRate:
-        """Bounds of the rate at which a bit tells gradients apart."""
+        """Bounds of the rate at which a bit tells two gradient entries apart, for the privacy
+        accountant."""
         return rate_of_bent_link(self.slope_parameter / 2)
 
     def slope(self, clip: float) -> float:
@@ -82,7 +83,7 @@ class Sigmoid(Link):
         return replace(self, slope_parameter=2.0 * slope)
 
     def curve(self, clip: float) -> MeanCurve:
-        r"""Mean bit, :math:`\tanh(a g/2)`."""
+        r"""Mean bit as a scaled standard function, :math:`\tanh(a g/2)`."""
         return MeanCurve("tanh", self.slope_parameter / 2.0)
 
 
@@ -120,7 +121,8 @@ class Probit(Link):
         return MovedBit(ndtr(start), gap, ndtr(-start - rise), slope)
 
     def gaussian_rate(self, clip: float) -> GaussianRate:
-        """Bounds of the rate at which a bit tells gradients apart."""
+        """Bounds of the rate at which a bit tells two gradient entries apart, for the privacy
+        accountant."""
         return rate_of_bent_link(self.slope_parameter * math.sqrt(2 / math.pi))
 
     def slope(self, clip: float) -> float:
@@ -132,7 +134,7 @@ class Probit(Link):
         return replace(self, slope_parameter=slope * math.sqrt(math.pi / 2))
 
     def curve(self, clip: float) -> MeanCurve:
-        r"""Mean bit, :math:`\operatorname{erf}(a g/\sqrt2)`."""
+        r"""Mean bit as a scaled standard function, :math:`\operatorname{erf}(a g/\sqrt2)`."""
         return MeanCurve("erf", self.slope_parameter / math.sqrt(2.0))
 
 
@@ -191,7 +193,8 @@ class Linear(Link):
         return MovedBit(low, gap, miss, np.zeros_like(low))
 
     def gaussian_rate(self, clip: float) -> GaussianRate:
-        """Bounds of the rate at which a bit tells gradients apart."""
+        """Bounds of the rate at which a bit tells two gradient entries apart, for the privacy
+        accountant."""
         return rate_of_straight_link(self.ratio, clip)
 
     def slope(self, clip: float) -> float:
@@ -204,7 +207,7 @@ class Linear(Link):
         return replace(self, ratio=ratio, clip=clip) if ratio <= 1.0 else None
 
     def curve(self, clip: float) -> MeanCurve:
-        r"""Mean bit, the straight line :math:`r g/\ell`."""
+        r"""Mean bit as a scaled standard function, the straight line :math:`r g/\ell`."""
         # "positive" is NumPy's name of the identity
         return MeanCurve("positive", self.ratio / clip)
 
@@ -225,5 +228,5 @@ class Sign(Link):
         return 0.5 + 0.5 * np.sign(g)
 
     def curve(self, clip: float) -> MeanCurve:
-        """Mean bit, the sign."""
+        """Mean bit as a standard function, the sign of the gradient."""
         return MeanCurve("sign", 1.0)

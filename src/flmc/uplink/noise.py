@@ -20,7 +20,8 @@ from 1."""
 
 class NoiseLaw(ABC):
     """Law of the receiver's noise in each entry, over its standard deviation. A scheme declares it
-    with the class variable ``noise_law``; the NumPy engine draws it, and others refuse it."""
+    with the class variable ``noise_law``; the NumPy engine draws it, and other engines refuse all
+    laws but the normal one."""
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:

@@ -43,8 +43,8 @@ class PlannedChannels:
     num_rounds: int
 
     def parts(self) -> Iterator[tuple[IntArray, Array]]:
-        """Numbers of consecutive rounds and their path gains, (round, device, dim), a part of all
-        rounds at a time, so that what is computed of a long run fits into memory."""
+        """Pairs of numbers of consecutive rounds and their path gains, (round, device, dim). A pair
+        covers a part of all rounds, so that what is computed for a long run fits into memory."""
         most = max(1, min(_PLANNED_ROUNDS, _AT_ONCE // math.prod(self.drawn.shape[1:])))
         for first in range(0, self.num_rounds, most):
             rounds = np.arange(first, min(first + most, self.num_rounds))
@@ -150,7 +150,7 @@ def draw_planned_rounds(
 
 
 def standing_for(fading: Fading, rounds: range) -> range:
-    """The first of ``rounds``, as many as can stand for all of them where only the channel changes
+    """The first of ``rounds``, as many as can stand for all rounds where only the channel changes
     from round to round: one of a constant channel, some of independent draws, else all."""
     if fading.constant:
         return rounds[:1]
@@ -158,8 +158,8 @@ def standing_for(fading: Fading, rounds: range) -> range:
 
 
 def _is_value(fading: Fading) -> bool:
-    """Whether a law is a hashable one of flmc's own: it never changes, so it can be the key of a
-    cache."""
+    """Whether a fading is a hashable one of flmc's own classes: it never changes, so it can be the
+    key of a cache."""
     try:
         hash(fading)
     except TypeError:  # a law that holds an array has no hash

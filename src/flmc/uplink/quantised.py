@@ -58,8 +58,8 @@ class Quantised(Uplink):
 
     @abstractmethod
     def level_probabilities(self, gradient: Array) -> Array:
-        """Probability of each level, in one more axis at the end, given clipped gradient
-        entries."""
+        """Probability of each level given clipped gradient entries, in their shape with one more
+        axis (level) at the end."""
 
     @property
     def peak(self) -> float:
@@ -123,5 +123,6 @@ class Quantised(Uplink):
         return as_received(self, GaussianEvent(span, self.noise_power, sent))
 
     def shared_event(self, rounds: Transmissions, dim: int, neighbouring: str = "example") -> Event:
-        """Privacy event of whole rounds: each entry is accounted as if it moved by itself."""
+        """Privacy event of whole rounds; each entry is accounted as if it moved by itself, which is
+        an upper bound."""
         return self.privacy_event([(gain, dim * count) for gain, count in rounds], neighbouring)

@@ -36,7 +36,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Scale(NamedTuple):
-    """Scale of reports on an uplink."""
+    """Scale on which an uplink sends reports (see the module)."""
 
     peak: float
     """Mean symbol of a gradient at the clip, which stands for a report of 1."""
@@ -48,8 +48,8 @@ class Scale(NamedTuple):
 
 
 def scale_of(uplink: Uplink) -> Scale:
-    """Scale of reports on an uplink; raises ``InvalidSetting`` where a report has no proof of its
-    privacy, or would take room from the gradient."""
+    """Scale on which an uplink sends reports; raises ``InvalidSetting`` where a report has no proof
+    of its privacy, or would take room from the gradient."""
     if uplink.example_clip is not None or uplink.example_norm is not None:
         raise InvalidSetting(
             "a report of what clipping takes away can turn over with one example, which the"
@@ -65,8 +65,8 @@ def scale_of(uplink: Uplink) -> Scale:
 
 
 def question(theta: Array) -> IntArray:
-    """Number (..., ) of what devices report at theta (..., m): that of an entry of the remainder, 0
-    to m - 1; or, in half of the rounds, m for the size of a remainder beyond reach."""
+    """What devices report at theta (..., m), as a number (...): 0 to m - 1 for an entry of the
+    remainder or, in half of the rounds, m for the size of a remainder beyond reach."""
     # Multiplication wraps around, as it should: this is a hash, the same on every machine.
     mixed = np.zeros(theta.shape[:-1], dtype=np.uint64)
     for bits in np.moveaxis(np.ascontiguousarray(theta, dtype="<f8").view("<u8"), -1, 0):
@@ -77,7 +77,7 @@ def question(theta: Array) -> IntArray:
 
 
 def with_report(gradient: Array, theta: Array, uplink: Uplink) -> Array:
-    """Local gradients with the report as their last entry, (..., device, m + 1), from local
+    """Local gradients (..., device, m + 1) with the report as their last entry, made from local
     gradients (..., device, m) at theta (..., m)."""
     scale, asked = scale_of(uplink), question(theta)[..., None]
     dim = theta.shape[-1]

@@ -92,8 +92,8 @@ class Scheduler(ABC):
         return num_rounds
 
     def chance(self, num_devices: int, fading: Fading) -> float | None:
-        """Probability that a device transmits in a round, where that is so for each device and in
-        every round independently of the other rounds; None: not known, as here.
+        """Probability that a device transmits in a round, if that is the same for each device and
+        every round, independently of other rounds; None: not known, as here.
 
         A plan's privacy is averaged over schedules where it is known; else ``most_rounds`` counts.
 
@@ -138,7 +138,7 @@ class Scheduler(ABC):
         return check_active(active, shape, rounds.start, may_be_empty=self.by_channel)
 
     def draw_planned(self, num_rounds: int, num_devices: int) -> Array | None:
-        """Who is expected to transmit, as a plan counts on it.
+        """Devices that a plan expects to transmit.
 
         It is exact for a policy without randomness, else drawn with a fixed seed and equal path
         gains.

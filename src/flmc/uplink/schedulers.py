@@ -42,7 +42,7 @@ class AllDevices(Scheduler):
         return np.ones((len(rounds), fading.shape[1]))
 
     def draw_planned(self, num_rounds: int, num_devices: int) -> Array | None:
-        """None, which stands for everybody in every round."""
+        """None, which means that all devices transmit in all rounds."""
         return None
 
 
@@ -69,8 +69,8 @@ class GivenDevices(Scheduler):
         object.__setattr__(self, "active", np.asarray(self.active, dtype=np.float64))
 
     def check(self, num_rounds: int, num_devices: int) -> None:
-        """Refuse a plan that the array does not fit, as
-        :func:`~flmc.uplink.scheduler.check_active` says."""
+        """Refuse a plan whose rounds or devices the array does not fit;
+        :func:`~flmc.uplink.scheduler.check_active` says how."""
         check_active(self.active, (num_rounds, num_devices))
 
     def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
@@ -78,11 +78,11 @@ class GivenDevices(Scheduler):
         return self.active[rounds.start : rounds.stop]
 
     def draw_planned(self, num_rounds: int, num_devices: int) -> Array | None:
-        """The given array (round, device), for a plan to count on."""
+        """The given array (round, device), on which a plan counts."""
         return self.active
 
     def most_rounds(self, num_rounds: int, num_devices: int) -> int:
-        """Number of rounds of the device that transmits most often."""
+        """Number of rounds in which the device that transmits most often does so."""
         return int(self.active[:num_rounds].sum(axis=0).max())
 
 

@@ -46,14 +46,16 @@ class SymbolFormat:
 
     @property
     def kind(self) -> Literal["bits", "levels", "values"]:
-        """``bits`` for the two levels -1 and +1, ``levels`` for any others, else ``values``."""
+        """Kind of the symbols: ``bits`` for the two levels -1 and +1, ``levels`` for other levels,
+        ``values`` without levels."""
         if self.levels is None:
             return "values"
         return "bits" if self.levels == (-1.0, 1.0) else "levels"
 
     @property
     def width(self) -> int:
-        """Bits in which one symbol is written: enough for its level, or 32 for a value."""
+        """Number of bits in which one symbol is written: enough for the number of its level, or 32
+        for a value."""
         return 32 if self.levels is None else (len(self.levels) - 1).bit_length()
 
     @property
@@ -84,7 +86,7 @@ class SymbolFormat:
         return np.searchsorted((levels[1:] + levels[:-1]) / 2, symbols)
 
     def at(self, places: IntArray) -> Array:
-        """Symbols of levels that are given by their numbers, from 0."""
+        """Symbols whose levels are given by their numbers, from 0, in the shape of ``places``."""
         return np.array(self._known)[places]
 
     @property

@@ -52,7 +52,7 @@ _STATEMENT = (
 
 
 def _definer(kind: type, name: str) -> type:
-    """The class in the method resolution order of ``kind`` that defines an attribute."""
+    """The class in the method resolution order of ``kind`` that defines the attribute ``name``."""
     return next(each for each in kind.__mro__ if name in vars(each))
 
 
@@ -187,13 +187,14 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
 
     @property
     def bit_variance(self) -> float:
-        """Largest variance that the quantiser adds per device and entry; 0 without one."""
+        """Largest variance that the quantiser's randomness adds per device and entry; 0 without a
+        quantiser."""
         return 0.0
 
     @property
     def known_fading(self) -> Fading:
-        """Law of the path gains as devices know them: ``fading`` itself, its estimates, or one path
-        gain for both entries of a complex symbol."""
+        """Law of the path gains as devices know them: ``fading`` itself, or its estimates; with one
+        path gain for both entries of a complex symbol."""
         return (
             PairedFading(self.fading)
             if self.modulation == "complex"
@@ -227,8 +228,8 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         return False
 
     def shares_move(self, neighbouring: str) -> bool:
-        """Whether the entries of a round share how far they can move, so that rounds are counted,
-        not entries.
+        """Whether the entries of a round share how far they can move between neighbouring data, so
+        that the accountant counts rounds, not entries.
 
         Parameters
         ----------
@@ -425,7 +426,8 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
 
     @property
     def _clips_as_proven(self) -> bool:
-        """Whether gradients are taken and clipped, and noise is normal, as every proof assumes."""
+        """Whether gradients are taken and clipped as every proof assumes, and the receiver's noise
+        is normal."""
         own = type(self)
         usual = own.local_gradients is ExampleBounds.local_gradients
         return usual and own.clipped is Uplink.clipped and self.noise_law is GAUSSIAN

@@ -93,8 +93,8 @@ class SoftwareChannel(Channel):
         federation.grid.draw_noise((1,), SystemEntropy())
 
     def check(self, federation: Federation) -> None:
-        """Raise ``InvalidSetting`` if the federation has another noise grid than this channel draws
-        its noise on."""
+        """Raise ``InvalidSetting`` if the noise grid of the federation differs from that of this
+        channel."""
         if federation.grid != self._federation.grid:
             raise InvalidSetting("the channel was made for another grid than the federation's")
 
@@ -181,9 +181,9 @@ class RecordedReceiver(Channel):
         """Noise power for which the privacy statement holds."""
 
     def check(self, federation: Federation) -> None:
-        """Raise ``InvalidSetting`` if the plan counts on more noise power than the receiver's lower
-        bound, if ``alpha`` is more than 1 % of the delta stated for the run, or if the measurements
-        have another dimension or fewer rounds than the plan."""
+        """Raise ``InvalidSetting`` if the plan counts on more noise power than is proven for the
+        receiver, if ``alpha`` is more than 1 % of the delta stated for the run, or if the
+        measurements have another dimension or fewer rounds than the plan."""
         plan = federation.plan
         if plan.uplink.noise_power > self.noise_power:
             raise InvalidSetting(

@@ -91,8 +91,8 @@ class AirJournal:
             self._file.append({**about, "journal": self.name.hex()})
 
     def _follow(self, received: Received, journals: Mapping[int, JournalState]) -> None:
-        """Update by one journal entry what the air knows: the last round, the last answered round
-        of each active device, and the state of each device's journal."""
+        """Update what the air knows from one entry of its journal: the last round, the last
+        answered round of each active device, and the state of each device's journal."""
         self.round, self.last = received.round, received
         self.answered[received.active] = received.round
         self._journals |= journals
@@ -104,8 +104,9 @@ class AirJournal:
         return before is None or (name == before.name and epoch > before.epoch)
 
     def keep(self, received: Received, journals: Mapping[int, JournalState]) -> None:
-        """Record the received signal of a round and the journal states of its active devices, by
-        number; the signal may be published when this has returned, because it is on the disk."""
+        """Record the received signal of a round and, by number of the device, the journal states of
+        its active devices; the signal may be published when this has returned, because it is on the
+        disk."""
         self._file.append(
             {
                 "round": received.round,

@@ -219,8 +219,8 @@ class AirRole(Role):
 
     def _take_answer(self, who: str, payload: bytes, now: float) -> list[Outgoing]:
         """Accept a device's answer to the current round, at most one from each device, and return
-        the messages that close the round if it was the last; raises ``Dropped`` or ``Malformed`` if
-        the answer is not acceptable."""
+        the messages that close the round if no more answers are missing; raises ``Dropped`` or
+        ``Malformed`` if the answer is not acceptable."""
         plan = self.federation.plan
         answer = open_answer(who, payload, plan, self._opener)
         number = answer.device
@@ -243,8 +243,8 @@ class AirRole(Role):
 
     @property
     def _needed(self) -> int:
-        """Number of answers below which the round repeats: the quorum's share of the scheduled
-        devices, rounded up."""
+        """Smallest number of answers with which the round closes; with fewer it repeats. It is the
+        quorum's share of the scheduled devices, rounded up."""
         scheduled, all_devices = int(self._current.devices.sum()), self.federation.plan.num_devices
         return -(-scheduled * self.federation.quorum // all_devices)
 

@@ -134,7 +134,8 @@ async def watch(
 
 
 def _refuse_failure(processes: Processes) -> None:
-    """Raise ``RunFailed`` if a process has failed; a device that was killed is only missing."""
+    """Raise ``RunFailed`` if a process has failed; a killed device is no failure, it is only
+    absent."""
     for name, code in processes.ended().items():
         # A negative code is a signal: tests and users may kill devices, which a run must survive.
         if code > 0 or (code and device_number(name) is None):

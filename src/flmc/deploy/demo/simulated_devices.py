@@ -59,7 +59,7 @@ async def run_devices(devices: Sequence[tuple[DeviceRole, Mqtt]]) -> None:
 
 
 def main() -> None:
-    """Run the devices ``--first`` to ``--last`` - 1 of a prepared federation."""
+    """Run the devices from number ``--first`` to below ``--last`` of a prepared federation."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, required=True, help="of the whole federation")
     parser.add_argument("--broker", required=True)

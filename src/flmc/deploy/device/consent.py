@@ -216,7 +216,7 @@ def check_pace(
     federation: Federation, rehearse: Callable[[], None], clock: Callable[[], float]
 ) -> None:
     """Raise ``Refused`` if the work of an answer, done by ``rehearse`` (gradient, sealing, a write
-    to the disk), takes more than half of the federation's slot on this device."""
+    to the disk), takes this device more than half of the federation's slot."""
     took = []
     # The first of four attempts may compile code, and others may be interrupted: the fastest
     # counts.
@@ -235,8 +235,9 @@ def check_pace(
 
 
 def _price(federation: Federation, budget: Budget) -> Price:
-    """Price of a whole run for a device at its budget's share of delta, under both relations;
-    raises ``Refused`` if nothing is known for the budget's, unless the budget has no limit."""
+    """Price of a whole run for a device at the budget's share of delta, under both neighbouring
+    relations. Raises ``Refused`` if no price is known under the budget's relation, unless the
+    budget has no limit."""
     epsilons: dict[str, float | None] = {}
     for neighbouring in ("device", "example"):
         try:

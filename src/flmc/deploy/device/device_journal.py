@@ -33,8 +33,8 @@ UNKNOWN = 1e300
 
 @dataclass(frozen=True)
 class Price:
-    """Privacy price of a whole run for a device's data, under both neighbouring relations: what
-    was agreed to for one of them must not be added to sums for the other."""
+    """Privacy price of a whole run for a device's data, under both neighbouring relations: a price
+    under one relation must not be added to prices under the other."""
 
     neighbouring: str | None
     """Relation that the device's budget had when the run was joined, ``device`` or ``example``;
@@ -130,7 +130,7 @@ class DeviceJournal:
         """Eight bytes drawn when the journal was made."""
 
     def _read(self, entry: dict[str, Any]) -> None:
-        """Update the joined runs and their last answers by one entry of the file."""
+        """Update the joined runs, and the last answer in each, from one entry of the file."""
         if "joined" in entry:
             self.runs[str(entry["joined"])] = JoinedRun(
                 str(entry["digest"]),

@@ -166,8 +166,8 @@ class DeviceRole(Role):
 
     def _take_announcement(self, payload: bytes, now: float) -> list[Outgoing]:
         """Take the announcement of a round, join or refuse the run if that is still open, and
-        return the messages to publish: the presence after that decision, and the answer if theta is
-        known. Raises ``Dropped`` if the announcement goes beyond the plan."""
+        return the messages to publish: the device's presence if it joined or refused, and its
+        answer if theta is known. Raises ``Dropped`` if the announcement goes beyond the plan."""
         federation = self.federation
         assert federation is not None
         plan = federation.plan

@@ -89,8 +89,8 @@ def result_with_model(
 
 
 def chains_of(plan: Plan, kept: Array, centre: Array) -> Chains:
-    """The single chain of a federation from theta after every kept round, (draw, dim); moments
-    are deviations from ``centre``, (1, dim)."""
+    """The single chain of a federation as ``Chains``, from theta after every kept round, (draw,
+    dim); its moments are of deviations from ``centre``, (1, dim)."""
     moments = Moments.empty(centre, 1, len(kept))
     for theta in kept:
         moments.add(theta[None, None], slice(0, 1), 0)
@@ -100,7 +100,7 @@ def chains_of(plan: Plan, kept: Array, centre: Array) -> Chains:
 
 def absences(plan: Plan, ledger: Sequence[str]) -> tuple[Finding, ...]:
     """A finding that fewer devices than planned were active in the rounds after burn-in, with the
-    temperature that followed; empty if none was missing, or if the temperature is unknown.
+    temperature that followed; empty if no device was missing, or if the temperature is unknown.
     ``ledger`` has one line of JSON for each round."""
     rounds = [json.loads(line) for line in ledger[plan.num_burn_in :]]
     active = np.array([plan.num_devices - len(each["silent"]) for each in rounds])

@@ -68,7 +68,7 @@ class ServerRecord:
 
     def _open(self, federation: Federation) -> None:
         """Create the record in its directory, or reopen an unfinished one; raises
-        ``InvalidSetting`` if that is finished or of another federation."""
+        ``InvalidSetting`` if the record is finished or of another federation."""
         if not (self.directory / "run.json").exists():
             asked = describe(federation.plan, 0, 1, ENGINE, True)
             about = federation.to_document()
@@ -109,8 +109,8 @@ class ServerRecord:
             )
 
     def _keep(self, theta: Array, num_active: int = 0) -> None:
-        """Append theta (dim) after a round, and the round's number of active devices, to the file
-        of committed rounds."""
+        """Append to the file of committed rounds: theta (dim) after a round, and the round's number
+        of active devices."""
         text = base64.b64encode(np.ascontiguousarray(theta, dtype="<f8").tobytes()).decode()
         self._file.append({"round": len(self.thetas), "active": num_active, "theta": text})
         self.thetas.append(theta)

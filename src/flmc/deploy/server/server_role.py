@@ -303,8 +303,8 @@ class ServerRole(Role):
 
 
 class Spending:
-    """Epsilon of a whole run, and of its rounds so far, for the device that spends most; the server
-    computes them only now and then, because it takes time."""
+    """Epsilon of a whole run, and of its rounds so far, for the device that spends most. The server
+    computes both only now and then, because it takes time."""
 
     def __init__(self) -> None:
         self.epsilon: float | None = 0.0
@@ -347,8 +347,8 @@ class Spending:
 
 
 def verdict_on(findings: Sequence[Finding]) -> str:
-    """The gravest findings on a finished run in words, for its status; what is not known is graver
-    than a note. Empty if there are notes only."""
+    """The gravest findings on a finished run in words, for its status; a finding that something is
+    not known counts as graver than a note. Empty if there are notes only."""
     worst = gravest(findings)
     if not worst:
         return ""
@@ -364,8 +364,8 @@ def before_round_1(federation: Federation, joined: int, refused: int) -> str:
 
 
 def for_answers(federation: Federation, round_number: int, seconds: float) -> str:
-    """Text for the status on a round that has lacked answers for ``seconds``; empty up to the time
-    of two deadlines."""
+    """Text for the status, if a round has lacked answers for ``seconds`` and these are more than
+    two deadlines; else empty."""
     if seconds <= 2 * federation.deadline_ms / 1000:
         return ""
     return (

@@ -57,8 +57,8 @@ class Issued:
 
 class Authority:
     """The certificate authority of a federation, with the index of its certificates in memory
-    (``issued``, oldest first); :meth:`save` writes changes. ``number`` and ``updated`` are number
-    and time of the newest revocation list."""
+    (``issued``, oldest first); :meth:`save` writes changes. ``number`` and ``updated`` are those of
+    the newest revocation list: its number and its time."""
 
     def __init__(
         self, folder: Path, signer: Signer, issued: Sequence[Issued], number: int, updated: datetime
@@ -195,7 +195,7 @@ class Authority:
 
 
 def check_days(name: str, days: int) -> int:
-    """The lifetime ``days`` itself; raises ``InvalidSetting``, which calls the setting ``name``,
+    """Return ``days``, a lifetime; raises ``InvalidSetting``, which calls the setting ``name``,
     unless it is a whole number from 1 to 36500."""
     return checks.at_least(name, days, 1, highest=36500)
 

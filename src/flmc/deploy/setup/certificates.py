@@ -154,8 +154,8 @@ def _builder(
 
 
 def _span(now: datetime, ends: datetime) -> tuple[datetime, datetime]:
-    """Begin and end of a certificate's validity, in whole seconds, which is the resolution of
-    X.509; the begin is dated back from ``now`` by :data:`SKEW`."""
+    """First and last moment of a certificate's validity, in whole seconds, the resolution of X.509;
+    the first is dated back from ``now`` by :data:`SKEW`."""
     return (now - SKEW).replace(microsecond=0), ends.replace(microsecond=0)
 
 

@@ -136,8 +136,8 @@ def init(
 def renew(
     directory: Path, identity: str, *, days: int = DAYS, readmit: bool = False
 ) -> SetupOutcome:
-    """Issue a new key and certificate to an identity. Earlier ones stay valid until they expire
-    or are revoked, so that the role keeps running until it gets the new one.
+    """Issue a new key and certificate to an identity. Earlier certificates stay valid until they
+    expire or are revoked, so that the role keeps running until it gets the new one.
 
     ``readmit`` allows a revoked identity, which otherwise raises ``InvalidSetting``. A readmitted
     air also gets new sealing keys, because a thief of its certificate may have had the old ones.

@@ -85,8 +85,8 @@ def framed(text: str) -> bytes:
 
 
 def read_entries(path: Path) -> tuple[list[str], int]:
-    """Whole entries from the beginning of a log, and the number of bytes that they take; none and 0
-    if there is no file."""
+    """Whole entries from the beginning of a log, and the number of bytes that they take; an empty
+    list and 0 if there is no file."""
     if not path.exists():
         return [], 0
     data = read_regular(path)

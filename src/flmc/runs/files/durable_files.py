@@ -160,7 +160,7 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 @contextmanager
 def shared(directory: Path, *leftovers: str) -> Iterator[None]:
-    """Hold a shared lock on a directory that several processes may write into; the first of them
+    """Hold a shared lock on a directory into which several processes may write. The first of these
     removes the temporary files (patterns ``leftovers``) of killed processes."""
     with open_regular(directory / ".lock", os.O_RDWR | os.O_CREAT, "r+b") as stream:
         # A process that gets the exclusive lock is alone, so that every temporary file is a
@@ -178,8 +178,8 @@ def shared(directory: Path, *leftovers: str) -> Iterator[None]:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Hold the exclusive lock of a directory, its file ``.lock``; a second process is refused with
-    ``InvalidSetting``."""
+    """Hold the exclusive lock of a directory, on its file ``.lock``; a second process is refused
+    with ``InvalidSetting``."""
     path = directory / ".lock"
     with open_regular(path, os.O_RDWR | os.O_CREAT, "r+b") as stream:
         try:

@@ -79,7 +79,8 @@ def run_grid(
 
 
 def differs(grid: SweepGrid, out: Path, *, plan_only: bool = False) -> bool:
-    """Whether a directory of a sweep holds the table of another grid, or a damaged one."""
+    """Whether the directory ``out`` holds the table of a sweep over another grid, or a damaged
+    table."""
     try:
         if not (out / _GRID).exists():
             return False

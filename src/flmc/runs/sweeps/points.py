@@ -61,14 +61,14 @@ def data_key(settings: Settings) -> str:
 
 
 def given_in(settings: Settings) -> dict[str, Any]:
-    """Settings that were given, as plain values, from which :func:`flmc.settings.schema.merge`
-    makes the point again, with what it refuses."""
+    """Settings that the user gave for a point, as plain values, from which
+    :func:`flmc.settings.schema.merge` makes the point's settings again."""
     return settings.model_dump(mode="json", exclude_unset=True)
 
 
 def _uplink_of(settings: Settings) -> Any:
-    """The uplink that settings make, as plain values; None where it is not known before the run, or
-    cannot be made, as the row of the point then says."""
+    """The uplink that settings make, as plain values. None where it is not known before the run, or
+    cannot be made; then the row of the point says so."""
     # A user's own code is imported by the worker only.
     if named_code(settings.model_dump()):
         return None
@@ -141,7 +141,8 @@ def forget_model() -> None:
 
 
 def _shared_model(settings: Settings) -> Model:
-    """The model of a point: the last one again if its data are the same."""
+    """The model of a point; the model that was built last is used again if the data are the
+    same."""
     if settings.model != "linear":  # a user's own model may differ when it is made again
         return make_model(settings)
     key = data_key(settings)

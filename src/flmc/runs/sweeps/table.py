@@ -99,8 +99,8 @@ class Sweep:
         return Grid(tuple(header), cells, notes=tuple(self._notes()))
 
     def _notes(self) -> Iterator[Row]:
-        """Notes below the table: points that are not shown or equal others, caveats, how many
-        chains epsilon covers, warnings and failures."""
+        """Notes below the table: points that are not shown, points that equal others, caveats, how
+        many chains epsilon covers, warnings and failures."""
         count = len(self.rows)
         if count > _MOST_ROWS:
             yield Row("", f"... and {count - _MOST_ROWS} more")

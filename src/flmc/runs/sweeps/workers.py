@@ -117,7 +117,7 @@ _NO_WARNING = "ignore::UserWarning:joblib.externals.loky.backend.resource_tracke
 
 
 def _joblib() -> Any:
-    """The module joblib, or an error that names the missing extra."""
+    """The module joblib; ``MissingExtra`` if it is not installed."""
     try:
         import joblib
     except ImportError as error:
@@ -194,8 +194,8 @@ def _warning_without_workers(client: Any, address: str) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the loggers of Dask inside the context: their tracebacks repeat what our own errors
-    and warnings say."""
+    """Silence the loggers of Dask inside the context: their tracebacks repeat what flmc's own
+    errors and warnings say."""
     names = [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]
     before = {name: logging.getLogger(name).level for name in names}
     for name in names:

@@ -140,7 +140,7 @@ class DistanceFading(Fading):
 
     @property
     def independent(self) -> bool:  # type: ignore[override]
-        """Whether rounds are independent draws: only if nothing is drawn at all."""
+        """Whether rounds are independent draws, which is so only if nothing is drawn at all."""
         return self.constant
 
     @property

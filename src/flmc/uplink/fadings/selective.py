@@ -189,8 +189,8 @@ class TappedDelayFading(ScaledFading):
 def _subcarriers(
     rng: np.random.Generator, shape: tuple[int, int], powers: Array, waves: Array
 ) -> Array:
-    """Magnitudes of the sums of waves, (tap, dim), with random taps of these powers, (tap), as
-    their amplitudes: (round, device, dim)."""
+    """Path gains, (round, device, dim): magnitudes of sums of waves (tap, dim), whose random
+    amplitudes have the given powers, (tap)."""
     # half of a tap's power is in its real part, half in the imaginary part
     spread = np.sqrt(powers / 2.0)
     taps = rng.standard_normal((*shape, len(powers), 2)) * spread[:, None]

@@ -28,7 +28,7 @@ _CONVERT = "decibels become amplitudes by 10**(dB/20)"
 
 
 class Trace(Fading):
-    """Base of the traces: path gains by round, never repeated."""
+    """Base class of measured or computed path gains by round, which are never repeated."""
 
     gains: Any
     """Path gains of every round of the trace, (round, device, 1 or dim)."""
@@ -41,7 +41,8 @@ class Trace(Fading):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """A warning if the trace amplifies on average, a note if only some path gains do."""
+        """A warning if the trace's path gains amplify on average, a note if only some of them
+        do."""
         gains = np.abs(self.gains)
         root, share = float(np.sqrt(self.mean_square)), float((gains > 1).mean())
         if not share:
@@ -190,7 +191,7 @@ def _read(path: str) -> bytes:
 
 
 def _parsed(path: str, data: bytes) -> object:
-    """The array in the bytes of a trace's file, of the kind that the suffix of its path says."""
+    """The array in the bytes of a trace's file: from CSV or npz, as the file name's suffix says."""
     suffix = Path(path).suffix.lower()
     try:
         if suffix == ".npz":

@@ -48,8 +48,8 @@ class Analog(Uplink):
 
     @property
     def slope(self) -> float:
-        """Share of a gradient that clipping examples leaves; 1 without it, because the symbol is
-        the gradient."""
+        """Slope of the mean symbol: the share of a gradient that clipping examples leaves; 1 where
+        examples are not clipped, because the symbol is the gradient."""
         return self.example_shrink
 
     def symbols(self, gradient: Array, uniform: Array | None) -> Array:
@@ -85,7 +85,7 @@ class Analog(Uplink):
 
     def shares_move(self, neighbouring: str) -> bool:
         """Whether the entries of a round share how far they can move between neighbouring data:
-        they do where a norm is bounded, of the local gradient or of one example's."""
+        they do where the norm of the local gradient, or of one example's gradient, is bounded."""
         return self.clips_norm or super().shares_move(neighbouring)
 
     def largest_move(self, dim: int, neighbouring: str) -> float:

@@ -75,12 +75,12 @@ class Digital(Uplink):
 
     @property
     def bit_variance(self) -> float:
-        """Largest variance of a bit: 1, where the link gives a fair one."""
+        """Largest variance of a bit: 1, that of a fair bit."""
         return 1.0
 
     @property
     def peak(self) -> float:
-        """Largest magnitude of a symbol: 1, that of a bit."""
+        """Largest magnitude of a symbol: 1, the magnitude of every bit."""
         return 1.0
 
     @property

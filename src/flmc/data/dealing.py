@@ -55,9 +55,9 @@ def split_evenly(num_samples: int, num_devices: int) -> tuple[int, ...]:
 
 def deal(targets: Array, num_devices: int, how: str, seed: int) -> list[IntArray]:
     """Indices of the examples that each device gets, one array per device with at least one index.
-    ``how`` is one of the ways in ``DEALS`` with its number; ``targets`` (sample) are the targets of
-    all examples, by which some ways sort them. Raises ``InvalidSetting`` for another name, or more
-    devices than examples."""
+    ``how`` is one of the ways in ``DEALS``, with a number for ALPHA; ``targets`` (sample) are the
+    targets of all examples, by which some ways sort them. Raises ``InvalidSetting`` for another
+    name, or more devices than examples."""
     sizes = split_evenly(len(targets), num_devices)
     rng = np.random.default_rng(checks.at_least("seed", seed, 0))
     kind, _, text = how.partition(":")
@@ -115,8 +115,8 @@ def _by_class(
 
 
 def _filled(groups: list[IntArray]) -> list[IntArray]:
-    """The groups of indices, each empty one filled with one index of the group that is then
-    largest; the list is changed in place."""
+    """Groups of indices of which none is empty: each empty one got an index of the group that was
+    largest then; the list is changed in place."""
     for index, group in enumerate(groups):
         if not len(group):
             largest = max(range(len(groups)), key=lambda k: len(groups[k]))

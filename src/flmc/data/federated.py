@@ -116,13 +116,13 @@ class FederatedData:
         return {"x": self.features, "y": self.targets}
 
     def to_linear(self) -> LinearData:
-        """The same examples as data of a linear regression."""
+        """These examples as data of a linear regression."""
         return LinearData(
             self.features, self.targets, self.device_sizes, self.data_dependent, self.findings
         )
 
     def split(self, num_devices: int, how: str = "iid", seed: int = 0) -> FederatedData:
-        """The same examples dealt to devices anew.
+        """These examples, dealt to devices anew.
 
         Parameters
         ----------
@@ -201,7 +201,7 @@ class FederatedData:
         )
 
     def standardised(self, constants: Mapping[str, tuple[float, float]] | None) -> FederatedData:
-        """The data with features (x - centre)/scale.
+        """These data with each feature x replaced by (x - centre)/scale.
 
         Parameters
         ----------
@@ -238,8 +238,8 @@ class FederatedData:
         )
 
     def grid(self) -> Grid:
-        """A table with a row for each device: the number of its examples, and of those of each
-        class if the target has classes."""
+        """A table with a row for each device: the number of its examples, and of its examples of
+        each class if the target has classes."""
         values = np.unique(self.targets) if self.classes else np.zeros(0)
         labels = self.classes if len(self.classes) == len(values) else tuple(map(str, values))
         rows = []

@@ -305,8 +305,8 @@ class DrawnExamples:
 
     @property
     def largest_curvature(self) -> float:
-        r"""Upper bound of the eigenvalues of every data set's sum of :math:`u u^\top`, which fails
-        with probability 1e-9 at most.
+        r"""Upper bound of the eigenvalues of every data set's sum of :math:`u u^\top`, which is too
+        small with probability 1e-9 at most.
 
         For n examples with m independent standard normal features the largest eigenvalue is above
         :math:`(\sqrt n + \sqrt m + t)^2` with a probability of at most :math:`e^{-t^2/2}` (Davidson
@@ -361,8 +361,8 @@ def _problem(
     device_sizes: Sequence[int] | None,
     theta: Sequence[float] | Array | None,
 ) -> tuple[tuple[int, ...], Array]:
-    """Number of examples of each device, and the ground truth theta (dim), of a synthetic
-    regression, with defaults filled in; raises ``InvalidSetting`` for settings that do not fit."""
+    """Number of examples of each device, and the true theta (dim), of a synthetic regression, with
+    defaults filled in; raises ``InvalidSetting`` for settings that do not fit together."""
     # Whole numbers up to 2^53 are exact in double precision.
     checks.at_least("num_samples", num_samples, 1, highest=2**53)
     checks.at_least("dim", dim, 1)

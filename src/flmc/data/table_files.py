@@ -66,7 +66,7 @@ class FileTable:
             raise InvalidSetting(f"{self.name} has no examples: an empty device cannot take part")
 
     def words(self, name: str) -> Words:
-        """The values of a column as text, (row), numbers with six significant digits; raises
+        """The values of a column as text, (row), where numbers have six significant digits; raises
         ``InvalidSetting`` if a value is missing."""
         column = self.columns[name]
         if column.dtype != object:
@@ -163,8 +163,8 @@ def read_npz(source: Path | IO[bytes], what: str) -> dict[str, AnyArray]:
 
 
 def _claimed_bytes(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> int:
-    """Size of the array in a member of an npz, as the member's header claims; 0 for a member that
-    is no array."""
+    """Size in bytes of the array in a member of an npz, as the member's header claims; 0 for a
+    member that is no array."""
     with archive.open(member) as stream:
         try:
             version = np.lib.format.read_magic(stream)

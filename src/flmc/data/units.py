@@ -67,9 +67,9 @@ def doubt_units(
 
 
 def _median_of_others(middle: Array) -> Array:
-    """For each device and feature the median (of an even number, the geometric mean of the middle
-    two) over all other devices, where a NaN in ``middle`` (device, feature) marks a device that
-    does not count; NaN where no other device counts."""
+    """For each device and feature, the median of ``middle`` over all other devices (the geometric
+    mean of the middle two for an even number), where a NaN in ``middle`` (device, feature) marks a
+    device that does not count; NaN where no other device counts."""
     ordered = np.sort(middle, axis=0)
     rank = np.argsort(np.argsort(middle, axis=0), axis=0)
     others = np.isfinite(middle).sum(axis=0) - 1

@@ -51,8 +51,8 @@ class Coordinates:
 
     @classmethod
     def of_draws(cls, draws: Array) -> Coordinates:
-        """Coordinates in which the given draws of theta (..., dim) have mean 0 and the identity as
-        covariance. Raises ``InvalidSetting`` unless there are more than dim draws, which vary in
+        """Coordinates in which the ``draws`` of theta (..., dim) have mean 0 and the identity as
+        covariance. Raises ``InvalidSetting`` unless there are more than dim draws, and they vary in
         every direction."""
         flat = np.asarray(draws, dtype=np.float64).reshape(-1, np.shape(draws)[-1])
         if len(flat) <= flat.shape[1]:
@@ -68,7 +68,7 @@ class Coordinates:
     @classmethod
     def of_law(cls, mean: Array, covariance: Array, otherwise: str) -> Coordinates:
         """Coordinates in which a law with this mean (dim) and covariance (dim, dim) has mean 0 and
-        the identity as covariance; ``otherwise`` is the refusal of a covariance that is not
+        the identity as covariance; ``otherwise`` is the error message for a covariance that is not
         positive definite."""
         try:
             root = np.array(np.linalg.cholesky(covariance))
@@ -77,8 +77,8 @@ class Coordinates:
         return cls(mean, root)
 
     def stretched(self, factor: float) -> Coordinates:
-        """Coordinates with all distances divided by ``factor`` in comparison with these, so that
-        gradients are multiplied by it."""
+        """Coordinates in which all distances are those of these ones divided by ``factor``;
+        gradients are thereby multiplied by it."""
         return Coordinates(self.centre, self.scale * factor, self.unit / factor)
 
     def to_model(self, phi: Any) -> Any:

@@ -192,7 +192,7 @@ class ClippedExamples:
         return np.asarray(total)
 
     def _whole_gradient(self, theta: Array) -> Array:
-        """Sums of the clipped gradients at theta (chain, dim), (chain, device, dim), computed from
+        """Sums of the clipped gradients, (chain, device, dim), at theta (chain, dim), computed from
         every single example."""
         u, v, sizes, _ = self._examples
         total = np.empty((len(theta), len(sizes), theta.shape[1]))
@@ -206,7 +206,8 @@ class ClippedExamples:
 
     def _held(self, theta: Array, features: Array, targets: Array) -> Array:
         r"""Residuals :math:`(u_n^\top\theta - v_n)/\sigma^2` of examples, (chain, sample), at theta
-        (chain, dim); clipped already if the rule clips residuals (norms), else as they are."""
+        (chain, dim); clipped already if the rule bounds norms by clipping residuals, else
+        unclipped."""
         residual = (theta @ features.T - targets) / self._examples.variance
         return self._rule.held(residual, features)
 
@@ -246,8 +247,8 @@ class ClippedExamples:
         return _Sorted(hessian, constant, tuple(self._near(chosen) for chosen in near.T))
 
     def _near(self, chosen: Array) -> _Near:
-        """The examples that the mask ``chosen`` (sample) marks as near the clip, device by
-        device."""
+        """The examples that the mask ``chosen`` (sample) marks as near the clip, in the order of
+        the devices."""
         u, v, sizes, _ = self._examples
         places = np.flatnonzero(chosen)
         # Room for an example of zeros, whose gradient is 0, before the first example of each

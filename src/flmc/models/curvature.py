@@ -92,7 +92,7 @@ class _Place:
 
     @property
     def inside(self) -> Array:
-        """Slopes along the principal directions, (direction)."""
+        """Slopes of the cost along the principal directions, (direction)."""
         return np.asarray(self.axes[1].T @ (self.basis @ self.gradient))
 
     @property
@@ -102,16 +102,16 @@ class _Place:
 
     @property
     def left(self) -> float:
-        """Squared distance to the mode in standard deviations; infinite at a saddle, where there
-        is a way down."""
+        """Squared distance to the mode in standard deviations, by the quadratic at this place;
+        infinite at a saddle, where the cost falls on."""
         values = self.axes[0]
         if values[0] < -1e3 * self.flat:
             return math.inf
         return float(np.sum(np.square(self.inside) / np.maximum(values, self.flat)))
 
     def step(self, radius: float) -> tuple[Array, float, float]:
-        """The move (dim) of at most ``radius`` units of the basis that lowers the quadratic most,
-        its length in these units, and by how much it lowers the quadratic."""
+        """The move (dim) of at most ``radius`` units of the basis that lowers the quadratic
+        approximation most, its length in these units, and by how much it lowers the quadratic."""
         values, vectors = self.axes
         inside = self.inside
         lowest = self.flat + max(0.0, -float(values[0]))
@@ -185,8 +185,8 @@ class CurvatureMeter:
         return mode.theta, inverse
 
     def _found(self, theta: Array) -> _Place:
-        """The mode, by a descent with whole matrices of second derivatives; refused if there is
-        none."""
+        """The mode, found by a descent with whole matrices of second derivatives;
+        ``InvalidSetting`` if there is none."""
         if self._mode is None:
             near = theta
             # Most of the way goes in fewer directions, which takes less time.
@@ -250,8 +250,8 @@ class CurvatureMeter:
         return place, False
 
     def _dense(self, theta: Array) -> _Place:
-        """The negative log posterior about theta (dim) with all second derivatives; refused where
-        they are not finite."""
+        """The negative log posterior about theta (dim) with all second derivatives;
+        ``InvalidSetting`` where they are not finite."""
         place = self._dense_or_none(theta)
         if place is None:
             raise _not_finite()
@@ -287,7 +287,7 @@ class CurvatureMeter:
 
     def _lanczos(self, theta: Array, start: Array, steps: int) -> tuple[Array, Array] | None:
         """Orthonormal directions (direction, dim) that begin with ``start``, and the Hessian at
-        theta (dim) in them, (direction, direction); None where it is not finite."""
+        theta (dim) along these, (direction, direction); None where the Hessian is not finite."""
         if not np.isfinite(start).all():
             return None
         vectors, images = [start / np.linalg.norm(start)], []

@@ -35,9 +35,9 @@ def require_jax() -> Any:
 
 
 class ParameterTree:
-    """The structure of a user's parameters, that of the tree ``start`` of named arrays (any pytree
-    of JAX): it turns such trees into one vector theta and back. The attribute ``layout`` holds name
-    and shape of every array, ``start`` the given tree as one vector, (dim)."""
+    """The structure of a user's parameters, which ``start`` shows: a tree of named arrays (any
+    pytree of JAX). It turns such trees into one vector theta and back. The attribute ``layout``
+    holds name and shape of every array, ``start`` the given tree as one vector, (dim)."""
 
     def __init__(self, jax: Any, start: Any) -> None:
         paths, self._form = jax.tree_util.tree_flatten_with_path(start)

@@ -60,7 +60,8 @@ class Prior(ABC):
         """
 
     def curvature(self, theta: Array, directions: Array) -> Array:
-        """Hessian of the negative log density times each direction, by central differences.
+        """Hessian of the negative log density times each direction, computed by central
+        differences.
 
         Parameters
         ----------

@@ -113,7 +113,7 @@ class GradientModel(Model):
 
     def _with_prior(self, name: str, likelihood: Callable[[Array], Array], theta: Array) -> Array:
         """Local gradients, (experiment, chain, device, dim): those of the user's function
-        ``likelihood`` plus 1/K of the prior's. Raises ``InvalidSetting``, with the function's
+        ``likelihood`` plus 1/K of the prior's. Raises ``InvalidSetting``, which names the function
         ``name``, if it returns a wrong shape."""
         batch = theta.reshape(-1, self.dim).view()
         # read-only, because the user's function must not change the state of chains

@@ -168,8 +168,8 @@ class LinearGaussian(Model):
         return local + prior[:, :, None]
 
     def _clipped(self, experiment: int, rule: EntryClip | NormClip) -> ClippedExamples:
-        """Sums of the gradients of one data set's examples, each clipped by ``rule``, as an object
-        that is cached, because sorting the examples takes long."""
+        """Object that sums the gradients of one data set's examples, each clipped by ``rule``; it
+        is cached, because sorting the examples takes long."""
         key, held = (experiment, rule), self._examples
         if key not in self._sorted and held is not None:
             examples = Examples(

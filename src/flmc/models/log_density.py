@@ -163,8 +163,8 @@ class LogDensityModel(Model):
         return self._curvature.laplace(self.start_point)
 
     def laplace_coordinates(self, weight: float = 1.0) -> Coordinates:
-        """Coordinates from mode and curvature of the posterior, as if there were ``weight`` times
-        as many examples."""
+        """Coordinates made from mode and curvature of the posterior, as this would be with
+        ``weight`` times as many examples."""
         mode, covariance = self.laplace()
         return Coordinates.of_law(mode, covariance / weight, FLAT)
 

@@ -278,7 +278,8 @@ def _least_squares(
     data: FederatedData, prior_sd: float, intercept_sd: float, noise_scale: float
 ) -> tuple[Array, float]:
     """Intercept and slopes, (1 + feature), of a ridge fit with the prior's precisions, and the
-    standard deviation of its residuals; each is computed from the other in turn."""
+    standard deviation of its residuals; the fit and the deviation are computed from each other in
+    turn."""
     design = np.column_stack([np.ones(data.num_samples), data.features])
     sd = np.array([intercept_sd, *[prior_sd] * data.features.shape[1]])
     fit, variance = np.zeros(len(sd)), noise_scale**2
@@ -294,8 +295,8 @@ def _least_squares(
 
 def _least_curvature(prior_sd: float, intercept_sd: float) -> float:
     """Smallest curvature of the negative log prior: 1 over the square of the larger standard
-    deviation. It is a lower bound of that of the negative log posterior, because the likelihood is
-    log-concave."""
+    deviation. It is also a lower bound of the curvature of the negative log posterior, because the
+    likelihood is log-concave."""
     return float(min(prior_sd**-2, intercept_sd**-2))
 
 

@@ -158,7 +158,7 @@ class WhitenedModel(Model):
 
     @property
     def _coordinates(self) -> Coordinates:
-        """The coordinates, which in this class are never None."""
+        """Coordinates in which the model is sampled, which in this class are never None."""
         assert self.coordinates is not None
         return self.coordinates
 
@@ -195,8 +195,8 @@ class WhitenedModel(Model):
 
 
 def _mapped(posterior: Gaussian, coordinates: Coordinates) -> Gaussian:
-    """The model's exact posterior, as a normal distribution of the coordinates in which the sampler
-    moves."""
+    """The exact ``posterior`` of the model, as a normal distribution of the coordinates in which
+    the sampler moves."""
     inverse = np.linalg.inv(coordinates.scale)
     covariance = inverse @ posterior.covariance @ inverse.T
     return Gaussian(coordinates.from_model(posterior.mean), covariance)

@@ -88,7 +88,8 @@ class WideLinear(Model):
 
     @property
     def undrawn(self) -> bool:
-        """Whether the examples are still to be drawn, so that the first gradient will take long."""
+        """Whether the examples have not been drawn yet, so that the first gradient will take
+        long."""
         return isinstance(self._source, DrawnExamples) and "_examples" not in self.__dict__
 
     @cached_property

@@ -85,8 +85,8 @@ class Problem:
     None."""
 
     def plan(self, *, forecast: bool = True) -> Plan:
-        """The plan that was given, else one made from the settings, with prediction and findings
-        if ``forecast``; raises ``InvalidSetting`` for settings that ask for two stages."""
+        """The plan that the user gave, else one made from the settings, with prediction and
+        findings if ``forecast``; raises ``InvalidSetting`` for settings that ask for two stages."""
         if self.given_plan is not None:
             return self.given_plan
         if self.settings.precondition == "pilot":
@@ -99,8 +99,8 @@ class Problem:
         return self._with_notes(made)
 
     def _with_notes(self, made: Plan) -> Plan:
-        """A copy of a plan with findings about the settings that were chosen by rule, marked as
-        data-dependent if the devices' data decided one of them."""
+        """A copy of the plan ``made``, with findings about the settings that were chosen by rule;
+        it is marked as data-dependent if the devices' data decided one of them."""
         return replace(
             made,
             data_dependent=made.data_dependent or self.from_data,

@@ -220,8 +220,8 @@ def spell_link(link: Link) -> str:
 
 
 def _example_shrink(settings: Settings) -> float:
-    """Share of the gradient that is left after single examples are clipped: 1 without clipping, the
-    number that the user gave, or the typical share for linear regression."""
+    """Share of the gradient's response that is left after single examples are clipped: 1 without
+    clipping, else the number that the user gave or the typical share for linear regression."""
     if settings.example_clip is None and settings.example_norm is None:
         refuse(settings, ("example_shrink",), "is for example_clip or example_norm")
         return 1.0
@@ -253,7 +253,7 @@ _FIELDS: dict[str, Callable[[Settings], Any]] = {
 
 def refuse(settings: Settings, names: tuple[str, ...], why: str) -> None:
     """Raise ``InvalidSetting`` if the user gave one of the settings ``names``, which would be
-    ignored; ``why`` ends the sentence that begins with the names."""
+    ignored; the message begins with the names of these, and ``why`` ends its sentence."""
     given = [name for name in names if name in settings.model_fields_set]
     if given:
         raise InvalidSetting(
@@ -275,7 +275,8 @@ def named_code(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def in_words(named: Mapping[str, str]) -> str:
-    """Text that lists settings with the code that each names: ``link 'mine.links:Steep', ...``."""
+    """Text that lists settings, each with the user's own code that it names: ``link
+    'mine.links:Steep', ...``."""
     return ", ".join(f"{name} {text!r}" for name, text in named.items())
 
 

@@ -155,14 +155,14 @@ def suggest_settings(settings: Settings) -> SuggestedSettings:
 
 
 def _with(settings: Settings, changes: dict[str, Any]) -> Settings:
-    """Copy of the settings with ``changes`` by name, checked anew; settings that were not given
-    still count as not given."""
+    """Copy of the settings with the values in ``changes`` by name, checked anew; settings that the
+    user did not give still count as not given."""
     return merge({}, {**settings.model_dump(exclude_unset=True), **changes})
 
 
 def _as_settings(trial: Trial, given: Settings) -> dict[str, Any]:
-    """Values of a tried candidate by name of the setting, without the settings that the user gave,
-    unless as ``auto``."""
+    """Values of a tried candidate by name of the setting; settings that the user gave are left out,
+    unless they were given as ``auto``."""
     uplink, request, plan = trial.candidate.uplink, trial.candidate.request, trial.plan
     assert plan is not None
     chosen: dict[str, Any] = {}
@@ -202,9 +202,9 @@ class Point(NamedTuple):
 
     @property
     def badness(self) -> tuple[int, float]:
-        """Sort key, smallest for the best value: the number of sentences in ``broken``, ten times
-        those that make the plan infeasible, then the predicted squared distance from the posterior
-        plus a penalty for a long burn-in."""
+        """Sort key, smallest for the best value: the number of sentences in ``broken``, where a
+        sentence about an infeasible plan counts ten times, then the predicted squared distance from
+        the posterior plus a penalty for a long burn-in."""
         plan = self.plan
         if plan is None:
             return 1000, math.inf
@@ -235,15 +235,15 @@ class Solution:
 
     @property
     def at_end(self) -> bool:
-        """Whether the value lies at an end of the values that were tried, so that one beyond them
-        might do too, or do better; not for a whole number of 1, below which there is none."""
+        """Whether the value lies at an end of the tried values, so that one beyond might suffice
+        too, or be better; False for a whole number of 1, below which there is none."""
         tried = [point.value for point in self.curve]
         lowest = self.value <= min(tried) and not (AXES[self.name].whole and self.value <= 1)
         return lowest or (AXES[self.name].best and self.value >= max(tried))
 
     @property
     def words(self) -> str:
-        """The result in a sentence."""
+        """The solution in a sentence."""
         if not self.at_end:
             kind = "best" if AXES[self.name].best else "smallest"
             return f"{self.name} = {self.value:.5g} is the {kind} value that meets the requirements"
@@ -264,8 +264,8 @@ class Solution:
         return _grid_of(self.name, self.curve)
 
     def to_document(self) -> dict[str, Any]:
-        """The value that was found and all that were tried, in plain values, for JSON; without the
-        plan."""
+        """The value that was found and all values that were tried, in plain values for JSON;
+        without the plan."""
         return {
             "name": self.name,
             "value": self.value,
@@ -294,7 +294,7 @@ class Unsolved(RunFailed):
         self.name, self.curve = name, curve
 
     def grid(self) -> Grid:
-        """Table of the values that were tried, with what speaks against each."""
+        """Table of the values that were tried, each with what speaks against it."""
         return _grid_of(self.name, self.curve)
 
 
@@ -320,8 +320,8 @@ def _grid_of(name: str, curve: Sequence[Point]) -> Grid:
 
 
 def _cause(sentence: str) -> str:
-    """Beginning of a sentence of ``Point.broken``, which names what is not met: at most 24
-    characters, for a table."""
+    """Beginning of a sentence of ``Point.broken``, which names the finding or requirement: at most
+    24 characters, for a table."""
     return sentence.split(":")[0].removesuffix(" is not met")[:24]
 
 
@@ -385,8 +385,8 @@ class _Values:
         self.models: dict[Any, Model] = {}
 
     def settings_at(self, value: float) -> Settings:
-        """The settings with another value of the one that is searched; a burn-in that was not given
-        is automatic, unless settings are suggested."""
+        """The settings with ``value`` for the setting that is searched; a burn-in that the user did
+        not give is automatic, unless settings are suggested."""
         changes: dict[str, Any] = {self.name: int(value) if self.axis.whole else value}
         if "burn_in" not in self.given.model_fields_set and not self.suggest:
             changes["burn_in"] = "auto"
@@ -394,7 +394,7 @@ class _Values:
 
     def at(self, place: float) -> Point:
         """The value at a place of the search axis (its natural logarithm; for ``snr_db`` itself),
-        with its plan and what speaks against that plan; tried only once."""
+        with its plan and what speaks against that plan; each value is tried only once."""
         value = place if self.name == "snr_db" else math.exp(place)
         if self.axis.whole:
             # The logarithm of a whole number is rounded, so its exponential may be just above it.
@@ -496,8 +496,8 @@ class _Values:
         return tuple(self.tried[each] for each in sorted(self.tried))
 
     def _failure(self, why: str = "") -> Unsolved:
-        """The error of a search without result, which says what stands in the way at every value
-        that was tried, or else at the best of them; ``why``: what the exact accountant said."""
+        """The error of a search without result, which says what stands in the way at every tried
+        value, or else at the best one; ``why``: what the exact accountant said."""
         curve, name = self.curve, self.name
         what = (
             f"no value of {name} from {curve[0].value:.5g} to {curve[-1].value:.5g} was found that"

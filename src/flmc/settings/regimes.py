@@ -102,7 +102,7 @@ def regime_maps(
 
 
 def plan_other_scheme(settings: Settings, plan: Plan, model: Model) -> Plan | None:
-    """Analog plan with the effective step of a digital one, or the other way round, without
+    """Analog plan with the effective step of a digital plan, or the other way round, without
     prediction and findings; None where there is no other scheme, no effective step, or no such
     plan.
 
@@ -130,8 +130,9 @@ def plan_other_scheme(settings: Settings, plan: Plan, model: Model) -> Plan | No
 
 
 def _other_scheme(settings: Settings) -> str | None:
-    """Name of the first registered scheme that sends values where the settings' scheme draws
-    symbols at random, or the other way round; None for a scheme without a channel."""
+    """Name of the first registered scheme of the other kind: one that sends values if the
+    settings' scheme draws symbols at random, else one that draws them; None for a scheme without
+    a channel."""
     this = scheme_of(settings)
     others = (each for each in SCHEMES if not each.maker.noise_is_exact)
     names = (each.name for each in others if each.maker.randomised != this.randomised)

@@ -83,8 +83,8 @@ class Entry:
         return getattr(importlib.import_module(module), name)
 
     def values(self, *given: float | int | str | None, what: str = "") -> dict[str, Any]:
-        """Values of the parameters by name, with defaults for those that are None or missing at the
-        end; ``what`` takes the place of the entry's name in messages."""
+        """Values of the parameters by name, with the default for each that is None or missing at
+        the end; ``what`` takes the place of the entry's name in messages."""
         if len(given) > len(self.parameters):
             raise InvalidSetting(
                 f"{what or self.name} must be {self.spelling}, got {len(given)} parameters"
@@ -102,7 +102,7 @@ class Entry:
         return chosen
 
     def build(self, *given: float | int | str | None) -> Any:
-        """The entry's object, made with these parameters and the defaults of the rest."""
+        """The entry's object, made with the ``given`` parameters and the defaults of the others."""
         return self.maker(**self.values(*given))
 
     def spell(self, made: Any) -> str:
@@ -142,13 +142,15 @@ class Registry:
 
     @property
     def choices(self) -> str:
-        """Text that lists all that may be written for this setting: names with their parameters."""
+        """Text that lists everything that may be written for the setting: names with their
+        parameters."""
         own = ["package.module:object"] if self.kind is not None else []
         return ", ".join([*(entry.spelling for entry in self), *own])
 
     @property
     def described(self) -> str:
-        """Text that lists all that may be written for this setting, each with its line of help."""
+        """Text that lists everything that may be written for the setting, each with its line of
+        help."""
         own = ["package.module:object (your own)"] if self.kind is not None else []
         return "; ".join([*(f"{entry.spelling} ({entry.help})" for entry in self), *own])
 

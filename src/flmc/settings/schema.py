@@ -51,7 +51,7 @@ def names_of(*parts: Part) -> set[str]:
 
 
 def _requirement(text: str) -> str:
-    """The text of a requirement, checked."""
+    """The text of a requirement, unchanged; ``InvalidSetting`` if it is not one."""
     # imported here, because few settings hold requirements
     from flmc.planning.requirements import read_requirement
 
@@ -70,7 +70,7 @@ Requirements = Annotated[
 
 
 def _defaults(registry: Registry) -> str:
-    """Default of the first parameter of every entry that has parameters, as text for help."""
+    """Text for help: the default of the first parameter of every entry that has parameters."""
     with_parameter = [entry for entry in registry if entry.parameters]
     return ", ".join(f"{entry.parameters[0].default:g} ({entry.name})" for entry in with_parameter)
 
@@ -250,7 +250,8 @@ class Settings(BaseModel):
 
     @property
     def num_chains(self) -> int:
-        """Chains per data set: as given, else 200 in all, but at least 1."""
+        """Number of chains per data set: as the user gave it, else 200 divided among the data sets,
+        but at least 1."""
         return max(1, 200 // self.experiments) if self.chains is None else self.chains
 
 
@@ -314,8 +315,8 @@ WITHDRAWN: Mapping[str, str] = {
 
 
 def unknown_setting(name: str) -> str:
-    """Message for a name that is no setting: what to write instead, the names most like it, or all
-    names."""
+    """Message about a name that is no setting: what to write instead, the most similar names, or
+    all names."""
     if name.replace("-", "_") in WITHDRAWN:
         return f"the setting {name!r} was withdrawn: {WITHDRAWN[name.replace('-', '_')]}"
     near = difflib.get_close_matches(name.replace("-", "_"), Settings.model_fields, n=3)
@@ -345,7 +346,7 @@ def _one_line(error: ValidationError) -> str:
 
 
 def _wanted(name: str, kind: str, context: Mapping[str, Any]) -> str:
-    """End of a message "NAME must be ..." for a pydantic error of this kind."""
+    """End of a message "NAME must be ...", for a pydantic error of the given kind."""
     if kind == "greater_than":
         return "positive" if context["gt"] == 0 else f"above {context['gt']:g}"
     if kind == "value_error":

@@ -224,7 +224,7 @@ to import."""
 
 
 def default_text(name: str) -> str:
-    """Default of a setting as text; empty if it has none."""
+    """Default of the setting ``name`` as text; empty if it has none."""
     default = Settings.model_fields[name].default
     return "" if default is None else format_value(default)
 
@@ -237,8 +237,8 @@ def format_value(value: Any) -> str:
 
 
 def field_of(message: str) -> str | None:
-    """The control that an error message is about: the first one that it names; None if it names
-    none.
+    """Name of the control that an error message is about: the first control that it names; None if
+    it names none.
 
     Examples
     --------

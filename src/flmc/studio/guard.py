@@ -118,8 +118,8 @@ def _origins(host: str) -> tuple[str, str]:
 
 
 def _framed_by_nobody(send: Send) -> Send:
-    """The ASGI function ``send``, made to add headers to every response that keep other pages from
-    showing it in a frame."""
+    """The ASGI function ``send``, changed so that every response gets headers which keep other
+    pages from showing it in a frame."""
 
     async def sending(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":

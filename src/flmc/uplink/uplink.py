@@ -193,8 +193,8 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
 
     @property
     def known_fading(self) -> Fading:
-        """Law of the path gains as devices know them: ``fading`` itself, or its estimates; with one
-        path gain for both entries of a complex symbol."""
+        """Law of the path gains as devices know them: ``fading`` itself, its estimates, or for
+        complex symbols a law with one path gain for both entries of a symbol."""
         return (
             PairedFading(self.fading)
             if self.modulation == "complex"

@@ -253,7 +253,7 @@ def draw_distance(
 ) -> None:
     """Draw the column ``one_run_wasserstein2_squared``, the squared 2-Wasserstein distance of the
     draws from the posterior, as :func:`draw_curves` does, with a dotted line at ``exact``, the
-    distance of as many exact draws."""
+    distance of equally many exact draws."""
     draw_curves(axes, rows, "one_run_wasserstein2_squared", curves, **settings)
     axes.axhline(exact, color="0.4", linestyle=":", linewidth=1)
     axes.set_ylabel("squared W2, one run")

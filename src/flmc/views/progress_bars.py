@@ -81,8 +81,8 @@ def _bar(console: Console) -> Progress:
 
 
 def _stop(bar: Progress) -> None:
-    """Stop a progress bar if it was started: before rich 14.3, stopping one that was not would
-    print an empty line."""
+    """Stop a progress bar, but only if it was started: before rich 14.3, stopping one that was not
+    started would print an empty line."""
     if bar.live.is_started:
         bar.stop()
 
@@ -144,7 +144,7 @@ class _PlainLines:
         self._thread.start()
 
     def end(self) -> None:
-        """Stop printing."""
+        """Make the thread stop printing."""
         self._ended.set()
         self._thread.join()
 

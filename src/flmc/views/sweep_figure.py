@@ -159,7 +159,8 @@ def _varies(values: Sequence[float | None]) -> bool:
 
 
 def _curve(row: Mapping[str, Any], names: Sequence[str]) -> str:
-    """Name of the curve to which a row belongs: the names and values of these settings."""
+    """Name of the curve to which a row of the sweep belongs: names and values of the settings
+    ``names``."""
     values = {
         name: f"{row[name]:g}" if isinstance(row[name], float) else row[name] for name in names
     }

@@ -50,15 +50,15 @@ def _width(grid: Grid) -> int:
 
 
 def render(thing: Listing | Grid | str) -> RenderableType:
-    """A listing, a grid or a line as an object that rich prints."""
+    """The object that rich prints for a listing, a grid or a line."""
     if isinstance(thing, str):
         return Text(thing)
     return render_listing(thing) if isinstance(thing, Listing) else render_grid(thing)
 
 
 def render_listing(listing: Listing) -> RenderableType:
-    """A listing for rich: headline and title, then the label and value of each row side by side,
-    coloured by the row's severity."""
+    """The object that rich prints for a listing: headline and title, then label and value of each
+    row side by side, coloured by the row's severity."""
     table = Table(
         show_header=False, box=None, padding=(0, 2, 0, 0), title=listing.title, title_justify="left"
     )
@@ -70,8 +70,8 @@ def render_listing(listing: Listing) -> RenderableType:
 
 
 def render_narrow(thing: Listing | Grid) -> RenderableType:
-    """A listing or a grid for a narrow terminal: every value on a line under its name, so that no
-    number is cut off."""
+    """The object that rich prints for a listing or a grid on a narrow terminal: every value on a
+    line under its name, so that no number is cut off."""
     lines: list[RenderableType] = [Text(thing.title, style="italic")] if thing.title else []
     if isinstance(thing, Listing):
         if thing.headline is not None:
@@ -88,7 +88,7 @@ def render_narrow(thing: Listing | Grid) -> RenderableType:
 
 
 def render_grid(grid: Grid) -> RenderableType:
-    """A grid for rich: a table with its header, and the notes below."""
+    """The object that rich prints for a grid: a table with its header, and the notes below."""
     table = Table(
         title=grid.title or None, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )

@@ -24,8 +24,8 @@ MOST_BYTES = 64 * 2**20
 
 
 class Malformed(Exception):  # noqa: N818 (says what a payload is)
-    """The payload is too short, too long, of another version or kind, or holds numbers out of
-    bounds."""
+    """Raised for a payload that is too short, too long, of another version or kind, or that holds
+    numbers out of bounds."""
 
 
 class Writer:

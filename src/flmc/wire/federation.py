@@ -54,8 +54,8 @@ _AGREED = ("quorum", "slot_ms", "deadline_ms", "grid_bits", "model")
 
 
 class OtherVersion(InvalidSetting):
-    """The document of a federation names another version of topics and payloads than this flmc
-    speaks."""
+    """Raised for the document of a federation with another version of topics and payloads than this
+    version of flmc speaks."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class Federation:
 
     @property
     def reports(self) -> bool:
-        """Whether the last entry of theta is the devices' report, and no parameter."""
+        """Whether the last entry of theta is the devices' report, and not a parameter."""
         return self.model.endswith(SUFFIX)
 
     def may_transmit(self, round_number: int, device: int) -> bool:

@@ -269,8 +269,8 @@ def largest_answer(dim: int) -> int:
 
 
 def one_or(reader: Reader, dim: int) -> int:
-    """The next count of a payload, which says how many numbers follow; raises ``Malformed`` unless
-    it is 1 (one number for all entries) or ``dim``."""
+    """The next whole number of a payload, which says how many numbers follow; raises ``Malformed``
+    unless it is 1 (one number for all entries) or ``dim``."""
     length = reader.count(dim, 1)
     if length not in (1, dim):
         raise Malformed(f"{length} numbers where 1 or {dim} belong")

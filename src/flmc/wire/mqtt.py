@@ -191,7 +191,7 @@ class Mqtt:
 
 
 class _BoundedQueue(asyncio.Queue[Any]):
-    """A queue of arrived messages that is full when it holds too many of them, or too many bytes of
+    """A queue of arrived messages; it is full when it holds too many messages, or too many bytes of
     payload."""
 
     def __init__(self, maxsize: int = 0) -> None:

@@ -68,8 +68,8 @@ class ObservedRun:
         return sorted(self.presences, key=_place)
 
     def shown(self, most: int | None = None) -> list[str]:
-        """At most ``most`` identities in order (None: all); refused and gone ones come before
-        healthy ones when not all fit."""
+        """The first ``most`` identities in order (None: all); if not all fit, refused and gone ones
+        come before healthy ones."""
         named = self.identities
         if most is None or len(named) <= most:
             return named

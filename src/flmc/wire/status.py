@@ -154,7 +154,7 @@ class Status:
 
     @property
     def cost_in_words(self) -> str:
-        """Epsilon of the whole planned run and, beside it, that of the rounds so far with the
+        """Epsilon of the whole planned run in words; beside it that of the rounds so far, with the
         condition under which it holds."""
         if self.epsilon_round == 0 and self.epsilon == 0:
             return "0: no round is done yet"
@@ -222,8 +222,8 @@ class AirStatus:
 
 
 def _check_counts(counts: dict[str, Any]) -> None:
-    """Raise ``Malformed`` if a table of counts has more than a hundred entries, or one that is not
-    a whole number from 0."""
+    """Raise ``Malformed`` if a table of counts has more than a hundred entries, or a count that is
+    no whole number from 0."""
     if len(counts) > 100 or not all(map(_is_count, counts.values())):
         raise Malformed("counts are whole numbers")
 

@@ -32,7 +32,7 @@ class Message(NamedTuple):
 
 
 class Disconnected(Exception):  # noqa: N818 (says what happened)
-    """The connection broke or could not be made; another attempt may succeed."""
+    """Raised if the connection broke or could not be made; another attempt may succeed."""
 
 
 class Connection(Protocol):
@@ -55,10 +55,10 @@ class Transport(Protocol):
     def connect(
         self, identity: str, subscriptions: Sequence[str], will: Message | None
     ) -> AbstractAsyncContextManager[Connection]:
-        """A connection that is open while the context lasts, for the role named ``identity``, of
-        which a second connection replaces the first. It receives the topics that fit
-        ``subscriptions``, where ``+`` stands for any one part; ``will`` is published for the role
-        if the connection breaks (None: nothing is)."""
+        """A connection that is open while the context lasts, for the role named ``identity``, whose
+        new connection replaces an older one. It receives the topics that fit ``subscriptions``,
+        where ``+`` stands for any one part; ``will`` is published for the role if the connection
+        breaks (None: nothing is)."""
 
 
 def matches(pattern: str, topic: str) -> bool:

@@ -131,8 +131,8 @@ class Tile:
 
 
 def with_notice(handler: Callable[[], Awaitable[None] | None]) -> Callable[[], Awaitable[None]]:
-    """The handler of a button or key, made to show an error in a corner of the page in place of
-    raising it."""
+    """The handler of a button or key, changed so that it shows an error in a corner of the page in
+    place of raising it."""
 
     async def guarded() -> None:
         try:

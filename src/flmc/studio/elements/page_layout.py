@@ -169,7 +169,8 @@ def _pressed(event: object, actions: Mapping[str, Callable[[], object]]) -> obje
 
 
 def _variables(theme: Theme, page: str) -> str:
-    """The colours of a theme, and the colour ``page`` behind its cards, as CSS variables."""
+    """The colours of a theme, and ``page``, the colour of the page behind its cards, as CSS
+    variables."""
     colours = ";".join(f"--{name}:{value}" for name, value in theme.colours.items())
     return f"--page:{page};--card:{theme.background};--line:{theme.grid};{colours}"
 

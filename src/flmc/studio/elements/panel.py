@@ -174,7 +174,7 @@ class _Widget:
             self._quiet = False
 
     def put(self, text: str) -> None:
-        """Show a value of the setting, as text, that was set elsewhere than at this control."""
+        """Show at this control, as text, a value of its setting that was changed elsewhere."""
         known = self._control.kind != "choice" or text in self._control.words
         self._quietly(self._field.set_value, text if known else None)
         if self._slider is not None:

@@ -57,7 +57,7 @@ class ComparePage:
         ui.context.client.on_connect(self._changed)
 
     def _complain(self, error: Exception, message: str) -> None:
-        """Show an error that is not about one column in a corner of the page, and show at the
+        """Show an error that is not about a single column in a corner of the page, and show at the
         charts that nothing is being computed."""
         for card in self._cards:
             card.halt()

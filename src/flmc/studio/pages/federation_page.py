@@ -97,8 +97,8 @@ class FederationPage:
 
     @property
     def _run(self) -> str | None:
-        """Name of the shown run: that in the URL, else the run whose server published its status
-        last; None if no run is known."""
+        """Name of the run that is shown: the one in the URL, else the run whose server was the last
+        to publish a status; None if no run is known."""
         return self.state.more.get("run") or FEDERATIONS.newest
 
     def _chosen(self, event: object) -> None:
@@ -229,8 +229,8 @@ class FederationPage:
             _show_roles(shown)
 
     def _is_new(self, what: str, value: object) -> bool:
-        """Whether a value differs from the one last shown in the part ``what`` of the page; a new
-        one is noted as shown."""
+        """Whether ``value`` differs from the one that was last shown in the part ``what`` of the
+        page; if it does, it is noted as shown."""
         # Redrawing an unchanged table twice a second would undo selections and scrolling.
         if what in self._shown and self._shown[what] == value:
             return False

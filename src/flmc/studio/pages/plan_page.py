@@ -219,8 +219,8 @@ class PlanPage:
             self._loss.say("The law of the loss is not known for these settings.")
 
     async def _show_regimes(self, turn: Turn, settings: Settings) -> None:
-        """Show the map of regimes (the constraint that decides the gain, over SNR and epsilon) from
-        coarse to fine, marked as stale until the finest."""
+        """Show the map of regimes (the constraint that decides the gain, over SNR and epsilon) in
+        ever finer versions, marked as out of date until the finest."""
         if scheme_of(settings).noise_is_exact or settings.privacy == "off":
             self._regimes.say("Without a channel or a budget there is no map of regimes.")
             return

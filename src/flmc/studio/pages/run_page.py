@@ -223,7 +223,7 @@ class RunPage:
             )
 
     def _finish(self, watched: WatchedRun) -> None:
-        """Show the result of an ended run, or the error that ended it."""
+        """Show the result of a run that has ended, or the error that ended it."""
         self._finished = True
         seconds = (watched.ended or 0.0) - watched.began
         self._rows.clear()

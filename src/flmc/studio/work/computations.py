@@ -45,20 +45,20 @@ def of_data(settings: Settings) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=_MODELS_KEPT)
 def problem_of(settings: Settings) -> Problem:
-    """The problem to plan for: model with data, uplink, and limits of privacy and power, made from
+    """The problem to plan for (model with data, uplink, and limits of privacy and power), made from
     settings."""
     return assemble(settings, _model(of_data(settings)))
 
 
 @lru_cache(maxsize=_KEPT)
 def quick_plan(settings: Settings) -> Plan:
-    """The plan without prediction and findings, within milliseconds."""
+    """The plan for these settings without prediction and findings, which takes milliseconds."""
     return problem_of(settings).plan(forecast=False)
 
 
 @lru_cache(maxsize=_KEPT)
 def whole_plan(settings: Settings) -> Plan:
-    """The plan with prediction and findings."""
+    """The plan for these settings with prediction and findings."""
     return problem_of(settings).plan()
 
 
@@ -88,8 +88,8 @@ def predicted_law(settings: Settings) -> Gaussian | None:
 
 @lru_cache(maxsize=_KEPT)
 def round_losses(settings: Settings) -> dict[str, AttackLossLaw]:
-    """Laws of the privacy loss of one round, by scheme: that of the settings' scheme, and of the
-    other one at the same effective step; unknown ones are left out."""
+    """Laws of the privacy loss of one round, by scheme: one for the settings' scheme, and one for
+    the other scheme at the same effective step; unknown laws are left out."""
     plan = quick_plan(settings)
     laws = {plan.uplink.scheme: loss_of_round(plan)}
     other = plan_other_scheme(settings, plan, problem_of(settings).model)

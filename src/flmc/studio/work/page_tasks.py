@@ -19,7 +19,8 @@ _PAUSE = 0.05
 
 
 class Superseded(Exception):  # noqa: N818 - no error: somebody moved on
-    """A computation of a page is no longer wanted: a newer request came, or the page was closed."""
+    """Raised in a computation of a page that is no longer wanted: a newer request came, or the page
+    was closed."""
 
 
 class Turn:
@@ -57,7 +58,7 @@ class Turn:
             return await self.compute(function, *arguments)
 
     def _call(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        """The function's value, computed in the calling thread of the pool; raises ``Superseded``
+        """The function's value, computed in the present thread of the pool; raises ``Superseded``
         if the request is over by the time that the thread is free."""
         if self.over:
             raise Superseded
@@ -82,8 +83,7 @@ class Latest:
         self.slow = asyncio.Lock()
 
     def ask(self) -> None:
-        """Note that something changed: the current computation is given up, and a new one
-        starts."""
+        """Request a new computation, because something changed; the present one is given up."""
         # The running computation sees at its next step that it is over; cancelling its task would
         # not stop its thread.
         self.turn = None

@@ -38,8 +38,8 @@ REPORTS = Reports()
 
 
 class Reproduction:
-    """The making of a paper's report by ``flmc reproduce`` in a process of its own; ``stage`` and
-    ``share`` (0 to 1) are its progress, and ``experiments`` is the command's option."""
+    """A run of ``flmc reproduce`` in a process of its own, which makes a paper's report; ``stage``
+    and ``share`` (0 to 1) are its progress, and ``experiments`` is the command's option."""
 
     def __init__(self, paper: str, experiments: int) -> None:
         self.paper, self.experiments = paper, experiments

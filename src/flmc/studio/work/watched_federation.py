@@ -24,7 +24,8 @@ _MOST_ROUNDS = 2000
 
 
 class History:
-    """Rounds of the runs that the studio observed, thinned where many, for charts over rounds."""
+    """Rounds of the runs that the studio observed, for charts over rounds; where there are many,
+    only some of them."""
 
     def __init__(self) -> None:
         self._runs: OrderedDict[str, list[RoundSeen]] = OrderedDict()
@@ -127,7 +128,7 @@ class WatchedFederations:
 
 
 def _seen(status: Status) -> RoundSeen:
-    """The numbers of a status that charts show; NaN for unknown ones."""
+    """The numbers of a status that charts show, for one round; NaN where a number is not known."""
     # The server computes epsilon only now and then, so it is shown at the round that it covers.
     current = status.epsilon_so_far if status.epsilon_round == status.round else None
     epsilon = math.nan if current is None else current

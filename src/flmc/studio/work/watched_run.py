@@ -76,7 +76,7 @@ class WatchedRun:
         return self.ended is None
 
     def _run(self) -> None:
-        """Run to the end, to a stop or to an error; the body of the thread."""
+        """Body of the run's thread: the simulation to its end, to a stop or to an error."""
         settings = self.settings
         try:
             self.result = run(

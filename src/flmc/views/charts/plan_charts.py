@@ -157,7 +157,7 @@ def _regime_sentence(regimes: RegimeMap) -> str:
 
 def _better_scheme(regimes: RegimeMap) -> str:
     """A sentence that says which scheme, digital or analog, is predicted to come closer to the
-    posterior, and where on the map."""
+    posterior, and in which part of the map."""
     better = regimes.values("analog_is_better")
     known = better[~np.isnan(better)]
     if not known.size:
@@ -218,7 +218,7 @@ def _contours(
 
 
 def _plain(line: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Points of a contour as two tuples, SNR and epsilon, from an array (point, 2) that has the
+    """Points of a contour as two tuples, SNR and epsilon; ``line`` (point, 2) has SNR and the
     logarithm of epsilon."""
     return tuple(map(float, line[:, 0])), tuple(float(math.exp(y)) for y in line[:, 1])
 
@@ -332,7 +332,7 @@ def loss_chart(laws: Mapping[str, AttackLossLaw], plan: Plan, *, marked: bool = 
 
 
 def _meaning(criterion: str, delta: float) -> str:
-    """A sentence that says how the privacy loss and the stated epsilon are related under a privacy
+    """A sentence that says what the stated epsilon means for the privacy loss under a privacy
     criterion."""
     if criterion == "tight":
         return (

@@ -203,8 +203,8 @@ def _chart(
     caption: str,
     *more: Layer,
 ) -> Chart:
-    """A chart with one line of ``values``, one for each of the rounds ``seen``, against rounds, and
-    further layers; fewer than three values are drawn as dots too."""
+    """A chart with a line of ``values`` (one for each of the rounds ``seen``) against rounds, and
+    the layers ``more``; fewer than three values are drawn as dots too."""
     rounds = numbers(each.round for each in seen)
     line = Line(rounds, numbers(values), "blue", dots=len(seen) < 3)
     return Chart(name, title, ChartAxis("round"), axis, (line, *more), caption)

@@ -265,7 +265,7 @@ def test_missing_draws_are_noticed(
 ) -> None:
     out = tmp_path / "cut"
     plan = start_and_stop(out, small)
-    parts = sorted(out.glob("draws-*.npz"))
+    parts = sorted(out.glob("path-*.npz"))
     parts[0].unlink()
     result = flmc.resume(out, plan, small)
     assert "are missing" in caplog.text
@@ -509,13 +509,13 @@ def test_parts_of_another_run_are_refused(tmp_path: Path, small: flmc.LinearGaus
 def test_stray_files_and_damaged_parts(tmp_path: Path, small: flmc.LinearGaussian) -> None:
     out = tmp_path / "cut"
     plan = start_and_stop(out, small)
-    (out / "draws-old-copy.npz").write_text("x")
-    (out / "draws-0-500-bak.npz").write_text("x")
-    part = sorted(out.glob("draws-?-*.npz"))[0]
+    (out / "path-old-copy.npz").write_text("x")
+    (out / "path-0-500-bak.npz").write_text("x")
+    part = sorted(out.glob("path-?-*.npz"))[0]
     part.write_bytes(part.read_bytes()[:100])
     result = flmc.resume(out, plan, small)
     np.testing.assert_array_equal(result.draws, flmc.run(plan, small, seed=3, chains=2).draws)
-    assert (out / "draws-old-copy.npz").exists()
+    assert (out / "path-old-copy.npz").exists()
 
 
 def test_a_record_that_never_began(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from flmc.base.arrays import Array, one_blas_thread
 from flmc.base.errors import Interrupted, RunFailed
 from flmc.base.findings import Finding
 from flmc.base.version import VERSION
+from flmc.evaluation.answer import Answer, find_answer
 from flmc.evaluation.diagnostics import thinned
 from flmc.evaluation.exact_posterior import ExactPosterior
 from flmc.evaluation.metrics import Metrics, measure
@@ -265,9 +266,18 @@ class Job:
             model_findings=checked,
             predictions=self._predict(chains),
             measure_one_chain=self._one_chain(chains),
+            burn_in=self._in_coordinates_of_the_model(chains.burn_in),
+            find_answer=self._answer(chains),
             layout=self.model.layout,
             blocking=self.engine.blocking(self.plan, self.model, self.num_chains),
         )
+
+    def _answer(self, chains: Chains) -> Callable[[], Answer] | None:
+        """A function that computes what the server knows after a finished run; None without
+        draws."""
+        if chains.draws is None:
+            return None
+        return partial(find_answer, self.plan, self.seed, self.model, chains.draws, chains.burn_in)
 
     def _in_coordinates_of_the_model(self, draws: Array | None) -> Array | None:
         """Draws in the coordinates of the user's model, where the sampler worked in others; None

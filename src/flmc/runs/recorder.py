@@ -20,7 +20,7 @@ from flmc.runs.files.append_log import Log
 from flmc.runs.files.durable_files import read_arrays, write_arrays, write_json
 from flmc.runs.files.regular_files import digest_of_file
 from flmc.runs.ledger import Ledger
-from flmc.runs.records import SCHEMA_VERSION, clean_up, parts_of_draws
+from flmc.runs.records import SCHEMA_VERSION, clean_up, parts_of_path
 from flmc.sampling.chains import Chains
 
 _log = logging.getLogger(__name__)
@@ -89,14 +89,14 @@ class Recorder:
                 self._save(chains)
 
     def _save(self, chains: Chains) -> None:
-        """Write the draws since the last checkpoint, a new checkpoint and the progress file, in
+        """Write the positions since the last checkpoint, a new checkpoint and the progress file, in
         this order."""
-        # Draws first: a checkpoint must never name draws that are not on the disk. A part without
+        # Positions first: a checkpoint must never name any that are not on the disk. A part without
         # its checkpoint does no harm, it is written again or overlaps the next one.
-        kept = range(*(chains.draws_until(r) for r in (self._saved_round, chains.round)))
-        if chains.draws is not None and len(kept):
-            part = np.ascontiguousarray(chains.draws[:, :, kept.start : kept.stop])
-            write_arrays(self.directory / f"draws-{kept.start}-{kept.stop}.npz", {"draws": part})
+        new = range(*(chains.places_until(r) for r in (self._saved_round, chains.round)))
+        if chains.path is not None and len(new):
+            part = np.ascontiguousarray(chains.path[:, :, new.start : new.stop])
+            write_arrays(self.directory / f"path-{new.start}-{new.stop}.npz", {"path": part})
         current = self.directory / "checkpoint.npz"
         # The present checkpoint is kept as the previous one until the next: if this one is damaged
         # later, the run goes on from there.
@@ -158,9 +158,9 @@ class Recorder:
         if any(new.shape != old.shape or new.dtype != old.dtype for new, old in pairs):
             raise ValueError("its arrays have other shapes")
         done = int(saved["round"])
-        if chains.draws is not None:
-            num_kept = chains.draws_until(done)
-            pairs.append((self._read_draws(num_kept, chains.draws), chains.draws[:, :, :num_kept]))
+        if chains.path is not None:
+            count = chains.places_until(done)
+            pairs.append((self._read_path(count, chains.path), chains.path[:, :, :count]))
         # Nothing below can fail, so the chains are restored completely or not at all.
         for new, old in pairs:
             old[...] = new
@@ -170,31 +170,30 @@ class Recorder:
             int(saved["num_undefined"]),
         )
 
-    def _read_draws(self, num_kept: int, like: Array) -> Array:
-        """The first ``num_kept`` draws, (experiment, chain, draw, dim), from the files of their
-        parts, which may overlap after an interruption; ``like`` has the other sizes. A damaged file
-        is removed; ``ValueError`` if draws are missing."""
-        draws = np.empty((*like.shape[:2], num_kept, like.shape[3]))
-        # Parts are read in order of their first draws; of each, what reaches beyond the parts
-        # before is used.
+    def _read_path(self, count: int, like: Array) -> Array:
+        """The first ``count`` places of the path, (experiment, chain, place, dim), from the files
+        of their parts, which may overlap after an interruption; ``like`` has the other sizes. A
+        damaged file is removed; ``ValueError`` if places are missing."""
+        path = np.empty((*like.shape[:2], count, like.shape[3]))
+        # In order of their beginnings; a part is used as far as it reaches beyond those before.
         done = 0
-        for first, last in sorted(parts_of_draws(self.directory)):
-            if first <= done < min(last, num_kept):
-                path = self.directory / f"draws-{first}-{last}.npz"
+        for first, last in sorted(parts_of_path(self.directory)):
+            if first <= done < min(last, count):
+                file = self.directory / f"path-{first}-{last}.npz"
                 try:
-                    part = read_arrays(path)["draws"]
+                    part = read_arrays(file)["path"]
                 except RunFailed as error:
-                    # Its draws are then missing, so an earlier checkpoint is used, and the rounds
+                    # Its places are then missing, so an earlier checkpoint is used, and the rounds
                     # that made them run again.
                     _log.warning("%s is damaged and removed", error)
-                    path.unlink()
+                    file.unlink()
                     continue
-                stop = min(last, num_kept)
-                draws[:, :, done:stop] = part[:, :, done - first : stop - first]
+                stop = min(last, count)
+                path[:, :, done:stop] = part[:, :, done - first : stop - first]
                 done = stop
-        if done < num_kept:
-            raise ValueError(f"draws number {done} to {num_kept} are missing")
-        return draws
+        if done < count:
+            raise ValueError(f"positions number {done} to {count} are missing")
+        return path
 
     def finish(self, document: Mapping[str, Any], arrays: Arrays) -> None:
         """Write the result and remove the checkpoints; ``RunFailed`` if another process changed the

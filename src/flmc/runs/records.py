@@ -7,13 +7,14 @@
     checkpoint.
 ``checkpoint.npz``
     The state of the chains after some round; ``previous.npz`` is the checkpoint before.
-``draws-A-B.npz``
-    Kept draws number A to B - 1, until the run is finished.
+``path-A-B.npz``
+    Positions number A to B - 1 of the chains (of all rounds, or of kept ones where the burn-in is
+    not stored), until the run is finished.
 ``progress.json``
     The round and the metrics so far, until the run is finished.
 ``draws.npz``
     Mean, covariance (or variance, where entries are many) and, if they were kept, all draws of a
-    finished run.
+    finished run, and its positions during the burn-in.
 ``result.json``
     Plan, metrics and everything else of a finished run.
 
@@ -116,14 +117,14 @@ def clean_up(directory: Path, *, finished: bool = True) -> None:
     """Remove the temporary files of killed processes and, if the run is ``finished``, checkpoints
     and parts of draws."""
     names = ["run.json", "result.json", "progress.json", "draws.npz", "checkpoint.npz"]
-    names += ["draws-*.npz", "ledger.txt.cut"]
+    names += ["path-*.npz", "ledger.txt.cut"]
     leftover = [path for name in names for path in directory.glob(f".{name}.*")]
     if finished:
         leftover += [
             directory / name for name in ("checkpoint.npz", "previous.npz", "progress.json")
         ]
         leftover += [
-            directory / f"draws-{first}-{last}.npz" for first, last in parts_of_draws(directory)
+            directory / f"path-{first}-{last}.npz" for first, last in parts_of_path(directory)
         ]
     for path in leftover:
         path.unlink(missing_ok=True)
@@ -163,11 +164,11 @@ def _version_of(path: Path) -> Any:
     return document.get("schema_version") if isinstance(document, dict) else None
 
 
-def parts_of_draws(directory: Path) -> list[tuple[int, int]]:
-    """Ranges ``(first, last + 1)`` of draws, one for each file ``draws-A-B.npz``, in no order."""
+def parts_of_path(directory: Path) -> list[tuple[int, int]]:
+    """Ranges ``(first, last + 1)`` of positions, one a file ``path-A-B.npz``, in no order."""
     ranges = []
-    for path in directory.glob("draws-*-*.npz"):
-        match = re.fullmatch(r"draws-(\d+)-(\d+)\.npz", path.name)
+    for path in directory.glob("path-*-*.npz"):
+        match = re.fullmatch(r"path-(\d+)-(\d+)\.npz", path.name)
         if match:
             ranges.append((int(match[1]), int(match[2])))
     return ranges

@@ -21,6 +21,7 @@ from flmc.base.findings import Finding, Grade
 from flmc.base.tables import Grid, Listing, Row, format_percent
 from flmc.base.version import VERSION
 from flmc.evaluation import named_draws
+from flmc.evaluation.answer import Answer
 from flmc.evaluation.diagnostics import Mixing, judge_mixing, judge_shape
 from flmc.evaluation.metrics import Metrics
 from flmc.evaluation.one_chain import OneChain, Spread
@@ -255,6 +256,11 @@ class Result:
     """How the engine grouped the chains for speed, in words; empty where it had no choice."""
     measure_one_chain: Callable[[], OneChain | None] = lambda: None
     """Function that computes :attr:`one_chain`, the quality of single chains."""
+    burn_in: Array | None = None
+    """Theta after every round of the burn-in, (experiment, chain, round, dim); None if it was not
+    kept: with draws thinned out, without them, or where it would take too much memory."""
+    find_answer: Callable[[], Answer] | None = None
+    """Function that computes what :meth:`posterior` returns; None without draws."""
     layout: named_draws.Layout | None = None
     """Name and shape of every parameter in theta; None for a model without names."""
 
@@ -293,6 +299,35 @@ class Result:
     def variance(self) -> Array:
         """Variance of every entry of theta over all chains and kept rounds, (experiment, dim)."""
         return self.moments.variance
+
+    def posterior(self) -> Answer:
+        """What the server knows of theta after this run: mean, covariance, intervals and draws,
+        calibrated whatever the temperature of the chain, from all rounds and not only from the
+        positions of kept ones.
+
+        Returns
+        -------
+        Answer
+            One answer for every data set, from all of its chains together.
+
+        Raises
+        ------
+        InvalidSetting
+            If draws were not kept or are thinned out, the link has no slope, or theta has too many
+            entries.
+
+        Examples
+        --------
+        >>> model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
+        >>> uplink = flmc.Analog(clip=30, snr_db=40)
+        >>> plan = flmc.plan(model, uplink, flmc.Limits(privacy="off"), num_rounds=400)
+        >>> answer = flmc.run(plan, model, seed=1).posterior()
+        >>> answer.intervals(0.9).shape, answer.draws(100).shape
+        ((1, 5, 2), (1, 100, 5))
+        """
+        if self.find_answer is None:
+            raise InvalidSetting("an answer needs the draws: run it with keep_draws=True")
+        return self.find_answer()
 
     @property
     def _first_draws(self) -> Array:
@@ -367,13 +402,14 @@ class Result:
     @property
     def arrays(self) -> dict[str, Array]:
         """Arrays of ``draws.npz`` in a record, by name: mean, covariance (or variance, where
-        entries are many) and, if they were kept, draws."""
+        entries are many) and, if they were kept, draws and positions during the burn-in."""
         arrays = {"mean": self.mean}
         if self.moments.has_covariance:
             arrays["covariance"] = self.covariance
         else:
             arrays["variance"] = self.variance
-        return arrays if self.chains is None else {**arrays, "draws": self.chains}
+        kept = {"draws": self.chains, "burn_in": self.burn_in}
+        return arrays | {name: array for name, array in kept.items() if array is not None}
 
     def to_document(self) -> dict[str, Any]:
         """The result without its arrays as plain values, for JSON; what is not a number is null."""

@@ -17,6 +17,10 @@ from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.sampling.moments import Moments
 
+MOST_ANSWERED = 200
+"""Largest number of entries for which a run keeps its burn-in for the answer
+(:mod:`flmc.evaluation.answer`), whose cost grows with the cube of the entries."""
+
 MOST_DRAWN_BYTES = 256_000_000
 """Largest number of bytes of draws in memory; more go to a file, if the run is recorded."""
 
@@ -35,9 +39,10 @@ class Chains:
     the engine's own coordinates and precision."""
     moments: Moments
     """Sums of theta's deviations, and of their products, over the kept rounds so far."""
-    draws: Array | None
-    """Theta of the draws, (experiment, chain, draw, dim), with no meaningful numbers for rounds to
-    come; None if draws are not kept."""
+    path: Array | None
+    """Theta after every ``thin``-th round, (experiment, chain, place, dim), from the first round
+    after ``path_from`` rounds on, with no meaningful numbers for rounds to come; None if draws are
+    not kept."""
     num_clipped: int = 0
     """Number of gradient entries of active devices that clipping changed, in kept rounds."""
     num_undefined: int = 0
@@ -46,6 +51,9 @@ class Chains:
     """Number of rounds before the first that is kept."""
     thin: int = 1
     """Number of kept rounds for each draw: with 10, the 10th, the 20th and so on are draws."""
+    path_from: int = 0
+    """Number of rounds before the first in ``path``: 0, or ``num_burn_in`` where the burn-in is not
+    kept."""
 
     @classmethod
     def at_start(
@@ -62,28 +70,46 @@ class Chains:
         file there."""
         num_chains = position.shape[1]
         num_kept = plan.num_rounds - plan.num_burn_in
-        shape = (model.num_experiments, num_chains, num_kept // thin, model.dim)
         moments = Moments.empty(centre_of(model), num_chains, num_kept)
-        draws = _empty_draws(shape, directory) if keep_draws else None
-        return cls(0, position, moments, draws, num_burn_in=plan.num_burn_in, thin=thin)
+        first = path_from(plan, model.num_experiments * num_chains, thin)
+        shape = (model.num_experiments, num_chains, (plan.num_rounds - first) // thin, model.dim)
+        path = _empty_path(shape, directory) if keep_draws else None
+        return cls(0, position, moments, path, 0, 0, plan.num_burn_in, thin, first)
+
+    @property
+    def draws(self) -> Array | None:
+        """Theta of the draws, (experiment, chain, draw, dim); None if they are not kept."""
+        return None if self.path is None else self.path[:, :, self.num_burn_in - self.path_from :]
+
+    @property
+    def burn_in(self) -> Array | None:
+        """Theta after every round of the burn-in, (experiment, chain, round, dim); None if it is
+        not kept."""
+        if self.path is None or self.path_from == self.num_burn_in:
+            return None
+        return self.path[:, :, : self.num_burn_in]
 
     def draws_until(self, rounds: int) -> int:
         """Number of draws of the first ``rounds`` rounds."""
         return max(0, rounds - self.num_burn_in) // self.thin
 
+    def places_until(self, rounds: int) -> int:
+        """Number of places in ``path`` of the first ``rounds`` rounds."""
+        return max(0, rounds - self.path_from) // self.thin
+
     def keep(self, place: tuple[int | slice, slice], first: int, theta: Array) -> None:
-        """Write the draws among consecutive rounds into the array of draws: ``theta`` (..., chain,
-        round, dim) in the model's coordinates, from round ``first`` (counted from 0) on, for the
-        data sets and chains ``place``."""
-        if self.draws is None:
+        """Write consecutive rounds, as far as they belong there, into ``path``: ``theta`` (...,
+        chain, round, dim) in the model's coordinates, from round ``first`` (counted from 0) on, for
+        the data sets and chains ``place``."""
+        if self.path is None:
             return
-        kept = np.arange(first + 1, first + 1 + theta.shape[-2]) - self.num_burn_in
+        kept = np.arange(first + 1, first + 1 + theta.shape[-2]) - self.path_from
         chosen = (kept > 0) & (kept % self.thin == 0)
         if chosen.any():
-            # Every ``thin``-th kept round is a draw, so their numbers are consecutive: a slice.
+            # Every ``thin``-th round has a place, so their numbers are consecutive: a slice.
             numbers = kept[chosen] // self.thin - 1
             part = slice(int(numbers[0]), int(numbers[-1]) + 1)
-            self.draws[place][..., part, :] = theta[..., chosen, :]
+            self.path[place][..., part, :] = theta[..., chosen, :]
 
     def clipped_fraction(self, num_active: Array) -> float:
         """Share of the gradient entries of active devices that clipping changed, in kept rounds;
@@ -96,9 +122,18 @@ class Chains:
         return float(self.num_clipped / (active * chains * dim))
 
 
-def _empty_draws(shape: tuple[int, ...], directory: Path | None) -> Array:
-    """An uninitialised array for draws: in memory, or mapped to a nameless file of ``directory``
-    beyond ``MOST_DRAWN_BYTES``."""
+def path_from(plan: Plan, num_chains: int, thin: int) -> int:
+    """Number of rounds before the first whose positions are kept with the draws of ``num_chains``
+    chains, all data sets together: 0, so that an answer can use the burn-in too, unless rounds are
+    thinned out, entries are too many for an answer, or it would take too much memory."""
+    size = 8 * plan.num_rounds * plan.dim * num_chains
+    whole = thin == 1 and plan.dim <= MOST_ANSWERED and size <= MOST_DRAWN_BYTES
+    return 0 if whole else plan.num_burn_in
+
+
+def _empty_path(shape: tuple[int, ...], directory: Path | None) -> Array:
+    """An uninitialised array for positions: in memory, or mapped to a nameless file of
+    ``directory`` beyond ``MOST_DRAWN_BYTES``."""
     if directory is None or 8 * math.prod(shape) <= MOST_DRAWN_BYTES:
         return np.empty(shape)
     # The mapping has a descriptor of its own and outlives the file object. The system pages it out

@@ -128,7 +128,7 @@ class DataSetRun(NamedTuple):
         place = (self.experiment, slice(tile.start, tile.stop))
         sums, products = moments.sums[place], moments.products[place]
         space = min(at_once, ROUNDS_PER_BLOCK)
-        drawn = space if chains.draws is not None else 0
+        drawn = space if chains.path is not None else 0
         counts = np.zeros(space, np.int32)
         before = Stretch(
             chains.position[place],
@@ -150,7 +150,7 @@ class DataSetRun(NamedTuple):
         products[...] = after.products.astype(np.float64) + after.products_rest
         chains.num_clipped += int(after.clipped.sum(dtype=np.int64))
         chains.num_undefined += int(after.undefined.sum(dtype=np.int64))
-        if chains.draws is not None:
+        if chains.path is not None:
             centre = centre_of(self.model)[self.experiment]
             chains.keep(place, first + rounds.start, centre + after.draws[:, : len(rounds)])
 

@@ -177,6 +177,7 @@ def _advance_tile(
             finite = np.isfinite(info.gradient)
             if not finite.all():
                 chains.num_undefined += count_marked(~finite, schedule.active_devices(index))
+            chains.keep(tile.place, state.round - 1, state.theta[:, :, None])
             kept = state.round - plan.num_burn_in
             if kept > 0:
                 chains.moments.add(state.theta, tile.rows, tile.chains.start)
@@ -186,7 +187,6 @@ def _advance_tile(
                     schedule.active_devices(index),
                     by_norm=plan.uplink.clips_norm,
                 )
-                chains.keep(tile.place, state.round - 1, state.theta[:, :, None])
         report((state.round - chains.round) / (until - chains.round))
     chains.position[tile.place] = state.theta
 

@@ -15,7 +15,7 @@ from flmc.base.progress import report_within
 from flmc.base.randomness import ROUNDS_PER_BLOCK
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
-from flmc.sampling.chains import Chains
+from flmc.sampling.chains import Chains, path_from
 from flmc.sampling.engine import DEFAULT_RESOURCES, Engine, Resources
 from flmc.sampling.engine_choice import choose_engine
 from flmc.sampling.moments import keeps_covariance
@@ -72,7 +72,8 @@ def simulate(
     another way. ``InvalidSetting`` if the engine cannot run the plan or memory does not suffice,
     ``RunFailed`` if a chain leaves the range of numbers."""
     # Bytes of a chain in double precision: position and sums, draws, products.
-    kept = (plan.num_rounds - plan.num_burn_in) // thin if keep_draws and not directory else 0
+    first = path_from(plan, model.num_experiments * num_chains, thin)
+    kept = (plan.num_rounds - first) // thin if keep_draws and not directory else 0
     each = 8.0 * plan.dim * (2 + kept)
     each += 8.0 * plan.dim ** (2 if keeps_covariance(plan.dim, num_chains) else 1)
     fits("the chains" + " and their draws" * keep_draws, each * model.num_experiments * num_chains)

@@ -138,7 +138,7 @@ _NEVER = 2**64 - 1
 expected."""
 _CALL = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_float)
 
-_WRITTEN = ("x", "sums", "products", "draws", "count", "lost")
+_WRITTEN = ("x", "sums", "products", "path", "count", "lost")
 """Fields whose arrays machine code writes to: in a copy the result would be lost."""
 
 UInts = npt.NDArray[np.uint32]
@@ -232,7 +232,7 @@ class Frame:
 @dataclass
 class KeptRounds:
     """What a call of machine code reads and writes of its chains: views of their positions, sums
-    and draws, whose first axis is the chain; and copies in the order that the code needs, eight
+    and paths, whose first axis is the chain; and copies in the order that the code needs, eight
     chains side by side (lanes)."""
 
     chains: Chains
@@ -240,13 +240,14 @@ class KeptRounds:
     rows: slice
     """The chains of this call of machine code, counted through all data sets."""
     num_burn_in: int
-    """The round, counted from 0, from which on positions are kept; ``draws`` begins with it."""
+    """The round, counted from 0, from which on positions enter the sums."""
+    path_from: int
+    """The round, counted from 0, with which ``path`` begins."""
     position: Array
     sums: Array
     products: Array
-    draws: Array
-    """Theta of the kept rounds, (chain of the call, kept round, dim); empty if draws are not
-    kept."""
+    path: Array
+    """Theta after the rounds, (chain of the call, round, dim); empty if draws are not kept."""
 
     @classmethod
     def of(
@@ -255,23 +256,24 @@ class KeptRounds:
         """Views and copies of the arrays of the chains from ``first`` to below ``end``, counted
         through all data sets."""
         dim, moments, rows = chains.position.shape[2], chains.moments, slice(first, end)
-        draws = np.empty((0, 0, dim))
-        if chains.draws is not None and chains.thin == 1:
-            draws = chains.draws.reshape(-1, *chains.draws.shape[2:])[rows]
-        elif chains.draws is not None:
-            # All kept rounds of this call; draws between two that are wanted are dropped at the
+        path, path_from = np.empty((0, 0, dim)), chains.path_from
+        if chains.path is not None and chains.thin == 1:
+            path = chains.path.reshape(-1, *chains.path.shape[2:])[rows]
+        elif chains.path is not None:
+            # All kept rounds of this call, of which those between two draws are dropped at the
             # end.
-            num_burn_in = max(num_burn_in, rounds.start)
-            draws = np.empty((end - first, max(0, rounds.stop - num_burn_in), dim))
+            path_from = max(path_from, rounds.start)
+            path = np.empty((end - first, max(0, rounds.stop - path_from), dim))
         return cls(
             chains,
             rounds,
             rows,
             num_burn_in,
+            path_from,
             chains.position.reshape(-1, dim)[rows],
             moments.sums.reshape(-1, dim)[rows],
             moments.products.reshape(len(moments.sums) * moments.sums.shape[1], -1)[rows],
-            draws,
+            path,
         )
 
     def put(self, frame: Frame, lanes: Numbers, arrangement: Arrangement, centre: Array) -> None:
@@ -296,8 +298,9 @@ class KeptRounds:
         frame.put(
             x=self.x, count=self.count, **summed,
             squares=not arrangement.entries and self.products.shape[1] == dim,
-            centre=np.swapaxes(centre, 1, 2), draws=self.draws,
-            draws_apart=self.draws.shape[1] * dim, burn_in=self.num_burn_in,
+            centre=np.swapaxes(centre, 1, 2), path=self.path,
+            path_apart=self.path.shape[1] * dim, path_from=self.path_from,
+            burn_in=self.num_burn_in,
         )  # fmt: skip
 
     def collect(self, blocks: Blocks) -> None:
@@ -314,9 +317,9 @@ class KeptRounds:
             square = self.products.reshape(-1, dim, dim)
             for i in range(dim - 1):
                 square[:, i + 1 :, i] = square[:, i, i + 1 :]
-        if self.chains.draws is not None and self.chains.thin > 1:
+        if self.chains.path is not None and self.chains.thin > 1:
             num_chains = self.chains.position.shape[1]
-            for row, draws in enumerate(self.draws, self.rows.start):
+            for row, path in enumerate(self.path, self.rows.start):
                 experiment, chain = divmod(row, num_chains)
                 place = (experiment, slice(chain, chain + 1))
-                self.chains.keep(place, self.num_burn_in, draws[None])
+                self.chains.keep(place, self.path_from, path[None])

@@ -61,8 +61,9 @@ FIELDS = {
     "squares": "1 where squares take the place of products, (chain, dim)",
     "count": "clipped entries of kept rounds, words, (block, 8)",
     "lost": "the block of rounds in which a chain was lost, or the largest number, (block)",
-    "draws": "draws, (chain, kept round, dim)",
-    "draws_apart": "numbers of a chain's draws; 0: none are kept",
+    "path": "theta after rounds, (chain, round, dim)",
+    "path_apart": "numbers of a chain's path; 0: none is kept",
+    "path_from": "first round of the path",
     "centre": "the centre, (block, dim, L)",
     "begin": "first round",
     "until": "round behind the last",
@@ -232,16 +233,16 @@ def _add_products(code: Code, at: dict[str, Value], products: Value) -> None:
             code.store(products, row + j, total)
 
 
-def keep_draws(code: Code, form: Form, at: dict[str, Value], count: Value, number: Value) -> None:
+def keep_path(code: Code, form: Form, at: dict[str, Value], count: Value, number: Value) -> None:
     """Emit the code that writes theta of the last ``count`` rounds of a block of chains to their
-    draws; the first of these rounds is kept round ``number``, from 0."""
+    path; the first of these rounds is number ``number`` of the path, from 0."""
     lanes, dim = form.arrangement.lanes, at["dim"]
     with code.loop(at["lanes"]) as lane:
-        start = (at["firsts"] + lane) * at["draws_apart"] + number * dim
+        start = (at["firsts"] + lane) * at["path_apart"] + number * dim
         with code.loop(count) as r, code.loop(dim) as i:
             x = code.load(at["recent"], (r * dim + i) * lanes + lane, FLOAT).double()
             centre = code.load(at["centre"], i * lanes + lane, DOUBLE)
-            code.store(at["draws"], start + r * dim + i, centre + x)
+            code.store(at["path"], start + r * dim + i, centre + x)
 
 
 @cache
@@ -361,7 +362,7 @@ class _Blocks:
 
     def _run(self, now: Value, stop: Value) -> None:
         """Emit the code of the rounds from ``now`` to below ``stop``; if they are kept, also of the
-        sums and draws of their positions."""
+        sums and the path of their positions."""
         code, begin, burn_in = self.code, self.every["begin"], self.every["burn_in"]
         with code.when(now.same(burn_in)), self.members() as member:
             # start the count anew: entries clipped in the burn-in do not count
@@ -370,8 +371,13 @@ class _Blocks:
         run_rounds(team, now - begin, now % ROUNDS_AT_ONCE, stop - now)
         with code.when(now.same(burn_in).either(burn_in < now)), self.members() as member:
             add_moments(code, self.form, member, stop - now)
-            with code.when(code.number(0) < member["draws_apart"]):
-                keep_draws(code, self.form, member, stop - now, now - burn_in)
+        path_from = self.every["path_from"]
+        kept = path_from.same(now).either(path_from < now)
+        with (
+            code.when(kept.both(code.number(0) < self.every["path_apart"])),
+            self.members() as member,
+        ):
+            keep_path(code, self.form, member, stop - now, now - path_from)
 
     def _seed(self, block: Value) -> None:
         """Emit the code that seeds every chain's random generators, for noise and for bits, at

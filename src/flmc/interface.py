@@ -18,6 +18,7 @@ from flmc.planning.judgement import check_model
 from flmc.planning.limits import Limits
 from flmc.planning.planner import plan
 from flmc.planning.plans import Plan
+from flmc.planning.server_update import MajorityVote, Momentum, ServerState, ServerUpdate
 from flmc.planning.two_stage_plan import TwoStagePlan, plan_two_stages
 from flmc.runs.comparison import Comparison, compare
 from flmc.runs.execution import resume, run
@@ -43,6 +44,7 @@ from flmc.uplink.fadings import (
 )
 from flmc.uplink.link import Link
 from flmc.uplink.links import Linear, Probit, Sigmoid, Sign
+from flmc.uplink.noise import NoiseLaw
 from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.schedulers import (
     AllDevices,
@@ -77,8 +79,11 @@ __all__ = [
     "LinearData",
     "LinearGaussian",
     "Link",
+    "MajorityVote",
     "Model",
+    "Momentum",
     "NakagamiFading",
+    "NoiseLaw",
     "Normal",
     "Plan",
     "PredecessorDevices",
@@ -90,6 +95,8 @@ __all__ = [
     "RicianFading",
     "Scheduler",
     "SelectiveFading",
+    "ServerState",
+    "ServerUpdate",
     "Sigmoid",
     "Sign",
     "StrongestDevices",

@@ -210,7 +210,7 @@ BAD = [
     (("--burn-in", "300"), "burn_in must be below rounds = 300, got 300"),
     (
         ("--scheme", "quantum"),
-        f"scheme must be one of {', '.join(SCHEMES.names)}, got 'quantum'",
+        f"scheme must be one of {SCHEMES.choices}, got 'quantum'",
     ),
     (
         ("--link", "cubic"),

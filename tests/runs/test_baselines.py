@@ -17,7 +17,6 @@ from flmc.data.federated import FederatedData
 from flmc.models.single_device import local_models, of_device
 from flmc.runs import baselines
 from flmc.runs.scores import make_scorers
-from flmc.sampling import roles
 from flmc.sampling.numpy_engine import NumpyEngine
 from flmc.sampling.simulation import simulate
 from support import full, full_only
@@ -84,8 +83,7 @@ def test_noiseless_sampling_has_the_exact_posterior(model: flmc.LinearGaussian) 
 
 def test_the_majority_vote_is_a_plain_loop(model: flmc.LinearGaussian) -> None:
     plan = baselines.majority_vote(planned(model), model)
-    engine = NumpyEngine(roles.majority_server)
-    done = simulate(plan, model, 5, 1, engine=engine, keep_draws=True)
+    done = simulate(plan, model, 5, 1, keep_draws=True)
     assert done.draws is not None
     # All signs arrive with the gain, whatever the path: inversion takes it out.
     gain, theta, kept = float(plan.gain[0, 0]), np.zeros(DIM), []

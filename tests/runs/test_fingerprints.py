@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import flmc
+from flmc.runs.files.durable_files import write_json
 from flmc.runs.sweeps.points import run_point
 from flmc.settings.schema import NOTHING, Settings, names_of
 
@@ -30,7 +32,8 @@ OTHER: dict[str, Any] = {
     "public_smoothness": 90.0, "public_convexity": 2.0, "model": "logistic", "data_file": "b.csv",
     "target": "z", "device_column": "who", "deal": "label", "standardise": "data",
     "precondition": "prior", "pilot_rounds": 5, "choose": "clip", "thin": 2, "experiments": 2,
-    "chains": 3, "seed": 1, "data": "sufficient", "engine": "numba",
+    "noise_law": "gaussian", "update": "momentum:0.5", "chains": 3, "seed": 1,
+    "data": "sufficient", "engine": "numba",
 }  # fmt: skip
 """Another value of every setting that a sweep takes."""
 
@@ -190,3 +193,23 @@ def test_replaced_data_are_noticed_by_resume(files: Path) -> None:
         flmc.resume(files / "r", plan, first.model)
     (files / "a.csv").write_text(text)
     flmc.resume(files / "r", plan, first.model)
+
+
+def test_an_old_record_with_own_classes_is_refused(files: Path) -> None:
+    """Before there were digests of contents a record had none; of flmc's own classes it goes on."""
+
+    class OwnScheme(flmc.Digital):
+        pass
+
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=40, num_devices=4))
+    rounds: dict[str, Any] = {"num_rounds": 20, "num_burn_in": 4}
+    ours, own = (flmc.plan(model, each, **rounds) for each in (flmc.Digital(), OwnScheme()))
+    for name, plan in (("ours", ours), ("own", own)):
+        with pytest.raises(flmc.errors.Interrupted):
+            flmc.run(plan, model, engine="numpy", out=files / name, stop=lambda: True)
+        asked = json.loads((files / name / "run.json").read_text())
+        del asked["contents"], asked["sha256"]
+        write_json(files / name / "run.json", asked)
+    assert flmc.resume(files / "ours", ours, model).num_chains == 1
+    with pytest.raises(flmc.errors.InvalidSetting, match="has no digests of code"):
+        flmc.resume(files / "own", own, model)

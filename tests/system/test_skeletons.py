@@ -57,7 +57,9 @@ def planned_and_run(
 
 def test_every_skeleton_is_tested_and_shown() -> None:
     names = {path.stem for path in SKELETONS.glob("*.py")}
-    assert names == {"link", "scheme", "fading", "scheduler", "model", "engine", "channel"}
+    assert names == {
+        *("link", "scheme", "fading", "scheduler", "noise", "update", "model", "engine", "channel")
+    }
     page = (SKELETONS.parent / "extending.md").read_text()
     for name in names:
         assert f"{{literalinclude}} skeletons/{name}.py" in page
@@ -123,6 +125,38 @@ def test_scheduler(tmp_path: Path, small: flmc.LinearGaussian) -> None:
     assert active.tolist() == [[0.0, 1.0, 0.0, 1.0]]
     with pytest.raises(flmc.errors.InvalidSetting, match="count must be 1 to 4, got 5"):
         flmc.plan(small, uplink, scheduler=module.scheduler)
+
+
+def test_noise(tmp_path: Path, small: flmc.LinearGaussian) -> None:
+    law = copied("noise", tmp_path).Bursts()
+    drawn = law.draw(np.random.default_rng(1), (100_000, 2))
+    # The kurtosis k of a mixture of normal numbers; the error of a variance of n numbers is
+    # sqrt((k - 1)/n).
+    kurtosis = 3.0 * (0.98 + 0.02 * 7.0**4) / (0.98 + 0.02 * 7.0**2) ** 2
+    assert abs(drawn.var() - 1.0) < 5 * np.sqrt((kurtosis - 1) / drawn.size)
+    assert (drawn**4).mean() > 10.0  # heavy, against 3 of normal noise
+    one, many = np.random.default_rng(2), np.random.default_rng(2)
+    singly = np.concatenate([law.draw(one, (1, 3)) for _ in range(5)])
+    np.testing.assert_array_equal(singly, law.draw(many, (5, 3)))
+    plan = flmc.plan(small, flmc.Analog(noise_law=law), num_rounds=ROUNDS, num_burn_in=BURN_IN)
+    assert plan.exposure is None
+    assert flmc.run(plan, small, chains=CHAINS).engine == "numpy"
+
+
+def test_update(tmp_path: Path) -> None:
+    """Own noise and the channel's together have the temperature that the update declares."""
+    kinetic = copied("update", tmp_path).KineticLangevin
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_experiments=8))
+    for own in (0.0, 0.6):
+        plan = flmc.plan(
+            model, flmc.Analog(), num_rounds=1300, num_burn_in=300, update=kinetic(0.5, own)
+        )
+        assert plan.temperature == pytest.approx(1.0)
+        metrics = flmc.run(plan, model, chains=25, keep_draws=False).metrics
+        assert metrics is not None
+        ratio = metrics.variance_ratio
+        # The discretisation error is a/(2 (1 + beta)), at most 3.3 % with the automatic step.
+        assert 1.0 - 5 * ratio.se < ratio.mean < 1.033 + 5 * ratio.se
 
 
 def test_model(tmp_path: Path) -> None:

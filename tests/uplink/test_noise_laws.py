@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import pickle
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 import flmc
 from flmc.base.arrays import Array
+from flmc.base.documents import to_document
 from flmc.base.errors import InvalidSetting, UnknownPrivacy
-from flmc.uplink.noise import NoiseLaw
+from flmc.privacy.event import Event
+from flmc.uplink.noise import NoiseLaw, why_not_drawn
 
 
 class Bursts(NoiseLaw):
@@ -27,12 +32,19 @@ class Loud(NoiseLaw):
         return 3.0 * rng.standard_normal(shape)
 
 
+@dataclass(frozen=True)
 class BurstyAnalog(flmc.Analog):
-    noise_law: ClassVar[NoiseLaw] = Bursts()
+    noise_law: NoiseLaw = field(default=Bursts(), kw_only=True)
 
 
-class LoudAnalog(flmc.Analog):
-    noise_law: ClassVar[NoiseLaw] = Loud()
+@dataclass(frozen=True)
+class Stated(flmc.Analog):
+    """Its statement is for the noise that it has by default."""
+
+    def privacy_event(
+        self, transmissions: Iterable[tuple[float, int]], neighbouring: str = "device"
+    ) -> Event:
+        return flmc.Analog(clip=self.clip).privacy_event(transmissions, neighbouring)
 
 
 def _run(uplink: flmc.Uplink) -> flmc.Result:
@@ -48,7 +60,39 @@ def test_another_law_has_no_privacy_statement() -> None:
 
 def test_a_law_without_unit_variance_is_refused() -> None:
     with pytest.raises(InvalidSetting, match=r"variance 1.*got .* variance 8\.9"):
-        LoudAnalog()
+        flmc.Analog(noise_law=Loud())
+    with pytest.raises(InvalidSetting, match="must be a flmc"):
+        flmc.Analog(noise_law=Loud)  # type: ignore[arg-type]
+
+
+def test_a_law_that_is_no_field_is_refused() -> None:
+    """The inherited field would win, and the noise would be normal without a word."""
+    with pytest.raises(TypeError, match="must be a field"):
+
+        class Silent(flmc.Analog):
+            noise_law = Bursts()
+
+    with pytest.raises(TypeError, match="must be a field"):
+
+        class AlsoSilent(flmc.Analog):
+            noise_law: ClassVar[NoiseLaw] = Bursts()  # type: ignore[misc]
+
+
+def test_a_statement_is_for_the_noise_of_its_class() -> None:
+    limits = flmc.Limits(epsilon=5.0)
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=40, num_devices=4))
+    rounds: dict[str, Any] = {"num_rounds": 6, "num_burn_in": 2, "step_size": 1e-3}
+    assert flmc.plan(model, Stated(), limits, **rounds).exposure is not None
+    for uplink in (Stated(noise_law=Bursts()), flmc.Analog(noise_law=Bursts())):
+        assert flmc.plan(model, uplink, **rounds).exposure is None
+        with pytest.raises(InvalidSetting, match="noise_law"):
+            flmc.plan(model, uplink, limits, **rounds)
+
+
+def test_normal_noise_is_normal_in_another_process() -> None:
+    uplink = pickle.loads(pickle.dumps(flmc.Analog()))
+    assert why_not_drawn(uplink.noise_law) is None
+    assert "noise_law" not in to_document(uplink)
 
 
 def test_bursts_are_not_known_before_a_run_and_told_after_it() -> None:

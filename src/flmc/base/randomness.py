@@ -36,6 +36,7 @@ class Purpose(IntEnum):
     SCHEDULING = 6
     CHECK = 7
     ESTIMATION = 8
+    SERVER = 9
 
 
 def generator(

@@ -11,7 +11,9 @@ from typing import Any
 from flmc.base.errors import InvalidSetting
 from flmc.settings.schema import Settings, merge, read_file
 
-_FROM_THE_STUDY = ("devices", "dim", "samples", "model", "experiments", "chains", "seed", "data")
+_FROM_THE_STUDY = (
+    *("devices", "dim", "samples", "model", "experiments", "chains", "seed", "data", "engine"),
+)
 """Settings that a user's own curve takes from the study, because all curves share its data and
 experiments."""
 

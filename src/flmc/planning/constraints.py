@@ -19,6 +19,7 @@ from flmc.planning.burn_in import auto_burn_in_factor, rounds_needed
 from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
 from flmc.planning.privacy_cost import chance_of, privacy_limited_gain
+from flmc.planning.server_update import LANGEVIN, ServerUpdate
 from flmc.planning.step_size import Curvature, auto_step_size
 from flmc.planning.temperature import langevin_gain
 from flmc.uplink.csi import bit_noise, response
@@ -50,6 +51,14 @@ class Constraints:
     assumed_privacy_limit: float | None = None
     """Gain taken for the largest that the privacy budget allows: a search's quick estimate, or the
     cap that two stages share; None: the privacy accountant computes it."""
+    update: ServerUpdate = LANGEVIN
+    """What the server does with its estimate."""
+
+    @property
+    def step_factor(self) -> float:
+        """Factor of the step at which chains move as with Langevin's update; 1 where the update's
+        is not known, so that nothing may be decided with it."""
+        return self.update.step_factor or 1.0
 
     @cached_property
     def rounds(self) -> PlannedRounds | None:
@@ -152,6 +161,12 @@ class Constraints:
         gave; where rounds are drawn, each round's own limit takes its place."""
         if given != "auto":
             return checks.positive("step_size", given), False
+        heat = self.update.heat
+        if heat is None:
+            raise InvalidSetting(
+                "step_size must be given, because nothing is known of what the server's update"
+                f" {type(self.update).__name__} samples (it declares no step_factor); got 'auto'"
+            )
         if self.limits.langevin == "paper":
             return self._published_step_size, False
         num_devices = self.model.num_devices
@@ -160,9 +175,10 @@ class Constraints:
         # the largest gain that each drawn round can attain takes the place of one number
         if self.rounds is not None:
             gain = np.minimum(self.power_gains, self.privacy_limit)
-        return auto_step_size(
+        langevin = auto_step_size(
             self.uplink, num_devices, gain, smoothness, convexity, self.num_active, self.scheduler
-        ), True
+        )
+        return langevin / heat, True
 
     def estimate_variance(self, step: float, given: Array | None) -> float:
         """Variance of the noise in an entry of the server's gradient estimate, averaged over rounds
@@ -180,8 +196,9 @@ class Constraints:
             cap = np.minimum(self.langevin_limit(step, 1.0, 0), self.privacy_limit)
         rounds = range(self.num_rounds)
         if self.rounds is not None:
+            hot, policy = step * (self.update.heat or 1.0), self.scheduler
             calibrated = langevin_gain(
-                self.limits.langevin, uplink, step, num_devices, self.num_active, self.scheduler
+                self.limits.langevin, uplink, hot, num_devices, self.num_active, policy
             )
             gains = np.minimum(np.minimum(cap, calibrated), self.power_gains)
         else:
@@ -217,7 +234,13 @@ class Constraints:
         noise = self.estimate_variance(auto_step, gain)
         num_devices, smoothness = self.model.num_devices, self.curvature.smoothness
         return auto_burn_in_factor(
-            self.uplink, auto_step, num_fast, num_devices, distance, smoothness, noise
+            self.uplink,
+            auto_step * self.step_factor,
+            num_fast,
+            num_devices,
+            distance,
+            smoothness,
+            noise,
         )
 
     def langevin_limit(self, step: float, factor: float, num_fast: int) -> Array:
@@ -230,6 +253,16 @@ class Constraints:
         ideal = self.uplink.noise_is_exact
         if self.limits.langevin == "off" and not ideal:
             return np.full((1, 1), np.inf)
+        heat = self.update.heat
+        if heat is None:
+            if ideal:
+                raise InvalidSetting(
+                    "the ideal uplink has exactly the noise that the sampler needs, and of the"
+                    f" server's update {type(self.update).__name__} that is not known: use another"
+                    " scheme"
+                )
+            return np.full((1, 1), np.inf)
+        step = step * heat
         steps = np.full((1, 1), step)
         if ideal and factor != 1.0:
             steps = step * np.where(np.arange(self.num_rounds)[:, None] < num_fast, factor, 1.0)
@@ -288,6 +321,7 @@ class Constraints:
             return np.asarray(limit[:, None])
         # The direction of least curvature forgets most slowly, so its noise weighs most.
         curvature = self.curvature.convexity or self.curvature.smoothness
+        steps = steps * self.step_factor
         contraction = np.clip(
             1.0 - steps * response(self.uplink, self.model.num_devices, self.scheduler) * curvature,
             0.0,
@@ -306,14 +340,15 @@ class Constraints:
         An ``automatic`` burn-in factor depends on the length of the burn-in: where the planned one
         is too short, both are solved for together."""
         smoothness, convexity = self.curvature.smoothness, self.curvature.convexity
-        if decided.slope is None or convexity is None:
+        if decided.effective_step_size is None or convexity is None:
             return None
-        step, factor, num_fast = decided.step_size, decided.burn_in_step_factor, decided.num_fast
+        factor, num_fast = decided.burn_in_step_factor, decided.num_fast
+        step = decided.step_size * self.step_factor
         num_devices, uplink = self.model.num_devices, self.uplink
         needed = rounds_needed(uplink, step, factor, num_fast, num_devices, distance, convexity)
         if automatic and smoothness is not None and needed > decided.num_burn_in:
             # The factor depends on the burn-in, and the burn-in on the factor: iterate.
-            noise = self.estimate_variance(step, given)
+            noise = self.estimate_variance(decided.step_size, given)
             for _ in range(20):
                 # half of the burn-in, as a plan decides it where the user gave no number
                 num_fast = needed // 2

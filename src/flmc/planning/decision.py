@@ -23,6 +23,7 @@ from flmc.planning.limits import GainLimits, Limits
 from flmc.planning.plans import Plan
 from flmc.planning.plans.expectation import slope_of
 from flmc.planning.plans.release import effective_draws
+from flmc.planning.server_update import LANGEVIN, ServerUpdate
 from flmc.planning.step_size import Curvature
 from flmc.uplink.power import largest_mean_power, power_scale
 from flmc.uplink.scheduler import Scheduler
@@ -50,6 +51,7 @@ class Request:
     active: Array | None = None
     public_smoothness: float | None = None
     public_convexity: float | None = None
+    update: ServerUpdate = LANGEVIN
 
     def curvature(self, model: Model) -> Curvature:
         """Curvature that the plan is made with: the public values, else the model's own."""
@@ -70,6 +72,7 @@ def decide(
     the budget allows. Where it is the estimate of a search, the plan may break the budget and must
     not be handed out."""
     _check_kinds(model, uplink, limits)
+    _check_update(request, limits)
     checks.one_of("start", request.start, ("prior", "zero"))
     if uplink.clips_examples:
         check_clipping(model, by_norm=uplink.example_norm is not None)
@@ -83,8 +86,9 @@ def decide(
     fits(
         "a plan of so many rounds and devices", _bytes_of_plan(model, uplink, limits, policy, total)
     )
+    curvature = request.curvature(model)
     task = Constraints(
-        model, uplink, limits, request.curvature(model), total, policy, privacy_limit
+        model, uplink, limits, curvature, total, policy, privacy_limit, request.update
     )
     if request.num_burn_in != "auto":
         return _decide(task, request)
@@ -156,6 +160,7 @@ def _decide(task: Constraints, request: Request) -> Plan:
         gain_limits=gain_limits,
         binding="given" if given is not None else gain_limits.binding,
         data_dependent=(from_data and not curvature.public) or model.made_from_data,
+        update=task.update,
     )
     automatic = computed and request.burn_in_step_factor == "auto"
     needed = task.burn_in_needed(decided, distance, given, automatic=automatic)
@@ -181,7 +186,13 @@ def _given_step(task: Constraints, request: Request) -> float | str:
             "effective_step_size needs an uplink with a slope, and the link"
             f" {getattr(task.uplink.link, 'name', 'of this uplink')} has none: give step_size"
         )
-    return effective / slope
+    factor = task.update.step_factor
+    if factor is None:
+        raise InvalidSetting(
+            "effective_step_size needs a server's update that declares its step_factor, and"
+            f" {type(task.update).__name__} does not: give step_size"
+        )
+    return effective / slope / factor
 
 
 def _bytes_of_plan(
@@ -208,6 +219,23 @@ def _check_kinds(model: Model, uplink: Uplink, limits: Limits) -> None:
             raise InvalidSetting(
                 f"{name} must be a flmc.{kind.__name__}, got {type(value).__name__}"
             )
+
+
+def _check_update(request: Request, limits: Limits) -> None:
+    """Raise ``InvalidSetting`` for an object that is no server's update, or one for which the noise
+    should be right and nobody knows how much that is."""
+    update = request.update
+    if not isinstance(update, ServerUpdate):
+        raise InvalidSetting(
+            f"update must be a flmc.ServerUpdate, for example Momentum(0.9); got {update!r}"
+        )
+    update.check()
+    if update.step_factor is None and request.gain is None and limits.langevin != "off":
+        raise InvalidSetting(
+            f"langevin {limits.langevin!r} needs the temperature that the server's update"
+            f" {type(update).__name__} samples, which is not known (it declares no step_factor):"
+            " use langevin 'off', or give a gain"
+        )
 
 
 class _Rounds(NamedTuple):

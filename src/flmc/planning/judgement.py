@@ -32,9 +32,10 @@ from flmc.planning.pilot import MOST_DIRECTIONS
 from flmc.planning.plans import Plan
 from flmc.planning.prediction import EXPERIMENTS_PREDICTED, Prediction, predict, predict_law
 from flmc.planning.public_model import PublicLaw, PublicModel
+from flmc.planning.server_update import is_langevin
 from flmc.planning.step_size import Curvature
 from flmc.uplink.example_clipping import typical_shrink
-from flmc.uplink.noise import GAUSSIAN
+from flmc.uplink.noise import is_normal
 from flmc.uplink.uplink import Uplink
 
 
@@ -44,6 +45,8 @@ def law_of(decided: Plan, model: Model) -> Prediction | PublicLaw | None:
     It follows from public sizes where these are all that is known, from an integral over gradient
     entries for linear regression, and else from gradients around the posterior, which a pilot
     finds where it is not known."""
+    if not is_langevin(decided.update):  # the laws below are those of Langevin's chain
+        return None
     if isinstance(model, PublicModel):
         return model.law(decided)
     uplink = decided.uplink
@@ -139,8 +142,9 @@ def judge_chain(
     ``cure`` takes a shift of the mean, in posterior standard deviations, and returns words that say
     what helps; it is called only where the mean is off."""
     heat = decided.temperature
-    if heat is None:  # without a slope of the link nothing is known of the law
-        return JudgedChain(None, [no_slope()])
+    if heat is None:  # nothing is known of the law
+        against = [no_slope()] if decided.slope is None else []
+        return JudgedChain(None, [*against, *_judge_update(decided)])
     public = isinstance(model, PublicModel)
     failure = _pilot_failure(model)
     law = None if failure else law_of(decided, model)
@@ -164,7 +168,9 @@ def judge_chain(
         findings += judge_shift(shift, words, tolerances)
     findings += judge_temperature(heat, cure_of_heat(decided))
     findings += _judge_noise_law(decided.uplink)
-    findings += judge_law(law, 1.0 if public else heat, tolerances)
+    if is_langevin(decided.update):
+        findings += judge_law(law, 1.0 if public else heat, tolerances)
+    findings += _judge_update(decided)
     if failure:
         findings += failure
     elif _asks_pilot(model):
@@ -362,7 +368,7 @@ def judge_temperature(heat: float, cure: str = "") -> list[Finding]:
 
 def _judge_noise_law(uplink: Uplink) -> list[Finding]:
     """List with one finding where the receiver's noise is not normal; else empty."""
-    if uplink.noise_law is GAUSSIAN:
+    if is_normal(uplink.noise_law):
         return []
     name = type(uplink.noise_law).__name__
     short = f"the noise has the law {name}, not the normal one"
@@ -371,6 +377,24 @@ def _judge_noise_law(uplink: Uplink) -> list[Finding]:
         " not known before a run; its fourth moments are looked at where the posterior is known"
     )
     return [Finding("noise-law", "unknown", text, short)]
+
+
+def _judge_update(decided: Plan) -> list[Finding]:
+    """List with one finding where the server's update is not Langevin's; else empty."""
+    update = decided.update
+    if is_langevin(update):
+        return []
+    name = type(update).__name__
+    if update.step_factor is None:
+        short = f"what the server's update {name} samples is not known"
+        text = f"{short}: neither its temperature nor its effective step is declared"
+    else:
+        short = f"the law of the server's update {name} is not predicted"
+        text = (
+            f"{short}: temperature and effective step are those that it declares, to leading order"
+            " in the step"
+        )
+    return [Finding("server-update", "unknown", text, short)]
 
 
 def cure_of_heat(decided: Plan) -> str:
@@ -527,7 +551,7 @@ def unstable_step(decided: Plan, curvature: Curvature) -> list[Finding]:
     """List with one finding where the effective step times the smoothness is above 2, so that
     chains diverge; else empty."""
     relative = (decided.effective_step_size or 0.0) * (curvature.smoothness or 0.0)
-    if relative <= 2.0:
+    if relative <= 2.0 or not is_langevin(decided.update):  # others have bounds of their own
         return []
     text = (
         f"the effective step times the smoothness is {relative:.3g}, and above 2 chains diverge"
@@ -543,7 +567,7 @@ def unstable_early_steps(decided: Plan, curvature: Curvature) -> list[Finding]:
     (effective step times smoothness above 1); else empty."""
     step = decided.burn_in_step_factor * (decided.effective_step_size or 0.0)
     early = step * (curvature.smoothness or 0.0)
-    if not decided.num_fast or early <= 1.0:
+    if not decided.num_fast or early <= 1.0 or not is_langevin(decided.update):
         return []
     factor = decided.burn_in_step_factor
     text = (

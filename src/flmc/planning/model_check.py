@@ -258,7 +258,8 @@ def _too_small(model: Model, plan: Plan, measured: float, claimed: float) -> Fin
     """Finding that the measured curvature is larger than the smoothness that the model claims."""
     relative = _relative_step(plan, measured)
     convexity = min(model.convexity or measured, measured)
-    fitting = STABLE_SHARE * 2.0 / (measured + convexity) / (plan.slope or 1.0)
+    factor = (plan.slope or 1.0) * (plan.update.step_factor or 1.0)
+    fitting = STABLE_SHARE * 2.0 / (measured + convexity) / factor
     effect = (
         f"a stable step is {fitting:.3g} at most, and the plan's is {plan.step_size:.3g}"
         if fitting < plan.step_size

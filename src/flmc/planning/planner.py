@@ -21,6 +21,7 @@ from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
 from flmc.planning.privacy_cost import Cost
 from flmc.planning.search import Candidate
+from flmc.planning.server_update import LANGEVIN, ServerUpdate
 from flmc.uplink.link import Link
 from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.uplink import Uplink
@@ -48,6 +49,7 @@ def plan(
     active: Array | None = None,
     public_smoothness: float | None = None,
     public_convexity: float | None = None,
+    update: ServerUpdate | None = None,
     forecast: bool = True,
 ) -> Plan:
     """Plan of a run: gain and step, decided before round 1 under the limits of power, noise and
@@ -90,6 +92,10 @@ def plan(
     public_smoothness, public_convexity
         Curvature from public knowledge, in place of the model's own, so that the plan does not
         depend on the devices' data.
+    update
+        What the server does with its estimate in a round, such as
+        :class:`~flmc.planning.server_update.Momentum`; None: Langevin's step. It costs no privacy.
+        An update that declares no ``step_factor`` needs a step, and a gain or ``langevin="off"``.
     forecast
         Whether to predict what the chain will sample and to look for warnings.
 
@@ -143,6 +149,7 @@ def plan(
         active=active,
         public_smoothness=public_smoothness,
         public_convexity=public_convexity,
+        update=LANGEVIN if update is None else update,
     )
     held = Candidate(model, uplink, limits or Limits(), request)
     if not free:

@@ -142,6 +142,7 @@ def chance_of(uplink: Uplink, scheduler: Scheduler, num_devices: int) -> float |
 def why_unknown(uplink: Uplink, neighbouring: str) -> str | None:
     """Reason why no privacy statement can be made of an uplink; None if one can."""
     try:
+        uplink.check_noise_is_accounted()  # a class of a user's own may have other events of rounds
         uplink.event_of_rounds(np.ones((1, 1)), 1, neighbouring)
     except UnknownPrivacy as reason:
         return str(reason)

@@ -32,6 +32,7 @@ from flmc.models.single_device import local_models
 from flmc.planning.limits import Limits
 from flmc.planning.planner import plan as make_plan
 from flmc.planning.plans import Plan
+from flmc.planning.server_update import LANGEVIN, MajorityVote, ServerUpdate
 from flmc.uplink.fadings import ConstantFading
 from flmc.uplink.links import Sign
 from flmc.uplink.schemes import Analog, Digital, Ideal
@@ -56,9 +57,6 @@ class Baseline:
     """The channel between devices and server, in words."""
     samples: bool
     """Whether the draws are scored; False: a point estimate, the mean of the kept rounds."""
-    votes: bool = False
-    """Whether the server moves theta by the sign of the received sum, the majority of the devices'
-    bits."""
     private: bool = True
     """Whether the epsilon of the baseline's plan holds for the baseline, so that it may be
     stated."""
@@ -75,7 +73,7 @@ def baselines_of(plan: Plan, model: Model) -> tuple[Baseline, ...]:
 
     return (
         Baseline("FedSGD", one(analog_descent), "analog", samples=False),
-        Baseline("majority vote", one(majority_vote), "one bit", samples=False, votes=True),
+        Baseline("majority vote", one(majority_vote), "one bit", samples=False),
         Baseline("DP-FedSGD", one(private_descent), "noiseless", samples=False),
         Baseline(
             "noiseless LMC",
@@ -107,7 +105,8 @@ def analog_descent(plan: Plan, model: Model) -> Plan:
 
 
 def majority_vote(plan: Plan, model: Model) -> Plan:
-    """Plan of the majority vote: signs of gradients as bits over the plan's channel.
+    """Plan of the majority vote: signs of gradients as bits over the plan's channel, and a server
+    that steps against the sign of what it receives.
 
     Gain and budget are as for :func:`analog_descent`."""
     _check_channel(plan)
@@ -115,7 +114,7 @@ def majority_vote(plan: Plan, model: Model) -> Plan:
     uplink = Digital(**_radio(plan.uplink), link=Sign())
     typical = distance(model) / math.sqrt(model.dim)
     step = 2.0 * typical / (plan.num_burn_in or plan.num_rounds)
-    made = _plan(plan, model, uplink, limits, step)
+    made = _plan(plan, model, uplink, limits, step, MajorityVote())
     return replace(made, data_dependent=made.data_dependent or plan.data_dependent)
 
 
@@ -207,9 +206,16 @@ def _descent(plan: Plan, model: Model, uplink: Uplink, limits: Limits) -> Plan:
     )
 
 
-def _plan(plan: Plan, model: Model, uplink: Uplink, limits: Limits, step: float) -> Plan:
-    """Plan of a point estimate over an ``uplink`` with a given step, with the rounds and devices of
-    ``plan``."""
+def _plan(
+    plan: Plan,
+    model: Model,
+    uplink: Uplink,
+    limits: Limits,
+    step: float,
+    update: ServerUpdate = LANGEVIN,
+) -> Plan:
+    """Plan of a point estimate over an ``uplink`` with a given step and update, with the rounds and
+    devices of ``plan``."""
     return make_plan(
         model,
         uplink,
@@ -218,6 +224,7 @@ def _plan(plan: Plan, model: Model, uplink: Uplink, limits: Limits, step: float)
         scheduler=plan.scheduler,
         step_size=step,
         burn_in_step_factor=1.0,
+        update=update,
         forecast=False,
     )
 

@@ -28,13 +28,13 @@ from flmc.planning.limits import Limits
 from flmc.planning.planner import plan as make_plan
 from flmc.planning.plans import Plan
 from flmc.planning.privacy_cost import Cost
+from flmc.planning.server_update import is_langevin
 from flmc.runs.baselines import Baseline, baselines_of
 from flmc.runs.execution import run
 from flmc.runs.results import Result, notes_on_chains
 from flmc.runs.scores import LABELS, Scorer, make_scorers
 from flmc.sampling.engine import Engine
 from flmc.sampling.numpy_engine import NumpyEngine
-from flmc.sampling.roles import majority_server
 from flmc.sampling.simulation import simulate
 from flmc.uplink.uplink import Uplink
 
@@ -282,7 +282,7 @@ def compare(
     seed: int = 0,
     chains: int = 50,
     keep_draws: bool = False,
-    engine: str = "auto",
+    engine: str | Engine = "auto",
     progress: Progress | None = None,
     **settings: Any,
 ) -> Comparison:
@@ -456,20 +456,20 @@ def _method_of(name: str, result: Result, scorers: tuple[Scorer, ...]) -> Method
 
 
 def _run_baseline(
-    baseline: Baseline, scorers: tuple[Scorer, ...], seed: int, chains: int, engine: str
+    baseline: Baseline, scorers: tuple[Scorer, ...], seed: int, chains: int, engine: str | Engine
 ) -> Method:
     """Run and score one baseline; where every device samples alone, scores are averaged over
     devices, chain by chain."""
     each: list[dict[str, Array]] = []
     plans: list[Plan] = []
     for plan, model in baseline.plans():
-        runner = NumpyEngine(majority_server) if baseline.votes else engine
+        runner = engine if is_langevin(plan.update) else NumpyEngine()
         groups = _draws(plan, model, seed, chains, runner)
         groups = groups if baseline.samples else groups.mean(axis=1, keepdims=True)
         each.append({n: v for scorer in scorers for n, v in scorer.score(groups).items()})
         plans.append(plan)
     first = plans[0]
-    steps = [p.step_size if baseline.votes else p.effective_step_size or p.step_size for p in plans]
+    steps = [p.effective_step_size or p.step_size for p in plans]
     scores = {name: np.mean([one[name] for one in each], axis=0) for name in each[0]}
     return Method(
         name=baseline.name,

@@ -17,8 +17,8 @@ from flmc.runs.fingerprints import Fingerprints
 from flmc.runs.job import Job
 from flmc.runs.results import Result, describe
 from flmc.runs.snapshots import Watch
-from flmc.sampling.engine import Resources
-from flmc.sampling.engine_choice import choose_engine
+from flmc.sampling.engine import Engine, Resources
+from flmc.sampling.engine_choice import ENGINES, choose_engine
 from flmc.sampling.simulation import never
 
 
@@ -30,7 +30,7 @@ def run(
     *,
     keep_draws: bool = True,
     thin: int = 1,
-    engine: str = "auto",
+    engine: str | Engine = "auto",
     threads: int | None = None,
     experiments_at_once: int | None = None,
     progress: Progress | None = None,
@@ -55,7 +55,8 @@ def run(
         any case.
     engine
         `numba` (quadratic models), `jax` (models from log densities, of any size), `numpy` (any
-        model) or `auto`: the first of them that is installed and applies.
+        model) or `auto`: the first of them that is installed and applies; or an
+        :class:`~flmc.sampling.engine.Engine` of your own.
     threads, experiments_at_once
         Threads, and data sets handled together; they change speed and memory only. None: chosen
         automatically.
@@ -126,6 +127,7 @@ def resume(
     plan: Plan,
     model: Model,
     *,
+    engine: Engine | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
     stop: Callable[[], bool] = never,
@@ -139,6 +141,8 @@ def resume(
         Directory that :func:`flmc.run` made with ``out``.
     plan, model
         Plan and model with which the run began.
+    engine
+        The engine of your own with which it began; None: it began with one of flmc's.
     threads, progress, stop
         The same as for :func:`flmc.run`.
 
@@ -158,17 +162,22 @@ def resume(
                 f" {plan.digest[:12]}): it was made by flmc {asked['versions']['flmc']}, or from"
                 " other settings or data"
             )
-        engine = choose_engine(asked["engine"], plan, model)
+        chosen = choose_engine(_engine_of(path, asked["engine"], engine), plan, model)
         job = Job(
             plan,
             model,
             asked["seed"],
             asked["num_chains"],
-            engine,
+            chosen,
             asked["keep_draws"],
             asked.get("thin", 1),
         )
         now = {**job.code, **Fingerprints().of_settings(asked.get("settings") or {})}
+        if job.code and "contents" not in asked:
+            raise InvalidSetting(
+                f"the record in {str(path)!r} has no digests of code, and {min(job.code)!r} is not"
+                " flmc's: whether it was changed since the run began is not known; begin a new run"
+            )
         then = asked.get("contents", now)  # older records have no ``contents``, only the identity
         changed = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
         if changed:
@@ -183,6 +192,21 @@ def resume(
             )
         recorder = job.recorder(path, asked["checkpoint_rounds"])
         return job.run(recorder, stop, Resources(threads, progress=progress))
+
+
+def _engine_of(path: Path, name: str, given: Engine | None) -> str | Engine:
+    """The engine with which a record in ``path`` goes on: flmc's engine of this name, or the one
+    that the user gave, which must have the name; ``InvalidSetting`` if it is another."""
+    if given is None and name not in ENGINES:
+        raise InvalidSetting(
+            f"the record in {str(path)!r} began with the engine {name!r}, which is not one of"
+            " flmc's own: pass the object as engine="
+        )
+    if given is not None and given.name != name:
+        raise InvalidSetting(
+            f"the record in {str(path)!r} began with the engine {name!r}, got {given.name!r}"
+        )
+    return name if given is None else given
 
 
 def _check(plan: Plan, model: Model, **counts: int | None) -> None:

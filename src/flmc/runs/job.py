@@ -114,11 +114,12 @@ class Job:
 
     @cached_property
     def code(self) -> dict[str, str]:
-        """SHA-256 digests of the modules of a user's own that define the uplink, its link and
-        fading, the scheduler or the model, by name of the module; ``InvalidSetting`` for a class
-        without readable source."""
+        """SHA-256 digests of the modules of a user's own that define the uplink, its link, fading
+        and noise, the scheduler, the server's update, the model or the engine, by name of the
+        module; ``InvalidSetting`` for a class without readable source."""
         uplink = self.plan.uplink
-        used = (uplink, uplink.link, uplink.known_fading, self.plan.scheduler, self.model)
+        parts = (uplink, uplink.link, uplink.known_fading, uplink.fading, uplink.noise_law)
+        used = (*parts, self.plan.scheduler, self.plan.update, self.model, self.engine)
         return Fingerprints().of_objects(*used)
 
     def _fingerprint(self) -> Iterator[Array]:

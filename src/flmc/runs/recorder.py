@@ -112,6 +112,7 @@ class Recorder:
                 "num_clipped": np.array(chains.num_clipped),
                 "num_undefined": np.array(chains.num_undefined),
                 "identity": np.array(self.identity),
+                **({} if chains.memory is None else {"memory": chains.memory}),
             },
         )
         write_json(
@@ -154,6 +155,8 @@ class Recorder:
         moments = chains.moments
         pairs = [(saved["position"], chains.position), (saved["sums"], moments.sums)]
         pairs.append((saved["products"], moments.products))
+        if chains.memory is not None:
+            pairs.append((saved["memory"], chains.memory))
         # Everything is compared and read before anything is written into the chains.
         if any(new.shape != old.shape or new.dtype != old.dtype for new, old in pairs):
             raise ValueError("its arrays have other shapes")

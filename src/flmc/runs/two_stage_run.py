@@ -26,6 +26,7 @@ from flmc.planning.privacy_cost import Cost
 from flmc.planning.two_stage_plan import TwoStagePlan
 from flmc.runs.execution import run
 from flmc.runs.results import Result
+from flmc.sampling.engine import Engine
 from flmc.sampling.simulation import never
 
 _CURVES = 1.5
@@ -108,7 +109,7 @@ def run_two_stages(
     *,
     keep_draws: bool = True,
     thin: int = 1,
-    engine: str = "auto",
+    engine: str | Engine = "auto",
     progress: Progress | None = None,
     out: str | Path | None = None,
     stop: Callable[[], bool] = never,

@@ -54,6 +54,9 @@ class Chains:
     path_from: int = 0
     """Number of rounds before the first in ``path``: 0, or ``num_burn_in`` where the burn-in is not
     kept."""
+    memory: Array | None = None
+    """What the server's update remembers beside theta, (experiment, chain, slot, dim), in the
+    coordinates of ``position``; None: nothing."""
 
     @classmethod
     def at_start(
@@ -74,7 +77,9 @@ class Chains:
         first = path_from(plan, model.num_experiments * num_chains, thin)
         shape = (model.num_experiments, num_chains, (plan.num_rounds - first) // thin, model.dim)
         path = _empty_path(shape, directory) if keep_draws else None
-        return cls(0, position, moments, path, 0, 0, plan.num_burn_in, thin, first)
+        slots = plan.update.num_slots
+        memory = np.zeros((*position.shape[:2], slots, model.dim)) if slots else None
+        return cls(0, position, moments, path, 0, 0, plan.num_burn_in, thin, first, memory)
 
     @property
     def draws(self) -> Array | None:

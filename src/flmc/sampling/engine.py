@@ -10,8 +10,10 @@ from flmc.base.arrays import Array
 from flmc.base.progress import Progress
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
+from flmc.planning.server_update import why_not_updated
 from flmc.sampling.chains import Chains
 from flmc.sampling.schedule import DrawSchedule, draw_schedule
+from flmc.uplink.noise import why_not_drawn
 
 
 class Resources(NamedTuple):
@@ -48,6 +50,19 @@ class Engine(ABC):
     """Name of the engine in settings and records."""
     threaded: ClassVar[bool] = False
     """Whether the engine uses more than one thread if it is allowed to."""
+
+    any_noise: ClassVar[bool] = False
+    """Whether the engine draws the noise law of the uplink, and not normal noise always."""
+    any_update: ClassVar[bool] = False
+    """Whether the engine asks the server's update of the plan, and does not take Langevin's step
+    always."""
+
+    def why_not(self, plan: Plan, model: Model) -> str | None:
+        """Why this engine cannot run a plan of a model, as the end of a sentence; None if it can:
+        what it does not declare to know, and then its own ``obstacle``."""
+        noise = None if self.any_noise else why_not_drawn(plan.uplink.noise_law)
+        update = None if self.any_update else why_not_updated(plan.update)
+        return noise or update or self.obstacle(plan, model)
 
     @abstractmethod
     def obstacle(self, plan: Plan, model: Model) -> str | None:

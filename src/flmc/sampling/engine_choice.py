@@ -23,12 +23,14 @@ ENGINES = ("auto", *COMPILED, NumpyEngine.name)
 """Names of engines that the setting ``engine`` may have."""
 
 
-def choose_engine(name: str, plan: Plan, model: Model) -> Engine:
+def choose_engine(name: str | Engine, plan: Plan, model: Model) -> Engine:
     """The engine of this name, or for `auto` a compiled one that is installed, can run the plan and
-    is expected to be the fastest, else `numpy`.
+    is expected to be the fastest, else `numpy`; an engine of the user's own as it is.
 
-    ``InvalidSetting`` for an unknown name, or a named engine that is not installed or cannot run
-    the plan."""
+    ``InvalidSetting`` for an unknown name, or an engine that was given and is not installed or
+    cannot run the plan."""
+    if isinstance(name, Engine):
+        return _able(name, plan, model)
     checks.one_of("engine", name, ENGINES)
     if name in COMPILED:
         return _insist(name, plan, model)
@@ -36,7 +38,7 @@ def choose_engine(name: str, plan: Plan, model: Model) -> Engine:
         engine = _load_if_installed(each)
         if (
             engine is not None
-            and engine.obstacle(plan, model) is None
+            and engine.why_not(plan, model) is None
             and engine.worthwhile(plan, model)
         ):
             return engine
@@ -50,10 +52,16 @@ def _insist(name: str, plan: Plan, model: Model) -> Engine:
         raise InvalidSetting(
             f"the {name} engine needs the extra {extra!r}: pip install 'flmc[{extra}]'"
         )
-    engine = _load(name)
-    obstacle = engine.obstacle(plan, model)
+    return _able(_load(name), plan, model)
+
+
+def _able(engine: Engine, plan: Plan, model: Model) -> Engine:
+    """The engine itself; ``InvalidSetting`` says why it cannot run the plan."""
+    obstacle = engine.why_not(plan, model)
     if obstacle is not None:
-        raise InvalidSetting(f"the {name} engine does not apply: {obstacle}; use engine = 'numpy'")
+        raise InvalidSetting(
+            f"the {engine.name} engine does not apply: {obstacle}; use engine = 'numpy'"
+        )
     return engine
 
 

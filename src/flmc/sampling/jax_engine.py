@@ -41,7 +41,6 @@ from flmc.sampling.jax_rounds import (
     standard_function,
 )
 from flmc.sampling.schedule import DrawSchedule, Schedule, draw_schedule
-from flmc.uplink.noise import why_not_drawn
 
 _TILE_NUMBERS = 2_000_000
 """Largest number of gradient entries, over all devices, of a tile of several chains."""
@@ -210,8 +209,6 @@ class JaxEngine(Engine):
     def obstacle(self, plan: Plan, model: Model) -> str | None:
         """Why JAX cannot compile the rounds of a plan of a model, as the end of a sentence; None if
         it can."""
-        if why_not_drawn(plan.uplink.noise_law) is not None:
-            return why_not_drawn(plan.uplink.noise_law)
         kind = kind_of(plan.uplink)
         if kind is None:
             return f"{type(plan.uplink).__name__} has symbols or a link of its own"

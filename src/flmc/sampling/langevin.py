@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.sampling.roles import Server, air, device, server
+from flmc.planning.server_update import LANGEVIN, ServerState, ServerUpdate, is_langevin
+from flmc.sampling.roles import air, device, server, server_with
 from flmc.uplink.uplink import Uplink
 
 
@@ -24,10 +25,13 @@ class State(NamedTuple):
         Where the chains stand, (..., dim).
     round
         Number of rounds that are done.
+    memory
+        What the server's update remembers beside theta, (..., slot, dim); None: nothing.
     """
 
     theta: Array
     round: int
+    memory: Array | None = None
 
 
 class Info(NamedTuple):
@@ -58,10 +62,13 @@ class Noise(NamedTuple):
     uniform
         Uniform numbers in [0, 1) for the quantiser, (..., device, dim); None where the uplink has
         no random bits.
+    own
+        Standard normals of the server's update, (..., dim); None where it takes none.
     """
 
     normal: Array
     uniform: Array | None
+    own: Array | None = None
 
 
 class Round(NamedTuple):
@@ -92,9 +99,10 @@ class Round(NamedTuple):
     arriving: Array | None = None
 
 
-def init(theta: Array) -> State:
+def init(theta: Array, update: ServerUpdate = LANGEVIN) -> State:
     """The state before round 1 of chains that start at ``theta``, (..., dim)."""
-    return State(theta, 0)
+    shape = (*theta.shape[:-1], update.num_slots, theta.shape[-1])
+    return State(theta, 0, np.zeros(shape) if update.num_slots else None)
 
 
 def step(
@@ -103,18 +111,38 @@ def step(
     this: Round,
     gradient: Callable[[Array], Array],
     uplink: Uplink,
-    serve: Server = server,
+    update: ServerUpdate = LANGEVIN,
 ) -> tuple[State, Info]:
     """One round: devices transmit, the air superposes, the server updates. Returns the state after
     the round, and what the round reports.
 
-    ``gradient`` maps theta (..., dim) to local gradients (..., device, dim); ``serve`` is what the
-    server does, which is another function for baselines."""
+    ``gradient`` maps theta (..., dim) to local gradients (..., device, dim); ``update`` is what the
+    server does with its estimate."""
     local = gradient(state.theta)
     sent = device(local, noise.uniform, uplink, this.gain, this.fading, this.active)
     met = this.fading if this.arriving is None else this.arriving
     received = air(sent, met, np.sqrt(uplink.noise_power) * noise.normal)
-    theta, estimate = serve(
-        state.theta, received, this.step_size, this.gain, local.shape[-2], this.num_active
+    count, number = local.shape[-2], state.round + 1
+    if is_langevin(update):
+        theta, estimate = server(
+            state.theta, received, this.step_size, this.gain, count, this.num_active
+        )
+        return State(theta, number, state.memory), Info(local, sent.symbols, estimate)
+    memory = _no_memory(state.theta) if state.memory is None else state.memory
+    after, estimate = server_with(
+        update,
+        ServerState(state.theta, memory),
+        received,
+        this.step_size,
+        this.gain,
+        count,
+        this.num_active,
+        noise.own,
     )
-    return State(theta, state.round + 1), Info(local, sent.symbols, estimate)
+    kept = None if state.memory is None else after.memory
+    return State(after.theta, number, kept), Info(local, sent.symbols, estimate)
+
+
+def _no_memory(theta: Array) -> Array:
+    """The memory of an update without slots, (..., 0, dim)."""
+    return np.empty((*theta.shape[:-1], 0, theta.shape[-1]))

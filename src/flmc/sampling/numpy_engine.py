@@ -23,7 +23,6 @@ from flmc.planning.plans import Plan
 from flmc.sampling import langevin
 from flmc.sampling.chains import Chains, fail
 from flmc.sampling.engine import DEFAULT_RESOURCES, Engine, Resources, num_symbols
-from flmc.sampling.roles import Server, server
 from flmc.sampling.schedule import DrawSchedule, draw_schedule
 
 _log = logging.getLogger(__name__)
@@ -54,15 +53,12 @@ class _Tile:
 
 
 class NumpyEngine(Engine):
-    """The engine for any model and uplink, on one thread; a chain's position is theta.
-
-    ``serve`` is what the server does with the received signal; a baseline passes another function
-    than the sampler's."""
+    """The engine for any model, uplink, noise and server's update, on one thread; a chain's
+    position is theta."""
 
     name: ClassVar[str] = "numpy"
-
-    def __init__(self, serve: Server = server) -> None:
-        self._serve = serve
+    any_noise: ClassVar[bool] = True
+    any_update: ClassVar[bool] = True
 
     def obstacle(self, plan: Plan, model: Model) -> str | None:
         """None: this engine can run every plan, because it is the definition of a run."""
@@ -102,7 +98,7 @@ class NumpyEngine(Engine):
         tiles = _tiles(model, chains.position.shape[1], resources.experiments_at_once)
         for index, tile in enumerate(tiles):
             report = report_part(resources.progress, index, len(tiles))
-            _advance_tile(chains, plan, model, seed, tile, until, report, schedule, self._serve)
+            _advance_tile(chains, plan, model, seed, tile, until, report, schedule)
         chains.round = until
         # The warning comes once in a run, at the first stretch with such an entry.
         if chains.num_undefined > undefined == 0:
@@ -145,12 +141,12 @@ def _advance_tile(
     until: int,
     report: Progress,
     draw: DrawSchedule,
-    serve: Server,
 ) -> None:
     """Advance the chains of one tile to round ``until``, and write positions, moments, draws and
     counts into ``chains``."""
     # ``chains.round`` does not change until every tile is done: every tile begins at it.
-    state = langevin.State(chains.position[tile.place], chains.round)
+    memory = None if chains.memory is None else chains.memory[tile.place]
+    state = langevin.State(chains.position[tile.place], chains.round, memory)
 
     def gradient(theta: Array) -> Array:
         return plan.uplink.local_gradients(model, theta, tile.rows)
@@ -169,7 +165,7 @@ def _advance_tile(
             # A chain that diverges overflows; it is caught and named below, without a warning.
             with np.errstate(over="ignore", invalid="ignore"):
                 state, info = langevin.step(
-                    state, noise, schedule.round(index), gradient, plan.uplink, serve
+                    state, noise, schedule.round(index), gradient, plan.uplink, plan.update
                 )
             if not np.isfinite(state.theta).all():
                 row, column = np.argwhere(~np.isfinite(state.theta).all(axis=-1))[0]
@@ -189,6 +185,8 @@ def _advance_tile(
                 )
         report((state.round - chains.round) / (until - chains.round))
     chains.position[tile.place] = state.theta
+    if chains.memory is not None and state.memory is not None:
+        chains.memory[tile.place] = state.memory
 
 
 class _NoiseSource:
@@ -208,6 +206,9 @@ class _NoiseSource:
             self._streams["uniform"] = [
                 generator(seed, Purpose.QUANTISER, e, c, block) for e, c in pairs
             ]
+        if plan.update.random:
+            self._per_round["own"] = (plan.dim,)
+            self._streams["own"] = [generator(seed, Purpose.SERVER, e, c, block) for e, c in pairs]
         # A chain's numbers come from its stream in the order of the rounds, so how many rounds are
         # drawn at once changes memory only.
         numbers = len(pairs) * max(int(np.prod(shape)) for shape in self._per_round.values())
@@ -222,10 +223,8 @@ class _NoiseSource:
         if index == 0:
             self._fill(min(self._ahead, rounds_in_block - self._used))
         self._used += 1
-        uniform = self._buffer.get("uniform")
-        return langevin.Noise(
-            self._buffer["normal"][:, :, index], None if uniform is None else uniform[:, :, index]
-        )
+        drawn = {kind: numbers[:, :, index] for kind, numbers in self._buffer.items()}
+        return langevin.Noise(drawn["normal"], drawn.get("uniform"), drawn.get("own"))
 
     def _fill(self, num_rounds: int) -> None:
         """Draw the numbers of the next rounds, chain by chain, each from its own stream."""
@@ -234,6 +233,8 @@ class _NoiseSource:
             for rng, row in zip(streams, numbers, strict=True):
                 if kind == "normal":
                     row[...] = self._law.draw(rng, row.shape)
+                elif kind == "own":
+                    rng.standard_normal(out=row)
                 else:
                     rng.random(out=row)
             self._buffer[kind] = numbers.reshape(*self._lead, *numbers.shape[1:])

@@ -13,13 +13,13 @@ low-order digits of a floating-point sum would tell what the noise hides."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from flmc.base.arrays import Array, IntArray
 from flmc.base.errors import InvalidSetting
+from flmc.planning.server_update import ServerState, ServerUpdate
 from flmc.privacy.safe_noise.entropy import Entropy, draw_uniform
 from flmc.privacy.safe_noise.noise_grid import MOST_STEPS, NoiseGrid
 from flmc.uplink.channel import estimate_gradient, invert_channel, superpose_received
@@ -107,28 +107,35 @@ def server(
     return Update(np.asarray(theta - step_size * estimate), estimate)
 
 
-Server = Callable[[Array, Array, float, Array, int, Array | float], Update]
-"""A server's treatment of the received signal, with the arguments of :func:`server`."""
-
-
-def majority_server(
-    theta: Array,
+def server_with(
+    update: ServerUpdate,
+    state: ServerState,
     received: Array,
     step_size: float,
     gain: Array,
     num_devices: int,
     num_active: Array | float,
-) -> Update:
-    r"""The new theta, and the signs that moved it: the server of a majority vote steps against the
-    sign of the received signal, which is 0 where exactly nothing was received.
+    normal: Array | None,
+) -> tuple[ServerState, Array]:
+    """The server's part of a round with another update than Langevin's: the new state and the
+    estimate that moved it, as :func:`server` computes it.
 
-    .. math:: \theta \leftarrow \theta - \eta\,\text{sign}(y)
-
-    It suits devices that send the signs of their gradients: the sign of their sum is the
-    majority's, unless noise inverts it. Gain and numbers of devices are not used, because a sign
-    has no scale."""
-    vote = np.sign(received)
-    return Update(np.asarray(theta - step_size * vote), vote)
+    Where nobody transmits the state stays what it was. ``normal`` are the update's own standard
+    normal numbers, (..., dim), None where it takes none. ``InvalidSetting`` for an update that
+    returns arrays of other shapes."""
+    estimate = estimate_gradient(received, gain, num_devices, num_active)
+    after = update.next(state, estimate, step_size, normal)
+    for name, old, new in zip(state._fields, state, after, strict=True):
+        if np.shape(new) != old.shape:
+            raise InvalidSetting(
+                f"the server's update {type(update).__name__} must return {name} of shape"
+                f" {old.shape}, got {np.shape(new)}"
+            )
+    heard = np.asarray(num_active) > 0
+    if heard.all():
+        return after, estimate
+    theta = np.where(heard, after.theta, state.theta)
+    return ServerState(theta, np.where(heard[..., None], after.memory, state.memory)), estimate
 
 
 def device_on_grid(

@@ -19,7 +19,6 @@ from flmc.base.arrays import Array, without_copies
 from flmc.base.randomness import ROUNDS_PER_BLOCK, Purpose, generator
 from flmc.planning.plans import Plan
 from flmc.planning.plans.expectation import calibrated_cap
-from flmc.planning.temperature import temperature
 from flmc.sampling.langevin import Round
 from flmc.sampling.path_gains import (
     KEPT_BYTES,
@@ -280,7 +279,7 @@ class Realised(NamedTuple):
         Largest gain of the experiments in which somebody transmits, (round, dim); 0 if nobody does.
     temperature
         Mean temperature of the experiments in which somebody transmits, (round); NaN if nobody
-        does, or the link has no slope.
+        does, or it is not known (a link without slope).
     """
 
     active: Array
@@ -308,14 +307,16 @@ def draw_realised(plan: Plan, seed: int, num_experiments: int, rounds: range) ->
         active = np.maximum(active, np.concatenate([_active(plan, each) for each in drawn])[part])
         gain = np.maximum(gain, np.where(talks[:, None], gains, 0.0))
         heard += talks
-        if plan.slope is not None:
+        if plan.effective_step_size is not None:
             heat += [
                 _heat(plan, gains[i], count[i]) if talks[i] else 0.0 for i in range(len(rounds))
             ]
     # A skipped round takes no step and has no temperature: 0/0, which ``where`` turns into NaN.
     with np.errstate(invalid="ignore"):
         mean = np.where(heard > 0, heat / heard, np.nan)
-    return Realised(active, gain, mean if plan.slope is not None else np.full(len(heat), np.nan))
+    return Realised(
+        active, gain, mean if plan.effective_step_size is not None else np.full(len(heat), np.nan)
+    )
 
 
 def _active(plan: Plan, schedule: Schedule) -> Array:
@@ -327,4 +328,4 @@ def _active(plan: Plan, schedule: Schedule) -> Array:
 
 def _heat(plan: Plan, gain: Array, count: float) -> float:
     """Temperature of one round with the gain ``gain`` (dim) and ``count`` active devices."""
-    return temperature(plan.uplink, plan.step_size, gain, plan.num_devices, count, plan.scheduler)
+    return plan.temperature_at(gain, count)

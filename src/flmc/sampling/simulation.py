@@ -77,7 +77,7 @@ def simulate(
     each = 8.0 * plan.dim * (2 + kept)
     each += 8.0 * plan.dim ** (2 if keeps_covariance(plan.dim, num_chains) else 1)
     fits("the chains" + " and their draws" * keep_draws, each * model.num_experiments * num_chains)
-    chosen = choose_engine(engine, plan, model) if isinstance(engine, str) else engine
+    chosen = choose_engine(engine, plan, model)
     chains = chosen.start(
         plan, model, seed, num_chains, keep_draws=keep_draws, thin=thin, directory=directory
     )

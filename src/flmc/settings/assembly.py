@@ -41,7 +41,7 @@ from flmc.settings.construction import (
     refuse,
     spell_link,
 )
-from flmc.settings.registered import SCHEDULERS
+from flmc.settings.registered import SCHEDULERS, UPDATES
 from flmc.settings.schema import Settings, merge
 from flmc.uplink.uplink import Uplink
 
@@ -116,6 +116,7 @@ class Problem:
             ("step_size", "effective_step_size", "gain", "start", "burn_in_step_factor"),
             "are chosen for each of two stages",
         )
+        refuse(settings, ("update",), "is Langevin's in two stages")
         both = plan_two_stages(
             self.model,
             self.uplink,
@@ -245,6 +246,7 @@ def planner_arguments(settings: Settings) -> dict[str, Any]:
         "start": settings.start,
         "burn_in_step_factor": settings.burn_in_step_factor,
         "scheduler": SCHEDULERS.build(settings.scheduling),
+        "update": UPDATES.build(settings.update),
         "public_smoothness": settings.public_smoothness,
         "public_convexity": settings.public_convexity,
     }

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flmc.base import checks
 from flmc.base.errors import InvalidSetting
@@ -25,21 +25,18 @@ from flmc.data.synthetic import DrawnExamples, draw_linear, draw_linear_statisti
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
 from flmc.models.wide_linear import WIDE, WideLinear
-from flmc.settings.registered import FADINGS, LINKS, MODELS, SCHEDULERS, SCHEMES
-from flmc.settings.registry import CURRENT_DIRECTORY, Registry
-from flmc.settings.schema import Settings
+from flmc.settings.registered import ENGINES, FADINGS, LINKS, MODELS, NOISE_LAWS, SCHEMES
+from flmc.settings.registry import CURRENT_DIRECTORY
+from flmc.settings.schema import Settings, naming
 from flmc.uplink.example_clipping import typical_shrink
 from flmc.uplink.fading import Fading
 from flmc.uplink.link import Link
+from flmc.uplink.noise import NoiseLaw
 from flmc.uplink.uplink import Uplink
 
-_NAMING: dict[str, Registry] = {
-    "link": LINKS,
-    "fading": FADINGS,
-    "scheduling": SCHEDULERS,
-    "model": MODELS,
-}
-"""Settings that may name a user's own code, each with the registry of its built-in names."""
+if TYPE_CHECKING:  # a plan is made without the engines
+    from flmc.sampling.engine import Engine
+
 _MOST_STATISTICS = 500_000_000
 """Size of the devices' sufficient statistics, in numbers (4 GB), beyond which only examples are
 kept."""
@@ -147,22 +144,25 @@ def make_uplink(settings: Settings) -> Uplink:
     Settings of a link are refused for a scheme without a link, those of a channel for a scheme
     without a channel.
     """
-    entry, own = SCHEMES.read(settings.scheme)
-    kind = scheme_of(settings)
+    made, own = SCHEMES.made_of(settings.scheme)
+    kind: type[Uplink] = made
     taken = kind.setting_names()
     if "link" in not_taken(settings):
         with_link = [each.name for each in SCHEMES if "link" in each.maker.setting_names()]
-        why = f"are for the {' and '.join(with_link)} scheme, not {entry.name}"
+        why = f"are for the {' and '.join(with_link)} scheme, not {settings.scheme}"
         refuse(settings, _OF_LINKS, why)
     if kind.noise_is_exact:
-        why = f"are for a channel, and {entry.name} has none"
+        why = f"are for a channel, and {settings.scheme} has none"
         refuse(settings, _OF_CHANNELS, why)
     fields = {name: _FIELDS[name](settings) for name in taken if name in _FIELDS}
+    if fields.get("noise_law", "") is None:  # that of the class, which need not be the normal one
+        del fields["noise_law"]
     # Parameters written into the name of the scheme win over settings of the same name.
     return kind.from_settings({**fields, **own})
 
 
-_OF_LINKS, _OF_CHANNELS = ("link", "slope_parameter"), ("csi_error", "average_snr_db", "fading")
+_OF_LINKS = ("link", "slope_parameter")
+_OF_CHANNELS = ("csi_error", "average_snr_db", "fading", "noise_law")
 """Settings that are refused for a scheme without a link, and for one without a channel."""
 
 
@@ -176,7 +176,7 @@ def not_taken(settings: Settings) -> tuple[str, ...]:
 def scheme_of(settings: Settings) -> type[Uplink]:
     """Class of the uplink whose name is the setting ``scheme``; it tells which settings the scheme
     takes."""
-    kind: type[Uplink] = SCHEMES.entry_of(settings.scheme).maker
+    kind: type[Uplink] = SCHEMES.made_of(settings.scheme)[0]
     return kind
 
 
@@ -208,6 +208,28 @@ def make_fading(value: str | float) -> Fading:
     else:
         fading = FADINGS["constant"].build(float(value))
     return fading
+
+
+def make_noise_law(settings: Settings) -> NoiseLaw | None:
+    """The law of the receiver's noise that settings name; None where they name none."""
+    law: NoiseLaw | None = None
+    if settings.noise_law is not None:
+        law = NOISE_LAWS.build(settings.noise_law)
+    return law
+
+
+def make_engine(settings: Settings) -> Engine | str:
+    """The engine that settings name: the name of a registered one, or an object of the user's
+    own."""
+    return engine_named(settings.engine)
+
+
+def engine_named(name: str) -> Engine | str:
+    """The name of a registered engine, checked, or the user's own object that a text names."""
+    engine: Engine | str = ENGINES.check_name(name)
+    if ENGINES.is_own(name):
+        engine = ENGINES.load(name)
+    return engine
 
 
 def spell_link(link: Link) -> str:
@@ -245,6 +267,7 @@ _FIELDS: dict[str, Callable[[Settings], Any]] = {
         )
     },
     "fading": lambda settings: make_fading(settings.fading),
+    "noise_law": make_noise_law,
     "example_shrink": _example_shrink,
     "link": make_link,
 }
@@ -267,10 +290,8 @@ def named_code(settings: Mapping[str, Any]) -> dict[str, str]:
     For example ``{"link": "mine.links:Steep"}``; empty where all is built in."""
     return {
         name: text
-        for name, registry in _NAMING.items()
-        if isinstance(text := settings.get(name), str)
-        and ":" in text
-        and text.partition(":")[0] not in registry.names
+        for name, registry in naming().items()
+        if isinstance(text := settings.get(name), str) and registry.is_own(text)
     }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
+from flmc.planning.server_update import Langevin, MajorityVote, Momentum, ServerUpdate
 from flmc.settings.registry import Entry, Parameter, Registry
 from flmc.uplink.fading import Fading
 from flmc.uplink.fadings import (
@@ -24,6 +25,7 @@ from flmc.uplink.fadings import (
 )
 from flmc.uplink.link import Link
 from flmc.uplink.links import Linear, Probit, Sigmoid, Sign
+from flmc.uplink.noise import GaussianNoise, NoiseLaw
 from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.schedulers import (
     AllDevices,
@@ -33,6 +35,7 @@ from flmc.uplink.schedulers import (
     ThresholdDevices,
 )
 from flmc.uplink.schemes import Analog, Digital, Ideal
+from flmc.uplink.uplink import Uplink
 
 LINKS = Registry("link", Link)
 LINKS.add(
@@ -61,7 +64,7 @@ LINKS.add(
 )
 LINKS.add(Entry("sign", Sign, "the sign itself, without randomness; it has no slope"))
 
-SCHEMES = Registry("scheme", None)
+SCHEMES = Registry("scheme", Uplink, of_classes=True)
 SCHEMES.add(Entry("digital", Digital, "one random bit an entry"))
 SCHEMES.add(Entry("analog", Analog, "scaled values"))
 SCHEMES.add(
@@ -69,6 +72,9 @@ SCHEMES.add(
         "ideal", Ideal, "exact gradients and exactly the noise that the sampler needs: a reference"
     )
 )
+
+NOISE_LAWS = Registry("noise_law", NoiseLaw)
+NOISE_LAWS.add(Entry("gaussian", GaussianNoise, "normal, which alone is accounted for"))
 
 FADINGS = Registry("fading", Fading)
 _SCALE = Parameter("scale", 0.04, "root of E[h^2]")
@@ -197,6 +203,20 @@ SCHEDULERS.add(
     )
 )
 
+UPDATES = Registry("update", ServerUpdate)
+UPDATES.add(Entry("langevin", Langevin, "a step against the estimate, the sampler's own"))
+UPDATES.add(
+    Entry(
+        "momentum",
+        Momentum,
+        "heavy-ball momentum",
+        (Parameter("beta", 0.9, "share of the velocity that a round keeps"),),
+    )
+)
+UPDATES.add(
+    Entry("majority", MajorityVote, "a step against the signs of the estimate; no known law")
+)
+
 MODELS = Registry("model", Model)
 MODELS.add(Entry("linear", LinearGaussian, "linear regression with known noise"))
 # From here on the makers of entries are names, not imported objects: JAX, Numba and the papers are
@@ -214,7 +234,7 @@ MODELS.add(
     )
 )
 
-ENGINES = Registry("engine", None)
+ENGINES = Registry("engine", "flmc.sampling.engine:Engine")
 ENGINES.add(
     Entry("auto", "flmc.sampling.engine_choice:choose_engine", "the fastest that can run the plan")
 )
@@ -256,8 +276,10 @@ PAPERS.add(
 REGISTRIES = {
     "links": LINKS,
     "schemes": SCHEMES,
+    "noise_laws": NOISE_LAWS,
     "fadings": FADINGS,
     "schedulers": SCHEDULERS,
+    "updates": UPDATES,
     "models": MODELS,
     "engines": ENGINES,
     "papers": PAPERS,

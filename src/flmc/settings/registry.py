@@ -20,6 +20,12 @@ CURRENT_DIRECTORY: ContextVar[bool] = ContextVar("current directory", default=Tr
 """Whether code of the user's own is also looked for in the current directory."""
 
 
+def _imported(path: str) -> Any:
+    """The object of flmc at ``module:object``, imported now."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
 @dataclass(frozen=True)
 class Parameter:
     """Parameter of a link, fading or other entry of a registry, as in ``rayleigh:0.04``: a number,
@@ -79,8 +85,7 @@ class Entry:
         text."""
         if not isinstance(self.make, str):
             return self.make
-        module, _, name = self.make.partition(":")
-        return getattr(importlib.import_module(module), name)
+        return _imported(self.make)
 
     def values(self, *given: float | int | str | None, what: str = "") -> dict[str, Any]:
         """Values of the parameters by name, with the default for each that is None or missing at
@@ -118,10 +123,13 @@ class Registry:
 
     setting: str
     """Name of the setting whose values the registry lists."""
-    kind: type[Any] | None
-    """Class that a user's own objects must have; None: the setting takes registered names only."""
+    kind: type[Any] | str | None
+    """Class that a user's own objects must have, or where to import it from, ``module:class``;
+    None: the setting takes registered names only."""
     entries: dict[str, Entry] = field(default_factory=dict)
     """Entries of the registry, by name."""
+    of_classes: bool = False
+    """Whether settings name the class itself, which other settings make the object from."""
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.entries.values())
@@ -155,10 +163,16 @@ class Registry:
         return "; ".join([*(f"{entry.spelling} ({entry.help})" for entry in self), *own])
 
     def check_name(self, text: str) -> str:
-        """Return ``text`` unchanged if it begins with a registered name; else raise
-        ``InvalidSetting``."""
-        self.entry_of(text)
+        """Return ``text`` unchanged if it begins with a registered name, or may be a user's own
+        object; else raise ``InvalidSetting``. Nothing is imported."""
+        if not self.is_own(text):
+            self.entry_of(text)
         return text
+
+    def is_own(self, text: str) -> bool:
+        """Whether a text names a user's own object, ``package.module:object``."""
+        name, colon, rest = text.partition(":")
+        return bool(self.kind and colon and name and rest) and name not in self.entries
 
     def entry_of(self, text: str) -> Entry:
         """Entry that a text ``name`` or ``name:PARAMETER,...`` names; raises ``InvalidSetting`` for
@@ -166,10 +180,16 @@ class Registry:
         name, colon, _ = text.partition(":")
         entry = self.entries.get(name)
         if entry is None or (colon and not entry.parameters):
-            raise InvalidSetting(
-                f"{self.setting} must be one of {', '.join(self.names)}; got {text!r}"
-            )
+            raise InvalidSetting(f"{self.setting} must be one of {self.choices}; got {text!r}")
         return entry
+
+    def made_of(self, text: str) -> tuple[Any, dict[str, Any]]:
+        """Class that a text names, registered or a user's own, and the values of the parameters
+        that are written with it; for a registry of classes."""
+        if self.is_own(text):
+            return self.load(text), {}
+        entry, values = self.read(text)
+        return entry.maker, values
 
     def maker_of(self, made: Any) -> Entry | None:
         """Entry that makes objects of the class of ``made``; None for a user's own object."""
@@ -179,8 +199,8 @@ class Registry:
     def read(self, text: str) -> tuple[Entry, dict[str, Any]]:
         """Entry, and values of its parameters by name, from a text ``name`` or
         ``name:PARAMETER,...`` with a registered name."""
-        name, colon, rest = text.partition(":")
-        entry = self.entries[name]
+        _, colon, rest = text.partition(":")
+        entry = self.entry_of(text)
         what = f"{self.setting} {entry.spelling!r}"
         takes_text = any(parameter.text for parameter in entry.parameters)
         texts = ([rest] if takes_text else rest.split(",")) if colon else []
@@ -204,13 +224,22 @@ class Registry:
             self.check_name(text)
         return self.load(text)
 
+    @property
+    def _kind_in_words(self) -> str:
+        """Where a user finds the class of this registry's objects, as ``flmc.Link``."""
+        if isinstance(self.kind, str):
+            return self.kind.replace(":", ".")
+        return f"flmc.{self.kind.__name__}" if self.kind else ""
+
     def load(self, path: str) -> Any:
         """User's own object at ``package.module:object``, where a class or function is called
-        without arguments. Modules are also searched in the current directory, unless
-        ``CURRENT_DIRECTORY`` is False. Raises ``InvalidSetting`` if there is no such object."""
+        without arguments; in a registry of classes the class itself. Modules are also searched in
+        the current directory, unless ``CURRENT_DIRECTORY`` is False. Raises ``InvalidSetting`` if
+        there is no such object."""
         module_name, colon, name = path.partition(":")
         if not colon or not module_name or not name or self.kind is None:
             raise InvalidSetting(f"{self.setting} must be one of {self.choices}; got {path!r}")
+        kind: type[Any] = _imported(self.kind) if isinstance(self.kind, str) else self.kind
         if CURRENT_DIRECTORY.get() and "" not in sys.path:
             sys.path.insert(0, "")
         try:
@@ -218,7 +247,7 @@ class Registry:
             for part in name.split("."):
                 loaded = getattr(loaded, part)
             # not an object but a class, or a function that makes one: call it
-            if not isinstance(loaded, self.kind):
+            if not self.of_classes and not isinstance(loaded, kind):
                 loaded = loaded()
         # most often a class whose constructor needs arguments
         except TypeError as error:
@@ -234,9 +263,16 @@ class Registry:
             raise InvalidSetting(
                 f"{self.setting} {path!r} cannot be loaded: {reason}; known are {self.choices}"
             ) from error
-        if not isinstance(loaded, self.kind):
+        if self.of_classes:
+            if isinstance(loaded, type) and issubclass(loaded, kind):
+                return loaded
             raise InvalidSetting(
-                f"{self.setting} {path!r} must give a flmc.{self.kind.__name__}, got"
+                f"{self.setting} {path!r} must name a subclass of {self._kind_in_words}, which"
+                f" other settings make the object from; got {loaded!r}"
+            )
+        if not isinstance(loaded, kind):
+            raise InvalidSetting(
+                f"{self.setting} {path!r} must give a {self._kind_in_words}, got"
                 f" {type(loaded).__name__}"
             )
         return loaded

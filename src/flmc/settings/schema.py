@@ -15,7 +15,16 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from flmc.base import checks
 from flmc.base.errors import InvalidSetting
-from flmc.settings.registered import ENGINES, FADINGS, LINKS, MODELS, SCHEDULERS, SCHEMES
+from flmc.settings.registered import (
+    ENGINES,
+    FADINGS,
+    LINKS,
+    MODELS,
+    NOISE_LAWS,
+    SCHEDULERS,
+    SCHEMES,
+    UPDATES,
+)
 from flmc.settings.registry import Registry
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -24,7 +33,8 @@ Probability = Annotated[float, AfterValidator(lambda value: checks.between("it",
 PositiveCount = Annotated[int, Field(ge=1, le=10**15)]
 """Largest count: beyond it, products of counts are no longer whole numbers in double precision."""
 
-# The registry in the annotation tells `choices_of`, and with it help and messages, the names.
+# The registry in the annotation tells `choices_of`, and with it help and messages, the names; and
+# `naming` which settings may name a user's own code.
 Scheme = Annotated[str, SCHEMES, AfterValidator(SCHEMES.check_name)]
 EngineName = Annotated[str, ENGINES, AfterValidator(ENGINES.check_name)]
 
@@ -81,8 +91,22 @@ def choices_of(name: str) -> tuple[str, ...]:
     field = Settings.model_fields[name]
     if get_origin(field.annotation) is Literal:
         return get_args(field.annotation)
-    registry = next((each for each in field.metadata if isinstance(each, Registry)), None)
-    return registry.names if registry is not None and registry.kind is None else ()
+    registry = _registry_of(name)
+    words = registry is not None and not any(entry.parameters for entry in registry)
+    return registry.names if registry is not None and words else ()
+
+
+def _registry_of(name: str) -> Registry | None:
+    """The registry of what a setting can name; None for a setting that takes other values."""
+    metadata = Settings.model_fields[name].metadata
+    return next((each for each in metadata if isinstance(each, Registry)), None)
+
+
+def naming() -> dict[str, Registry]:
+    """Settings that may name a user's own code, ``package.module:object``, each with the registry
+    of its built-in names."""
+    registries = {name: _registry_of(name) for name in Settings.model_fields}
+    return {name: each for name, each in registries.items() if each is not None and each.kind}
 
 
 class Settings(BaseModel):
@@ -90,7 +114,9 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
-    scheme: Annotated[Scheme, UPLINK] = Field("digital", description="how devices transmit")
+    scheme: Annotated[Scheme, UPLINK] = Field(
+        "digital", description=f"how devices transmit: {SCHEMES.described}"
+    )
     snr_db: Annotated[float, UPLINK] = Field(
         25.0, allow_inf_nan=False, description="largest SNR, power limit over noise power, in dB"
     )
@@ -133,7 +159,7 @@ class Settings(BaseModel):
         None,
         description="in place of step_size: step times slope, which the Langevin equation sees",
     )
-    link: Annotated[str, UPLINK] = Field(
+    link: Annotated[str, LINKS, UPLINK] = Field(
         "sigmoid",
         description=f"probability of a +1 bit: {LINKS.described}; auto (chosen by prediction)",
     )
@@ -170,14 +196,24 @@ class Settings(BaseModel):
     start: Annotated[Literal["prior", "zero"], PLAN] = Field(
         "prior", description="where chains start"
     )
-    fading: Annotated[str | Finite, UPLINK] = Field(
+    fading: Annotated[str | Finite, FADINGS, UPLINK] = Field(
         0.04, description=f"path gain: a number, or {FADINGS.described}"
     )
-    scheduling: Annotated[str, PLAN] = Field(
+    scheduling: Annotated[str, SCHEDULERS, PLAN] = Field(
         "all", description=f"who transmits in a round: {SCHEDULERS.described}"
+    )
+    update: Annotated[str, UPDATES, PLAN] = Field(
+        "langevin",
+        description=f"what the server does with its estimate: {UPDATES.described}",
     )
     noise_power: Annotated[Positive, UPLINK] = Field(
         1.0, description="variance of the noise in each real entry"
+    )
+    noise_law: Annotated[
+        Annotated[str, AfterValidator(NOISE_LAWS.check_name)] | None, NOISE_LAWS, UPLINK
+    ] = Field(
+        None,
+        description=f"law of that noise: {NOISE_LAWS.described}; default: that of the scheme",
     )
     gain: Annotated[Positive | list[Positive] | None, PLAN] = Field(
         None, description="override of the planned gain"
@@ -188,7 +224,9 @@ class Settings(BaseModel):
     public_convexity: Annotated[Positive | None, PLAN] = Field(
         None, description="smallest curvature, from public knowledge"
     )
-    model: str = Field("linear", description=f"what is sampled: {MODELS.described}")
+    model: Annotated[str, MODELS] = Field(
+        "linear", description=f"what is sampled: {MODELS.described}"
+    )
     data_file: str | None = Field(
         None,
         description=(
@@ -240,7 +278,9 @@ class Settings(BaseModel):
         "examples",
         description="synthetic data drawn as examples, or straight as sufficient statistics",
     )
-    engine: Annotated[EngineName, SIMULATION] = Field("auto", description="what simulates")
+    engine: Annotated[EngineName, SIMULATION] = Field(
+        "auto", description=f"what simulates: {ENGINES.described}"
+    )
     checkpoint_rounds: Annotated[PositiveCount | None, NOTHING] = Field(
         None, description="with --out: rounds between checkpoints; default: what takes 5 seconds"
     )
@@ -351,7 +391,8 @@ def _wanted(name: str, kind: str, context: Mapping[str, Any]) -> str:
         return "positive" if context["gt"] == 0 else f"above {context['gt']:g}"
     if kind == "value_error":
         choices = choices_of(name)
-        return f"one of {', '.join(choices)}" if choices else "strictly between 0 and 1"
+        own = ["package.module:object"] if name in naming() else []
+        return f"one of {', '.join([*choices, *own])}" if choices else "strictly between 0 and 1"
     if kind == "less_than_equal":
         return f"at most {context['le']:g}"
     if kind == "greater_than_equal":

@@ -7,6 +7,7 @@ another law than the normal one."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,9 +20,9 @@ from 1."""
 
 
 class NoiseLaw(ABC):
-    """Law of the receiver's noise in each entry, over its standard deviation. A scheme declares it
-    with the class variable ``noise_law``; the NumPy engine draws it, and other engines refuse all
-    laws but the normal one."""
+    """Law of the receiver's noise in each entry, over its standard deviation: the ``noise_law`` of
+    an uplink. The NumPy engine draws it; whatever draws normal noise itself refuses all laws but
+    the normal one."""
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -48,8 +49,9 @@ class NoiseLaw(ABC):
             )
 
 
+@dataclass(frozen=True)
 class GaussianNoise(NoiseLaw):
-    """Standard normal noise, the law of every scheme of flmc."""
+    """Standard normal noise, the law unless another is given."""
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
         """Standard normal numbers."""
@@ -57,12 +59,17 @@ class GaussianNoise(NoiseLaw):
 
 
 GAUSSIAN = GaussianNoise()
-"""The law of normal noise: privacy statements and compiled engines ask for this object."""
+"""The law of normal noise."""
+
+
+def is_normal(law: NoiseLaw) -> bool:
+    """Whether a law is that of normal noise; a subclass of it may draw anything."""
+    return type(law) is GaussianNoise
 
 
 def why_not_drawn(law: NoiseLaw) -> str | None:
     """Reason, as the end of a sentence, why code that draws normal noise itself cannot stand for
     the law ``law``; None for the normal law."""
-    if law is GAUSSIAN:
+    if is_normal(law):
         return None
     return f"it draws normal noise, and noise_law is {type(law).__name__}"

@@ -9,6 +9,7 @@ imply."""
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -29,7 +30,7 @@ from flmc.uplink.example_clipping import ExampleBounds
 from flmc.uplink.fading import Fading
 from flmc.uplink.fadings import ConstantFading, EstimatedFading, PairedFading
 from flmc.uplink.link import Link
-from flmc.uplink.noise import GAUSSIAN, NoiseLaw
+from flmc.uplink.noise import GAUSSIAN, NoiseLaw, is_normal
 from flmc.uplink.symbol_format import VALUES, SymbolFormat
 
 WHAT_IS_SENT = ("symbols", "clipped", "local_gradients", "noise_law")
@@ -86,9 +87,6 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
     noise_is_exact: ClassVar[bool] = False
     """Whether the noise is by definition what the sampler needs, whatever the step: then no gain
     can be given, and there is no privacy to speak of."""
-    noise_law: ClassVar[NoiseLaw] = GAUSSIAN
-    """Law of the receiver's noise. With another than the normal one there is no privacy statement,
-    unless the class that declares it makes one."""
 
     clip: float = 30.0
     """Bound of a local gradient, which is clipped beyond it: of the magnitude of each entry, or of
@@ -118,6 +116,9 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
     average_snr_db: float | None = field(default=None, kw_only=True, metadata=LATER)
     """Largest SNR in dB of a device's mean power over all rounds; None: only ``snr_db`` limits each
     round."""
+    noise_law: NoiseLaw = field(default=GAUSSIAN, kw_only=True, metadata=LATER)
+    """Law of the receiver's noise. With another than the normal one there is no privacy statement,
+    unless a class makes one for the law that is its default."""
 
     def __post_init__(self) -> None:
         checks.positive("clip", self.clip, extreme=1e15)
@@ -128,7 +129,12 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         if self.average_snr_db is not None:
             checks.between("average_snr_db", self.average_snr_db, -300.0, 400.0)
         checks.positive("noise_power", self.noise_power)
-        if self.noise_law is not GAUSSIAN:
+        if not isinstance(self.noise_law, NoiseLaw):
+            raise InvalidSetting(
+                f"noise_law must be a flmc.NoiseLaw, got {self.noise_law!r}: pass an object, made"
+                " from the class"
+            )
+        if not is_normal(self.noise_law):
             self.noise_law.check()
         if not isinstance(self.fading, Fading):
             raise InvalidSetting(
@@ -143,8 +149,18 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Reset ``standard_symbols`` and the privacy statement for a subclass that takes gradients,
         clips or transmits in its own way and does not state them anew; ``TypeError`` for one that
-        states ``random_bits``, a name of earlier versions with two meanings."""
+        states ``random_bits``, a name of earlier versions with two meanings, or ``noise_law`` as
+        anything but a field."""
         super().__init_subclass__(**kwargs)
+        if "noise_law" in vars(cls):
+            # Without an annotation, or with that of a class variable, the inherited field would win
+            # and every object would have normal noise.
+            kind = inspect.get_annotations(cls).get("noise_law")
+            if kind is None or "ClassVar" in str(kind):
+                raise TypeError(
+                    f"{cls.__name__}.noise_law must be a field of a dataclass: write noise_law:"
+                    " NoiseLaw = ..., or pass noise_law to an object"
+                )
         # The statement counts as made anew only if nothing of what is sent is overridden along all
         # bases: a mixin may bring other symbols.
         stated = _definer(cls, "standard_symbols")
@@ -373,6 +389,7 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         checks.at_least("dim", dim, 1)
         if np.min(gains) < 0:
             raise InvalidSetting(f"a gain must not be negative, got {np.min(gains):g}")
+        self.check_noise_is_accounted()
         if self.shares_move(neighbouring):
             # The whole move may be in the entry with the largest gain.
             loudest = count_gains(np.max(gains, axis=1))
@@ -381,6 +398,17 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         each = times * (dim if np.shape(gains)[1] == 1 else 1)
         sent = [(gain, each * count) for gain, count in count_gains(gains)]
         return self.privacy_event(sent, neighbouring)
+
+    def check_noise_is_accounted(self) -> None:
+        """Raise ``UnknownPrivacy`` if the noise has a law that was given to this object, and that
+        its class, whose statement is for another law, does not know of."""
+        if is_normal(self.noise_law) or self.noise_law == type(self).noise_law:
+            return
+        raise UnknownPrivacy(
+            f"no privacy guarantee is known where noise_law is {type(self.noise_law).__name__}:"
+            f" what {type(self).__name__} proves is for another noise; switch privacy off, or state"
+            " privacy_event in a class with this law as its default"
+        )
 
     def shared_event(self, rounds: Transmissions, dim: int, neighbouring: str = "example") -> Event:
         """Privacy event of rounds whose entries share a move, because a norm is bounded.
@@ -430,7 +458,7 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         is normal."""
         own = type(self)
         usual = own.local_gradients is ExampleBounds.local_gradients
-        return usual and own.clipped is Uplink.clipped and self.noise_law is GAUSSIAN
+        return usual and own.clipped is Uplink.clipped and is_normal(self.noise_law)
 
     @abstractmethod
     def mean_symbol(self, gradient: Array) -> Array:

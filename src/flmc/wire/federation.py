@@ -24,6 +24,7 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.version import VERSION
 from flmc.planning.plans import Plan
+from flmc.planning.server_update import why_not_updated
 from flmc.privacy.safe_noise.noise_grid import NoiseGrid
 from flmc.privacy.safe_noise.rounded_normal import MOST_BITS
 from flmc.uplink.csi import arrival_bound
@@ -113,6 +114,9 @@ class Federation:
         cannot = why_not_drawn(uplink.noise_law)
         if cannot is not None:
             raise InvalidSetting(f"a federation's air cannot stand for the channel: {cannot}")
+        cannot = why_not_updated(self.plan.update)
+        if cannot is not None:
+            raise InvalidSetting(f"a federation's server cannot run the plan: {cannot}")
         if self.reports:
             scale_of(uplink)
         caps = finite_cap(uplink, self.plan.gain)

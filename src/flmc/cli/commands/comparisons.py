@@ -11,6 +11,7 @@ from flmc.cli.options import with_settings
 from flmc.cli.output import Json, print_json
 from flmc.planning.plans import Plan
 from flmc.settings.assembly import Problem, assemble, assemble_with_held_out
+from flmc.settings.construction import make_engine
 from flmc.settings.schema import Settings, merge
 
 _CHAINS = 4
@@ -132,7 +133,7 @@ def compare_command(
             only=only or None,
             seed=settings.seed,
             chains=_CHAINS if settings.chains is None else settings.chains,
-            engine=settings.engine,
+            engine=make_engine(settings),
             progress=progress,
         )
     if not json_:

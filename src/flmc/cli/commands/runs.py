@@ -23,7 +23,13 @@ from flmc.runs.results import Result
 from flmc.runs.two_stage_run import TwoStageResult, run_two_stages
 from flmc.sampling.engine_choice import choose_engine
 from flmc.settings.assembly import Problem, assemble, assemble_for, planner_arguments, read_plan
-from flmc.settings.construction import in_words, make_uplink, named_code, searching_only
+from flmc.settings.construction import (
+    in_words,
+    make_engine,
+    make_uplink,
+    named_code,
+    searching_only,
+)
 from flmc.settings.schema import Settings, merge
 
 TrustCode = Annotated[
@@ -83,8 +89,9 @@ def run_command(
             _write_plots(result, problem.model, plots, json_)
         return
     settings, planned = problem.settings, problem.plan()
+    engine = make_engine(settings)
     # Called for its check: it raises if the engine cannot run the plan, before anything is printed.
-    choose_engine(settings.engine, planned, problem.model)
+    choose_engine(engine, planned, problem.model)
     if not json_:
         show(planned.listing(), *data_note(settings), "")
     check_requirements(planned, require)
@@ -96,7 +103,7 @@ def run_command(
             settings.num_chains,
             keep_draws=out is not None or plots is not None,
             thin=settings.thin,
-            engine=settings.engine,
+            engine=engine,
             threads=settings.threads,
             progress=progress,
             out=out,
@@ -128,7 +135,7 @@ def _run_two_stages(problem: Problem, out: Path | None, json_: bool) -> TwoStage
             settings.seed,
             settings.num_chains,
             thin=settings.thin,
-            engine=settings.engine,
+            engine=make_engine(settings),
             progress=progress,
             out=out,
             stop=stop,
@@ -211,18 +218,21 @@ def resume_command(
             how = "is a federation's: start its server again, with flmc serve"
         raise InvalidSetting(f"the run in {str(directory)!r} {how}")
     _check_trust(directory, named_code(asked["settings"]), trust_code, code_from)
+    # To the end of the run, because code may import more of its own when it is called.
     with searching_only(code_from):
         problem = _problem_of(asked)
-    settings = problem.settings
-    with show_progress("simulating") as progress, stopping_at_signals(directory) as stop:
-        result = resume(
-            directory,
-            problem.plan(),
-            problem.model,
-            threads=settings.threads if threads is None else threads,
-            progress=progress,
-            stop=stop,
-        )
+        engine, planned = make_engine(problem.settings), problem.plan()
+        settings = problem.settings
+        with show_progress("simulating") as progress, stopping_at_signals(directory) as stop:
+            result = resume(
+                directory,
+                planned,
+                problem.model,
+                engine=None if isinstance(engine, str) else engine,
+                threads=settings.threads if threads is None else threads,
+                progress=progress,
+                stop=stop,
+            )
     _answer(result, directory, json_)
 
 
@@ -257,14 +267,19 @@ def _plan_of(record: Record, *, trust_code: bool, code_from: Path | None) -> Pla
     fit its digest."""
     asked = record.asked
     settings = dict(asked.get("settings") or {})
-    named = {name: text for name, text in named_code(settings).items() if name != "model"}
+    named = {
+        name: text for name, text in named_code(settings).items() if name not in ("model", "engine")
+    }
     _check_trust(record.directory, named, trust_code, code_from)
     own: dict[str, Any] = {}
     if named:
         whole, _ = _settings_of(asked)
         own["uplink"] = make_uplink(whole)
+        asked_for = planner_arguments(whole)
         if "scheduling" in named:
-            own["scheduler"] = planner_arguments(whole)["scheduler"]
+            own["scheduler"] = asked_for["scheduler"]
+        if "update" in named:
+            own["update"] = asked_for["update"]
     plan = Plan.from_document(asked["plan"], **own)
     if plan.digest != asked.get("plan_digest", plan.digest):
         raise RunFailed(

@@ -18,6 +18,7 @@ from flmc.planning.limits import Limits
 from flmc.planning.planner import plan
 from flmc.planning.plans import Plan
 from flmc.runs.execution import run
+from flmc.sampling.engine import Engine
 from flmc.uplink.links import Linear
 from flmc.uplink.schemes import Analog, Digital
 from flmc.uplink.uplink import Uplink
@@ -78,7 +79,7 @@ def compare_beyond(
     seed: int,
     chains: int,
     *,
-    engine: str = "auto",
+    engine: str | Engine = "auto",
     every: int = 1,
     progress: Progress | None = None,
 ) -> list[BeyondRow]:

@@ -31,6 +31,7 @@ from flmc.planning.plans import Plan
 from flmc.privacy import gaussian
 from flmc.privacy.gaussian import GaussianEvent
 from flmc.privacy.root_finding import largest_gain
+from flmc.sampling.engine import Engine
 from flmc.sampling.simulation import simulate
 from flmc.uplink.links import Sigmoid
 from flmc.uplink.schemes import Analog, Digital
@@ -216,7 +217,9 @@ class ErrorTable:
 
     An error is measured when it is first asked for: combinations reach two thirds of the grid."""
 
-    def __init__(self, model: LinearGaussian, seed: int, points: int, engine: str = "auto") -> None:
+    def __init__(
+        self, model: LinearGaussian, seed: int, points: int, engine: str | Engine = "auto"
+    ) -> None:
         self.model, self.seed, self.engine = model, seed, engine
         self.gains = {
             "digital": np.geomspace(0.004, LOUDEST["digital"], points),

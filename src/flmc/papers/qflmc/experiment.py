@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flmc.base.arrays import Array
+from flmc.base.documents import to_document
 from flmc.base.progress import Progress
 from flmc.evaluation.exact_posterior import distance_from
 from flmc.evaluation.metrics import Estimate, squared_errors, variance_ratio_to
@@ -20,12 +21,15 @@ from flmc.papers.qflmc.design_search import entry_gain, limited
 from flmc.papers.qflmc.readings import PAPER, BaseCase, Reading
 from flmc.planning.planner import plan
 from flmc.planning.plans import Plan
+from flmc.sampling.engine import Engine
 from flmc.sampling.moments import Moments
 from flmc.sampling.simulation import simulate
 from flmc.settings.assembly import assemble
 from flmc.settings.construction import make_uplink
 from flmc.settings.schema import Settings
+from flmc.uplink.fadings import ConstantFading
 from flmc.uplink.uplink import Uplink
+from flmc.uplink.uplink import replace as replace_uplink
 
 
 @dataclass(frozen=True)
@@ -188,20 +192,22 @@ def _first(moments: Moments) -> Moments:
 def chains_of(plan: Plan) -> str:
     """Everything that the chains of a plan depend on, as text: plans of equal texts have equal
     chains, on the same data sets with the same seed."""
-    constant = plan.uplink.known_fading.constant and plan.scheduler.everyone
+    uplink = plan.uplink
+    if uplink.known_fading.constant and plan.scheduler.everyone:
+        # Then the gain decides what arrives, and path gain and power do not.
+        plain = {"fading": ConstantFading(), "snr_db": 25.0, "average_snr_db": None}
+        uplink = replace_uplink(uplink, **plain)
     return repr(
         (
-            plan.uplink.scheme,
-            getattr(plan.uplink, "link", None),
+            # The class by itself too: two of a user's own may have one name. A text leaves out the
+            # middle of a large array, and a document what an object keeps to itself.
+            (id(type(uplink)), uplink, to_document(uplink)),
+            (plan.scheduler, to_document(plan.scheduler), plan.update, to_document(plan.update)),
             plan.step_size,
             plan.burn_in_step_factor,
             # Rounded, because two limits may lead to gains that are equal but for rounding.
             plan.gain.round(15).tolist(),
-            # With a constant channel and all devices active, the gain decides what arrives;
-            # otherwise the uplink and the scheduler count too.
-            None if constant else (plan.uplink, plan.scheduler),
-            (plan.num_rounds, plan.num_burn_in, plan.start, plan.uplink.clip),
-            plan.uplink.clipping,
+            (plan.num_rounds, plan.num_burn_in, plan.start, plan.num_fast),
         )
     )
 
@@ -211,7 +217,11 @@ class Laboratory:
     pairs; plans with equal chains are run once. ``base`` has the settings that all points share."""
 
     def __init__(
-        self, model: LinearGaussian, seed: int, engine: str = "auto", base: BaseCase = PAPER
+        self,
+        model: LinearGaussian,
+        seed: int,
+        engine: str | Engine = "auto",
+        base: BaseCase = PAPER,
     ) -> None:
         self.model, self.seed, self.engine, self.base = model, seed, engine, base
         first = slice(0, _DISTANCES)

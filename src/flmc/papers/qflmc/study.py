@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from flmc.base import checks
 from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import InvalidSetting
 from flmc.base.tables import Grid, Row
@@ -31,7 +30,7 @@ from flmc.papers.qflmc.experiment import (
 from flmc.papers.qflmc.landmarks import Landmarks, landmarks_of
 from flmc.papers.qflmc.readings import BaseCase
 from flmc.papers.request import StudyRequest, read_own_curve
-from flmc.sampling.engine_choice import ENGINES
+from flmc.settings.construction import engine_named
 from flmc.settings.schema import Settings
 
 FIGURES = ("2", "3", "4", "beyond", "all")
@@ -145,7 +144,8 @@ def conduct(request: StudyRequest) -> Study:
     over interpretations needs all figures and at least 100 experiments. With a changed base case
     only the figures are measured, because the claims are about the paper's base case.
     ``InvalidSetting`` for a request that is not possible."""
-    figure, seed, data, engine = request.figure, request.seed, request.data, request.engine
+    figure, seed, data = request.figure, request.seed, request.data
+    engine = engine_named(request.engine)
     experiments = FULL if request.experiments is None else request.experiments
     if figure not in FIGURES:
         raise InvalidSetting(f"figure must be one of {', '.join(FIGURES)}; got {figure!r}")
@@ -154,7 +154,6 @@ def conduct(request: StudyRequest) -> Study:
             f"experiments must be at least 2, for standard errors, got {experiments}"
         )
     wanted = ("2", "3", "4") if figure == "all" else (figure,) if figure != "beyond" else ()
-    checks.one_of("engine", engine, ENGINES)
 
     if request.changes and not wanted:
         raise InvalidSetting("--set is for the figures 2, 3 and 4; figure 'beyond' has its own")

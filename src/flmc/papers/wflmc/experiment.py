@@ -19,6 +19,7 @@ from flmc.papers.wflmc.base_case import NUM_RUNS, BaseCase
 from flmc.planning.limits import Limits
 from flmc.planning.planner import plan
 from flmc.planning.plans import Plan
+from flmc.sampling.engine import Engine
 from flmc.sampling.path_gains import draw_path_gains
 from flmc.sampling.schedule import (
     DrawSchedule,
@@ -73,7 +74,7 @@ class Laboratory:
     """Runs gains and plans on the study's data with one seed, and measures the distance of the
     cloud of runs from the posterior. The model of the base case has a data set for each run."""
 
-    def __init__(self, case: BaseCase, seed: int, engine: str = "auto") -> None:
+    def __init__(self, case: BaseCase, seed: int, engine: str | Engine = "auto") -> None:
         self.case, self.seed, self.engine = case, seed, engine
         posterior = case.model.posterior
         self._exact = ExactPosterior(Gaussian(posterior.mean[:1], posterior.covariance[:1]))

@@ -35,8 +35,8 @@ from flmc.papers.wflmc.base_case import (
 from flmc.papers.wflmc.experiment import Laboratory
 from flmc.papers.wflmc.gain_allocation import Allocations, exact_budget, published_budget
 from flmc.planning.plans import Plan
-from flmc.sampling.engine_choice import ENGINES
 from flmc.settings.assembly import assemble
+from flmc.settings.construction import engine_named
 from flmc.settings.schema import Settings, merge
 
 FEWEST_COMPARED = 5
@@ -305,14 +305,14 @@ def conduct(request: StudyRequest) -> Study:
     where these are available."""
     experiments = FULL if request.experiments is None else request.experiments
     checks.at_least("experiments", experiments, 1)
-    checks.one_of("engine", request.engine, ENGINES)
+    engine = engine_named(request.engine)
     case = make_base_case(request.changes, request.data_file, request.seed, NUM_RUNS * experiments)
     published = None
     if request.data_file is not None and not request.changes:
         published = read_published(request.data_file)
     own = [read_design(name, path, case) for name, path in request.curves.items()]
     designs = _planned([*flmc_designs(case, dict(request.changes)), *own], case)
-    laboratory = Laboratory(case, request.seed, request.engine)
+    laboratory = Laboratory(case, request.seed, engine)
     settings = case.settings
     budgets = tuple(
         budget(settings.epsilon, settings.run_delta) for budget in (published_budget, exact_budget)

@@ -28,8 +28,10 @@ from flmc.planning.plans.release import release_of
 from flmc.planning.plans.verdict import verdict_of
 from flmc.planning.prediction import Prediction
 from flmc.planning.privacy_cost import NEIGHBOURING, Cost
+from flmc.planning.server_update import LANGEVIN, ServerUpdate, is_langevin
 from flmc.uplink.fading import Fading
 from flmc.uplink.link import Link
+from flmc.uplink.noise import NoiseLaw
 from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.schedulers import AllDevices, GivenDevices
 from flmc.uplink.uplink import Uplink
@@ -70,6 +72,8 @@ def decided(plan: Plan) -> dict[str, Any]:
         "scheduler": {"type": "GivenDevices"} if given else to_document(plan.scheduler),
         "uplink": to_document(plan.uplink),
         "asked": to_document(plan.limits),
+        # Left out where it is the sampler's own, as in documents from before there were others.
+        **({} if is_langevin(plan.update) else {"update": to_document(plan.update)}),
     }
 
 
@@ -146,21 +150,29 @@ def _cost(cost: Cost | None) -> dict[str, Any]:
 
 
 def read(
-    document: Mapping[str, Any], uplink: Uplink | None, scheduler: Scheduler | None
+    document: Mapping[str, Any],
+    uplink: Uplink | None,
+    scheduler: Scheduler | None,
+    update: ServerUpdate | None,
 ) -> dict[str, Any]:
     """Arguments of :class:`~flmc.Plan` by name, read from its JSON document.
 
-    ``uplink`` and ``scheduler`` are objects of a user's own classes, which a document cannot make;
-    None: flmc's own. Raises ``InvalidSetting`` for another version, or if their settings are not
-    those in the document; other errors for a damaged document."""
+    ``uplink``, ``scheduler`` and ``update`` are objects of a user's own classes, which a document
+    cannot make; None: flmc's own. Raises ``InvalidSetting`` for another version, or if their
+    settings are not those in the document; other errors for a damaged document."""
     version = document.get("schema_version")
     if version != SCHEMA_VERSION:
         raise InvalidSetting(
             f"a plan must have schema_version {SCHEMA_VERSION}, which this flmc ({VERSION}) reads;"
             f" got {version!r}: use the flmc that made it, or a newer one"
         )
-    for name, given in (("uplink", uplink), ("scheduler", scheduler)):
-        if given is not None and to_document(given) != document[name]:
+    asked_update = document.get("update") or to_document(LANGEVIN)
+    for name, given, asked in (
+        ("uplink", uplink, document["uplink"]),
+        ("scheduler", scheduler, document.get("scheduler")),
+        ("update", update, asked_update),
+    ):
+        if given is not None and to_document(given) != asked:
             raise InvalidSetting(
                 f"the {name} that was given is not the one in the plan: its settings differ"
             )
@@ -188,6 +200,7 @@ def read(
         # Documents from before there were lights have no verdict: their findings are about
         # sampling alone, from which no light may be called green.
         "judged": document.get("verdict") is not None,
+        "update": _object(asked_update, "update") if update is None else update,
     }
 
 
@@ -245,8 +258,8 @@ def _object(value: Mapping[str, Any], setting: str) -> Any:
     if kind is None:
         raise InvalidSetting(
             f"the plan's {setting} is {value['type']!r}, which is not one of flmc's own: code named"
-            " in a document is never imported, so pass the object to Plan.from_document as uplink="
-            " or scheduler="
+            " in a document is never imported, so pass the object to Plan.from_document as"
+            " uplink=, scheduler= or update="
         )
     # Fields that a class computes itself are in the document, but are not arguments.
     fields = {field.name for field in dataclasses.fields(kind) if field.init}
@@ -259,15 +272,16 @@ def _object(value: Mapping[str, Any], setting: str) -> Any:
 
 
 def _own_classes() -> dict[str, type[Any]]:
-    """Classes of flmc's uplinks, links, fadings and schedulers, by name: all that a document may
-    name, so that a plan from a stranger imports no code."""
+    """Classes of flmc's uplinks, links, fadings, noise laws, schedulers and server updates, by
+    name: all that a document may name, so that a plan from a stranger imports no code."""
     for module in pkgutil.iter_modules(flmc.uplink.__path__, "flmc.uplink."):
         importlib.import_module(module.name)  # importing the module defines its classes
     classes: dict[str, type[Any]] = {}
-    waiting: list[type[Any]] = [Uplink, Link, Fading, Scheduler]
+    waiting: list[type[Any]] = [Uplink, Link, Fading, NoiseLaw, Scheduler, ServerUpdate]
     while waiting:
         kind = waiting.pop()
         waiting += kind.__subclasses__()
-        if kind.__module__.startswith("flmc.uplink.") and dataclasses.is_dataclass(kind):
+        ours = kind.__module__.startswith(("flmc.uplink.", "flmc.planning."))
+        if ours and dataclasses.is_dataclass(kind):
             classes[kind.__name__] = kind
     return classes

@@ -116,7 +116,12 @@ def calibrated_cap(plan: Plan, cap: Array, num_active: Array) -> Array:
     devices = np.maximum(num_active, 1.0)
     mode = plan.limits.langevin
     limit = langevin_gain(
-        mode, plan.uplink, plan.step_size, plan.num_devices, devices, plan.scheduler
+        mode,
+        plan.uplink,
+        plan.step_size * (plan.update.heat or 1.0),
+        plan.num_devices,
+        devices,
+        plan.scheduler,
     )
     return np.asarray(np.minimum(cap, limit))
 

@@ -222,7 +222,9 @@ class PlanDocument(Document):
     )
     binding: str = words("which limit decides: power, langevin, privacy, none; or given")
     step_size: float = words("step of the sampler")
-    effective_step_size: float | None = words("step times slope; null for a link without slope")
+    effective_step_size: float | None = words(
+        "step times slope and the factor of the server's update; null where one is not known"
+    )
     temperature: float | None = words(
         "sampled variance over the posterior's, to leading order; 1 is right"
     )
@@ -254,6 +256,10 @@ class PlanDocument(Document):
     start: Literal["prior", "zero"] = words("where chains start")
     active: list[Any] | None = words("who transmits, (round, device) with 1 and 0, if it was given")
     scheduler: SettingsDocument = words("the policy that says who transmits")
+    update: SettingsDocument | None = words(
+        "what the server does with its estimate; left out where it is Langevin's update",
+        optional=True,
+    )
     uplink: SettingsDocument = words(
         "the uplink with its link and fading; type is the class, module:class for a user's own"
     )

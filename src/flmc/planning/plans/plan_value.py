@@ -43,6 +43,7 @@ from flmc.planning.privacy_cost import (
     exposure_of,
     why_unknown,
 )
+from flmc.planning.server_update import LANGEVIN, ServerUpdate
 from flmc.planning.temperature import temperature
 from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.schedulers import GivenDevices
@@ -83,6 +84,8 @@ class Plan:
         Predicted law of the chain, for linear regression with all devices active; else None.
     findings, judged
         Notes, warnings and objections with codes and numbers, and whether they were looked for.
+    update
+        What the server does with its estimate in a round.
 
     Examples
     --------
@@ -114,6 +117,7 @@ class Plan:
     prediction: Prediction | None = None
     findings: tuple[Finding, ...] = ()
     judged: bool = False
+    update: ServerUpdate = LANGEVIN
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -195,18 +199,34 @@ class Plan:
 
     @property
     def effective_step_size(self) -> float | None:
-        """Step times slope, which the Langevin equation sees; None for a link without slope."""
-        return None if self.slope is None else self.step_size * self.slope
+        """Step times slope, which the Langevin equation sees, times the ``step_factor`` of the
+        server's update; None for a link without slope, or an update of which it is not known."""
+        factor = self.update.step_factor
+        if self.slope is None or factor is None:
+            return None
+        return self.step_size * self.slope * factor
 
     @property
     def temperature(self) -> float | None:
         """Factor by which the sampled variance exceeds the posterior's, in kept rounds at the
-        planned gain, to leading order; None for a link without slope."""
-        if self.slope is None:
+        planned gain, to leading order; None for a link without slope, or a server's update of
+        which it is not known."""
+        if self.effective_step_size is None:
             return None
-        gain, active = self.expected.gain, self.expected.num_active
-        sizes = (self.num_devices, active, self.scheduler)
-        return temperature(self.uplink, self.step_size, gain, *sizes)
+        return self.temperature_at(self.expected.gain, self.expected.num_active)
+
+    def temperature_at(self, gain: Array, num_active: Array | float) -> float:
+        """Temperature at given gains and numbers of transmitting devices, for a plan whose
+        temperature is known.
+
+        Parameters
+        ----------
+        gain, num_active
+            Gains (..., dim), and numbers of devices that broadcast to them.
+        """
+        sizes = (self.num_devices, num_active, self.scheduler)
+        channel = temperature(self.uplink, self.step_size, gain, *sizes)
+        return (self.update.step_factor or 1.0) * channel + self.update.own_temperature
 
     @cached_property
     def exposure(self) -> Exposure | None:
@@ -307,6 +327,7 @@ class Plan:
         *,
         uplink: Uplink | None = None,
         scheduler: Scheduler | None = None,
+        update: ServerUpdate | None = None,
     ) -> Plan:
         """Plan that :meth:`to_document` wrote, with the same digest.
 
@@ -314,7 +335,7 @@ class Plan:
         ----------
         document
             What ``to_document`` or ``flmc plan --json`` gave.
-        uplink, scheduler
+        uplink, scheduler, update
             Objects that are, or contain, a user's own classes: code named in a document is never
             imported.
 
@@ -324,7 +345,7 @@ class Plan:
             If the document is of another version, damaged, or does not match its digest.
         """
         with document_of.refusing_damage():
-            plan = cls(**document_of.read(document, uplink, scheduler))
+            plan = cls(**document_of.read(document, uplink, scheduler, update))
             document_of.check_digest(document, plan.digest)
         return plan
 

@@ -16,6 +16,7 @@ from flmc.planning.plans.expectation import activity_in_words, calibrated_cap
 from flmc.planning.plans.verdict import verdict_of
 from flmc.planning.prediction import Prediction
 from flmc.planning.privacy_cost import NEIGHBOURING, Exposure
+from flmc.planning.server_update import ServerUpdate, is_langevin
 from flmc.privacy.scheduled_event import ScheduledEvent
 from flmc.uplink.link import Link
 
@@ -320,11 +321,25 @@ def _sampling_rows(plan: Plan) -> list[Row]:
         f" {needed_in_words}"
     )
     rows += [Row("rounds", rounds), Row("release", release_in_words(plan))]
+    if not is_langevin(plan.update):
+        rows.append(Row("server's update", _update_in_words(plan.update)))
     if not plan.scheduler.everyone:
         rows.append(Row("devices in a round", activity_in_words(plan)))
     if plan.limits.allocation == "adaptive":
         rows.append(Row("allocation", _allocation_in_words(plan)))
     return rows
+
+
+def _update_in_words(update: ServerUpdate) -> str:
+    """Words for a server's update that is not Langevin's, and what it declares of itself."""
+    if update.step_factor is None:
+        return f"{type(update).__name__}; what it samples is not known"
+    own = update.own_temperature
+    heat = f", and its own noise has temperature {own:.3g}" if own else ""
+    return (
+        f"{type(update).__name__}, which declares {update.step_factor:.3g} times the effective"
+        f" step{heat}"
+    )
 
 
 def _shift_in_words(prediction: Prediction) -> str:

@@ -25,7 +25,7 @@ from flmc.runs.execution import run
 from flmc.runs.fingerprints import Fingerprints
 from flmc.runs.results import Result
 from flmc.settings.assembly import assemble
-from flmc.settings.construction import make_model, make_uplink, named_code
+from flmc.settings.construction import make_engine, make_model, make_uplink, named_code
 from flmc.settings.schema import NOTHING, PLAN, SIMULATION, UPLINK, Settings, merge, names_of
 
 
@@ -114,7 +114,7 @@ def _run_columns(settings: Settings) -> dict[str, Any]:
         settings.seed,
         settings.num_chains,
         keep_draws=False,
-        engine=settings.engine,
+        engine=make_engine(settings),
         threads=1,  # one thread, because points run side by side, each in its own process
     )
     return {

@@ -42,7 +42,6 @@ from flmc.sampling.compiled.link_curve import fit
 from flmc.sampling.compiled.starts import draw_starts
 from flmc.sampling.engine import DEFAULT_RESOURCES, Engine, Resources, defined_together
 from flmc.sampling.schedule import DrawSchedule, draw_schedule
-from flmc.uplink.noise import why_not_drawn
 
 _WORST_CONDITION = 1e10
 """Largest ratio that this engine accepts of the posterior's largest curvature to its smallest. At
@@ -72,8 +71,6 @@ class NumbaEngine(Engine):
     def obstacle(self, plan: Plan, model: Model) -> str | None:
         """Why machine code cannot run a plan of a model, as the end of a sentence; None if it can.
         It knows the package's symbols, quadratic costs and links that can be tabulated."""
-        if why_not_drawn(plan.uplink.noise_law) is not None:
-            return why_not_drawn(plan.uplink.noise_law)
         if not plan.uplink.standard_symbols:
             return f"{type(plan.uplink).__name__} has symbols of its own"
         # A subclass with a gradient of its own may have inherited quadratic costs that are not its

@@ -20,6 +20,7 @@ from flmc.models.distributions import Gaussian
 from flmc.runs.execution import run
 from flmc.runs.results import Result
 from flmc.runs.snapshots import Snapshot
+from flmc.settings.construction import make_engine
 from flmc.settings.schema import Settings
 from flmc.studio.work import computations
 from flmc.studio.work.page_tasks import in_words
@@ -85,7 +86,7 @@ class WatchedRun:
                 settings.seed,
                 settings.num_chains,
                 keep_draws=True,
-                engine=settings.engine,
+                engine=make_engine(settings),
                 out=self.directory / "record",
                 settings=settings.model_dump(exclude_defaults=True),
                 # Often enough that one can watch the chains settle, also in a run of one second.

@@ -1,0 +1,186 @@
+r"""What the server does with its estimate in a round: Langevin's update, or another.
+
+The estimate :math:`\hat g` of the summed gradient carries the channel's noise. Langevin's update
+is :math:`\theta \leftarrow \theta - \eta\hat g`. Any other is an object of
+:class:`ServerUpdate`, which says what is known of the law that it samples.
+
+What an update does is a function of what the server received, so it costs no privacy: statements
+about what the server receives hold for every update."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.arrays import Array
+
+
+class ServerState(NamedTuple):
+    """What the server carries from round to round.
+
+    Attributes
+    ----------
+    theta
+        Where the chains stand, (..., dim).
+    memory
+        What the update remembers beside it, (..., slot, dim), with ``num_slots`` slots; zeros
+        before round 1.
+    """
+
+    theta: Array
+    memory: Array
+
+
+class ServerUpdate(ABC):
+    r"""Base of the server's updates: pure functions from state, estimate, step and own noise to the
+    next state.
+
+    Two facts say what is known of the law that an update samples, to leading order in the step. Its
+    chain moves in the long run like one of Langevin's update with the step :math:`c\,\eta`, c being
+    ``step_factor``: drift and channel noise alike. Its own noise adds ``own_temperature`` to the
+    temperature :math:`c\,\eta V/(2\kappa)` of the channel's. A linear filter of the estimates, such
+    as momentum, has for c the sum of its impulse response. None, the default, says that the law is
+    not known: then nothing of it is claimed, and step and gain are the user's to give."""
+
+    num_slots: ClassVar[int] = 0
+    """Vectors of ``dim`` numbers that the update remembers beside theta."""
+    random: ClassVar[bool] = False
+    """Whether the update takes standard normal numbers of its own."""
+
+    @property
+    def step_factor(self) -> float | None:
+        """Factor by which a chain moves faster than with Langevin's update; None: not known."""
+        return None
+
+    @property
+    def own_temperature(self) -> float:
+        """Temperature that the update's own noise adds, in [0, 1); 0 without."""
+        return 0.0
+
+    @property
+    def heat(self) -> float | None:
+        """Factor of the Langevin step whose calibrated gain is right for this update, c/(1 - own
+        temperature); None: not known."""
+        factor = self.step_factor
+        return None if factor is None else factor / (1.0 - self.own_temperature)
+
+    @abstractmethod
+    def next(
+        self, state: ServerState, estimate: Array, step_size: float, normal: Array | None
+    ) -> ServerState:
+        """The state after a round.
+
+        Parameters
+        ----------
+        state
+            The state before it; its arrays must not be changed.
+        estimate
+            Estimate of the sum of all devices' symbols, (..., dim).
+        step_size
+            The step of the round.
+        normal
+            Standard normal numbers, (..., dim), if the update is ``random``; else None.
+
+        Returns
+        -------
+        ServerState
+            Arrays of the same shapes. A round in which no device transmits is skipped: the update
+            is not asked.
+        """
+
+    def check(self) -> None:
+        """Raise ``InvalidSetting`` for facts out of their bounds."""
+        checks.at_least("num_slots", self.num_slots, 0)
+        if self.step_factor is not None:
+            checks.positive("step_factor", self.step_factor)
+        if not 0.0 <= self.own_temperature < 1.0:
+            checks.between("own_temperature", self.own_temperature, 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Langevin(ServerUpdate):
+    r"""The sampler's own update, :math:`\theta \leftarrow \theta - \eta\hat g`."""
+
+    @property
+    def step_factor(self) -> float:
+        """1, by definition."""
+        return 1.0
+
+    def next(
+        self, state: ServerState, estimate: Array, step_size: float, normal: Array | None
+    ) -> ServerState:
+        """A step against the estimate."""
+        return ServerState(np.asarray(state.theta - step_size * estimate), state.memory)
+
+
+LANGEVIN = Langevin()
+"""Langevin's update, unless another is given."""
+
+
+@dataclass(frozen=True)
+class Momentum(ServerUpdate):
+    r"""Heavy-ball momentum: :math:`u \leftarrow \beta u - \eta\hat g`, :math:`\theta \leftarrow
+    \theta + u`.
+
+    The impulse response of the filter sums to :math:`1/(1-\beta)`: a chain moves as with
+    Langevin's update and a step larger by that, and so does its temperature. In a direction of
+    curvature :math:`\lambda` the variance is that of the normal posterior times the temperature
+    over :math:`1 - a/(2(1+\beta))`, with :math:`a = \eta\kappa\lambda`: at an equal effective step
+    the discretisation error is smaller than Langevin's by :math:`(1-\beta)/(1+\beta)`.
+
+    Parameters
+    ----------
+    beta
+        Share of the velocity that a round keeps, in [0, 1).
+    """
+
+    beta: float
+    num_slots: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        if self.beta != 0.0:
+            checks.between("beta", self.beta, 0.0, 1.0)
+
+    @property
+    def step_factor(self) -> float:
+        """Sum of the filter's impulse response."""
+        return 1.0 / (1.0 - self.beta)
+
+    def next(
+        self, state: ServerState, estimate: Array, step_size: float, normal: Array | None
+    ) -> ServerState:
+        """The velocity after the estimate's push, and theta after a move with it."""
+        velocity = self.beta * state.memory[..., 0, :] - step_size * estimate
+        return ServerState(state.theta + velocity, velocity[..., None, :])
+
+
+@dataclass(frozen=True)
+class MajorityVote(ServerUpdate):
+    r"""A step against the signs of the estimate, :math:`\theta \leftarrow \theta -
+    \eta\,\text{sign}(\hat g)`.
+
+    It suits devices that send the signs of their gradients: the sign of their sum is the
+    majority's, unless noise inverts it. It samples no known law."""
+
+    def next(
+        self, state: ServerState, estimate: Array, step_size: float, normal: Array | None
+    ) -> ServerState:
+        """A step against the signs; 0 where the estimate is exactly 0."""
+        return ServerState(np.asarray(state.theta - step_size * np.sign(estimate)), state.memory)
+
+
+def why_not_updated(update: ServerUpdate) -> str | None:
+    """Why something that takes Langevin's steps itself cannot stand for an update, as the end of a
+    sentence; None for Langevin's."""
+    if is_langevin(update):
+        return None
+    return f"it takes Langevin's steps, and the server's update is {type(update).__name__}"
+
+
+def is_langevin(update: ServerUpdate) -> bool:
+    """Whether an update is the sampler's own; a subclass of it may do anything."""
+    return type(update) is Langevin

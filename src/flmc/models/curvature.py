@@ -38,9 +38,9 @@ usual."""
 _ARRIVED = 1e-12
 """Squared distance from the mode, in standard deviations, at which the descent ends."""
 _KINK = 1e12
-"""Squared distance to the mode, in standard deviations by the curvature, up to which a place with
-nothing lower nearby counts as a kink of the log density; beyond, it is the end of what numbers can
-resolve."""
+"""A place with nothing lower nearby counts as a kink of the log density where the squared distance
+to the mode that its curvature predicts, in standard deviations, is below this; beyond, the
+differences are too small for numbers to resolve."""
 _RISE = 0.05
 """Smallest rise of the negative log posterior, one standard deviation away, with which a place
 counts as a mode."""

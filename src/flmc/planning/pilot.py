@@ -142,7 +142,8 @@ class Pilot:
             rest = float(-gradient @ step)
             near = curve.eigenvalues[0] > 0 and rest < _NEAR * len(gradient)
             if curve.eigenvalues[0] < 0 and 0 < rest < 1:
-                # downwards from a saddle: a step of one standard deviation
+                # Near a saddle the gradient almost vanishes, and the step with it: lengthened to
+                # one standard deviation.
                 step = step / np.sqrt(rest)
             reached = self._line_search(step, gradient)
             if reached is None:

@@ -61,7 +61,7 @@ class PublicModel(Model):
 
     @property
     def spread(self) -> float:
-        """Standard deviation of an entry of a device's gradient near the mode."""
+        """Standard deviation, over the data, of an entry of a device's gradient near the mode."""
         return math.sqrt(self.num_samples / self.num_devices)
 
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:

@@ -43,8 +43,8 @@ _GRAVITY = {"note": 0.0, "unknown": 1.0, "warning": 1.0, "infeasible": 10.0}
 
 
 class Sloped(NamedTuple):
-    """Link of a family with a given slope at 0, whatever the clip; None: the link ``family`` as it
-    is."""
+    """Link of a family with the given ``slope`` at 0, whatever the clip; with slope None, the link
+    ``family`` as it is."""
 
     family: Link
     slope: float | None = None

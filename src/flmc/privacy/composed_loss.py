@@ -154,7 +154,7 @@ class ComposedLoss:
             again = self._sum(self._tilt_to(min(epsilon, self._chernoff_epsilon(theta, target))))
             epsilon = min(epsilon, again.epsilon(target) if again is not None else math.inf)
         nudge = 1e-13 * max(epsilon, self._widest_step)
-        # delta may be read from a sum with another tilt, and be larger
+        # ``delta`` may tilt the sum otherwise than it was here, and so return a larger value.
         while math.isfinite(epsilon) and self.delta(epsilon) > target:
             epsilon, nudge = epsilon + nudge, 4 * nudge
         return epsilon

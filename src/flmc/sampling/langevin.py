@@ -35,7 +35,7 @@ class State(NamedTuple):
 
 
 class Info(NamedTuple):
-    """What a round reports, beside the new state.
+    """What a round reports of its course, beside the new state.
 
     Attributes
     ----------

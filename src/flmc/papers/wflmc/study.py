@@ -284,8 +284,9 @@ def flmc_designs(case: BaseCase, changes: dict[str, str]) -> list[Design]:
 
 
 def read_design(name: str, path: Path, case: BaseCase) -> Design:
-    """A user's own curve from a TOML file of settings, over the study's budget, channel, rounds and
-    rule; an analog one also inherits its clipping."""
+    """A user's own curve from a TOML file of settings. Where the file is silent, the study's
+    budget, channel, rounds and rule for who transmits hold, and for an analog curve its
+    clipping."""
     base = {each: getattr(case.settings, each) for each in _INHERITED}
     settings = read_own_curve(name, path, base, own_axis="snr_db")
     if settings.scheme == "analog" and "clipping" not in settings.model_fields_set:

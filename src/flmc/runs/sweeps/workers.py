@@ -104,7 +104,8 @@ def _children_without_ctrl_c() -> Iterator[None]:
         os.environ.pop(_WARNINGS)
         if filters is not None:
             os.environ[_WARNINGS] = filters
-    # Child processes inherit the mask of signals.
+    # Child processes inherit the mask of signals: Ctrl-C does not reach processes that are started
+    # within.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield

@@ -168,7 +168,8 @@ def round_cost(kind: str, devices: int, dim: int, experiments: int, chains: int)
         blocks = -(-chains // WIDTH)
         lanes = experiments * blocks * WIDTH
         together = min(blocks, MOST_MEMBERS) if kind == TEAMS else 1
-        # Reading from far away and multiplying overlap: the slower of the two counts.
+        # Numbers in the processor's own cache are read while it multiplies. For numbers from
+        # farther away, the time of reading is added; all lanes that read them together share it.
         product = _BROADCAST
         if 4 * data > _NEXT_TO_THE_PROCESSOR:
             product += _reading(data) / (WIDTH * together)

@@ -59,7 +59,7 @@ class ScheduledEvent(Event):
     @property
     def mu(self) -> float:
         """Distance of the means of a Gaussian mechanism that transmits as often as is expected; a
-        search for the gain begins with it."""
+        search for the gain may begin at 1 over it."""
         return math.sqrt(self.chance) * self.always.mu
 
     @property

@@ -37,7 +37,7 @@ _ROUNDS = "rounds.txt"
 
 _SAME_GAIN = 1e-3
 """Relative difference of the gain with which symbols arrived and the accounted gain, below which
-the ledger states only one of them."""
+the ledger leaves out the former."""
 
 
 class ServerRecord:

@@ -317,8 +317,7 @@ class Spending:
 
     def update(self, record: ServerRecord, *, now: bool = False) -> None:
         """Compute epsilon from the record's ledger, unless there is no new round or no privacy
-        statement, or the last computation is too recent; with ``now`` it may be as recent as it
-        likes."""
+        statement, or the last computation is too recent; with ``now`` also if it is recent."""
         plan, rounds = record.federation.plan, record.round
         began = time.monotonic()
         if rounds == self.round or plan.unknown_privacy is not None:

@@ -39,38 +39,42 @@ PriorGradient = Callable[[Array], Array]
 """Gradient of the negative log prior, (data set, place, dim), at theta of the same shape."""
 
 _NODES = 24
-"""Quantiles that stand for the law of a curvature; 48 change no width of the tests by 0.2 %."""
+"""Number of quantiles that stand for the law of a curvature; with 48 no width in the tests changes
+by 0.2 %."""
 _LEAST = 1e-6
-"""Least curvature of the likelihood in a direction, as a share of the largest: a direction of which
-the data say nothing keeps the prior's width, and no matrix is singular."""
+"""Smallest curvature of the likelihood in a direction, as a share of the largest. In a direction of
+which the data say nothing, theta so keeps the prior's width, and no matrix is singular."""
 _FEWEST_DEGREES = 12.0
-"""Degrees of freedom of a curvature below which its intervals were not found to be calibrated."""
+"""Degrees of freedom of a principal curvature below which the intervals were not found to be
+calibrated."""
 _WIDE, _OFF = 2.0, 0.25
-"""Width, beside the exact posterior's, that is warned of; and shift of the mean by a gradient that
-is not linear, in posterior standard deviations, that is warned of."""
+"""Largest width of an entry, relative to the exact posterior's, that brings no warning; and largest
+shift of the mean by a gradient that is not linear, in posterior standard deviations, that brings
+none."""
 _NEAR = 4.0
-"""Distance from the mode, in standard deviations of the kept rounds, from which on the rounds of a
-burn-in count."""
+"""Distance from the mode, in standard deviations of the kept rounds, that a chain must not exceed
+any more for its rounds of the burn-in to count."""
 _LEVEL = 0.01
-"""Probability with which rounds of a quadratic posterior are blamed for not being linear."""
+"""Probability with which a quadratic posterior gets the warning that its gradient is not linear."""
 
 
 @dataclass(frozen=True)
 class _Sums:
-    """Weighted sums over rounds, for every data set: all that a regression needs of them, and small
-    enough to be kept while rounds go on."""
+    """Weighted sums over rounds, for every data set: all numbers of the rounds that a regression
+    needs, and few enough to be kept while rounds go on."""
 
     rounds: Array
     """Number of rounds that count, (data set)."""
     weight: Array
-    """Sum of their weights, (data set)."""
+    """Sum of the weights of these rounds, (data set)."""
     first: Array
-    """Sums of theta's deviations from a fixed point, then of gradients, (data set, 2 dim)."""
+    """Sums over rounds of theta's deviations from a fixed point, followed by those of the gradient
+    estimates, (data set, 2 dim)."""
     second: Array
-    """Sums of all products of these, (data set, 2 dim, 2 dim)."""
+    """Sums over rounds of all products of two of these numbers, (data set, 2 dim, 2 dim)."""
 
     def __add__(self, other: _Sums) -> _Sums:
-        """Sums over the rounds of both."""
+        """Sums over the rounds of this object and of ``other``."""
         return _Sums(
             self.rounds + other.rounds,
             self.weight + other.weight,
@@ -116,7 +120,8 @@ class _Rounds:
 
     @classmethod
     def of(cls, seen: Transcript) -> _Rounds:
-        """Rounds of a transcript. Entries share one weight a round, that of their mean noise."""
+        """The rounds of a transcript. All entries of a round share one weight, 1 over their mean
+        noise."""
         noise = seen.channel_noise + seen.symbol_noise
         weight = 1.0 / noise.mean(axis=2)  # 0 where nobody transmitted
         heard = (weight > 0)[..., None]
@@ -137,8 +142,8 @@ class _Rounds:
         return self.seen.positions[:, 0, -1]
 
     def pairs(self, rounds: slice) -> Array:
-        """Deviations of theta from the centre beside estimates of the gradient there, (data set,
-        chain, round, 2 dim)."""
+        """Deviations of theta from the centre, followed by estimates of the gradient there, of some
+        ``rounds``: (data set, chain, round, 2 dim)."""
         positions, dim = self.seen.positions, self.seen.positions.shape[3]
         before = positions[:, :, :-1][:, :, rounds]
         both = np.empty((*before.shape[:3], 2 * dim))
@@ -148,7 +153,8 @@ class _Rounds:
         return both
 
     def sums(self, rounds: slice, used: Array | None = None) -> _Sums:
-        """Sums over some rounds; ``used`` (data set, chain, round) says which of them count."""
+        """Weighted sums over some ``rounds``; ``used`` (data set, chain, round) is True for those
+        that count (None: all)."""
         both, weight = self.pairs(rounds), self.weight[:, None, rounds]
         num_sets, chains, count, size = both.shape
         weight = np.broadcast_to(weight, both.shape[:3]) if used is None else used * weight
@@ -163,7 +169,7 @@ class _Rounds:
         )
 
     def regress(self, sums: _Sums) -> _Regression:
-        """Regression from sums over rounds."""
+        """Regression of gradients on theta from ``sums`` over rounds."""
         dim, total = sums.first.shape[1] // 2, sums.weight[:, None]
         first = sums.first / total
         centred = sums.second - sums.first[:, :, None] * first[:, None]
@@ -187,9 +193,9 @@ class _Rounds:
         return _Regression(unit, weight, theta * unit, gradient / unit, scatter, curvature)
 
     def settled(self, fit: _Regression, burn_in: slice) -> Array:
-        """Rounds of the burn-in, (data set, chain, round), from the first on after which a chain
-        was never farther from the mode than four deviations of the kept rounds: before it,
-        gradients may be clipped, or the posterior not quadratic."""
+        """Whether each round of the burn-in counts, (data set, chain, round): it does if the chain
+        is never again farther from the mode than four standard deviations of the kept rounds.
+        Before, gradients may be clipped, or the posterior not quadratic."""
         values, directions = _eigen(fit.curvature)
         mode = fit.theta - _along(directions, _across(directions, fit.gradient) / values)
         spread = np.einsum("eij,eij->ej", directions, fit.scatter @ directions)
@@ -334,7 +340,8 @@ class _Law(NamedTuple):
 
     @property
     def _joint_degrees(self) -> Array:
-        """Degrees of freedom of the product of two principal directions, (data set, dim, dim)."""
+        """Degrees of freedom of each pair of principal directions, their mean, (data set, dim,
+        dim)."""
         return (self.degrees[:, :, None] + self.degrees[:, None]) / 2
 
     def draw(self, e: int, num_draws: int, rng: np.random.Generator) -> Array:
@@ -378,7 +385,7 @@ class Answer:
 
     @property
     def num_rounds(self) -> Array:
-        """Rounds that the answer uses, all chains together, (data set)."""
+        """Number of rounds that the answer uses, of all chains together, (data set)."""
         return np.asarray(self._used.sum(axis=(1, 2)))
 
     @cached_property
@@ -398,8 +405,8 @@ class Answer:
 
     @cached_property
     def width(self) -> Array:
-        """Standard deviation of every entry over that of the posterior without any noise,
-        (data set, dim), by what the run itself tells of the curvature."""
+        """Standard deviation of every entry over that of the posterior that a server without any
+        noise would know, (data set, dim), by what the run itself tells of the curvature."""
         exact = np.einsum("eii->ei", self._covariance_of(1.0 / self._law.values))
         return np.asarray(self.sd / np.sqrt(exact))
 
@@ -579,7 +586,7 @@ class Answer:
         return np.asarray((to_entries * variances[:, None]) @ _transposed(to_entries))
 
     def _to_model(self, theta: Array) -> Array:
-        """Theta in the model's coordinates, from the sampler's."""
+        """Theta in the model's coordinates, given ``theta`` in the sampler's."""
         return theta if self._coordinates is None else np.asarray(self._coordinates.to_model(theta))
 
 
@@ -606,13 +613,14 @@ def _quadratic_prior(
 
 
 def _gain(data: Array, weight: Array) -> Array:
-    """Share of what the data tell of theta that noise leaves, for curvatures of the likelihood."""
+    """Share of the data's information about theta that the noise leaves, given curvatures ``data``
+    of the likelihood and the sum of the rounds' weights."""
     return data / (data + 1.0 / weight)
 
 
 def _eigen(curvature: Array) -> tuple[Array, Array]:
-    """Principal curvatures, in rising order and of at least a small share of the largest, and their
-    directions as columns."""
+    """Principal curvatures, in rising order, none smaller than a small share of the largest, and
+    their directions as columns."""
     values, directions = np.linalg.eigh(curvature)
     return np.maximum(values, _LEAST * np.abs(values).max(axis=1, keepdims=True)), directions
 
@@ -629,17 +637,20 @@ def _half_width(sd: Array, probability: float) -> Array:
 
 
 def _across(directions: Array, vector: Array) -> Array:
-    """Components of vectors, (data set, dim), along directions that are columns."""
+    """Components of vectors, (data set, dim), along ``directions``, whose columns are unit vectors,
+    (data set, dim, dim)."""
     return np.asarray(np.einsum("eij,ei->ej", directions, vector))
 
 
 def _along(directions: Array, components: Array) -> Array:
-    """Vectors, (data set, dim), with these components along directions that are columns."""
+    """Vectors, (data set, dim), with given components along ``directions``, whose columns are unit
+    vectors, (data set, dim, dim)."""
     return np.asarray(np.einsum("eij,ej->ei", directions, components))
 
 
 def _turned(matrix: Array, directions: Array) -> Array:
-    """Matrices, (data set, dim, dim), in the coordinates of directions that are columns."""
+    """Matrices, (data set, dim, dim), in the coordinates of ``directions``, whose columns are unit
+    vectors."""
     return np.asarray(_transposed(directions) @ matrix @ directions)
 
 

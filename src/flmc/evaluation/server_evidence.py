@@ -374,8 +374,8 @@ class ServerEvidence:
         ]
 
     def _beyond(self, told: Reported) -> list[Finding]:
-        """A list with at most one finding: so many devices lose more than they can report that the
-        mean is likely moved."""
+        """A list with at most one finding: so many devices lose more of their gradients to clipping
+        and the link than they can report that the chain's mean is likely moved."""
         if not told.typical_shift > LARGEST_SHIFT:
             return []
         text = (

@@ -50,7 +50,7 @@ class Transcript(NamedTuple):
     @classmethod
     def of_run(cls, plan: Plan, seed: int, draws: Array, burn_in: Array | None) -> Transcript:
         """Transcript of a run from its kept draws, (data set, chain, round, dim), and its positions
-        during the burn-in, where they are stored. ``InvalidSetting`` if they do not tell what the
+        during the burn-in (None: not stored). ``InvalidSetting`` if these do not tell what the
         server saw."""
         num_kept = plan.num_rounds - plan.num_burn_in
         if plan.slope is None:
@@ -95,6 +95,7 @@ def _noise(plan: Plan, slope: float, seed: int, num_experiments: int) -> tuple[A
 
 
 def _joined(blocks: list[Array]) -> Array:
-    """Blocks of rounds, (experiment or 1, round, ...), one after the other."""
+    """Arrays of consecutive blocks of rounds, (experiment or 1, round, ...), joined along the axis
+    of rounds."""
     lead = max(len(each) for each in blocks)
     return np.concatenate([np.broadcast_to(b, (lead, *b.shape[1:])) for b in blocks], axis=1)

@@ -159,9 +159,9 @@ def compare_laws(
 
 
 def slowest_memory(jacobian: Array, step_size: float) -> float:
-    """Largest correlation of successive rounds over directions, averaged over data sets, from the
-    mean Jacobians (experiment, dim, dim) of the received gradient: one less the step times the
-    smallest real part of their eigenvalues."""
+    """Largest correlation of a chain's successive rounds over all directions: one minus the step
+    times the smallest real part of the eigenvalues of the received gradient's mean Jacobian.
+    ``jacobian`` is (experiment, dim, dim); the result is averaged over data sets."""
     return float(1.0 - step_size * np.linalg.eigvals(jacobian).real.min(axis=1).mean())
 
 

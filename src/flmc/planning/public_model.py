@@ -83,13 +83,13 @@ class PublicModel(Model):
     def law(self, plan: Plan) -> PublicLaw:
         r"""Predicted law of a plan's chain, from the link averaged over local gradients.
 
-        With the averaged slope :math:`\bar\kappa` and the averaged variance :math:`\bar V` of the
-        server's estimate the variance ratio is :math:`\eta\bar V/(\bar\kappa(2 - \eta\bar\kappa
-        N))`. Local gradients cancel at the mode, mean symbols do not quite: what is left of their
-        sum has in each of m entries the variance :math:`K r^2`, where :math:`r^2` is the variance
-        of the mean symbol that no straight line explains. It moves the mean by :math:`\sqrt{m K
-        r^2/N}/\bar\kappa` posterior standard deviations in the worst direction. Clipped examples
-        move it as well.
+        With the step :math:`\eta`, N examples, the averaged slope :math:`\bar\kappa` and the
+        averaged variance :math:`\bar V` of the server's estimate the variance ratio is
+        :math:`\eta\bar V/(\bar\kappa(2 - \eta\bar\kappa N))`. Local gradients cancel at the mode,
+        mean symbols do not quite: the sum over K devices has in each of m entries the variance
+        :math:`K r^2`, where :math:`r^2` is the variance of the mean symbol that no straight line
+        explains. It moves the mean by :math:`\sqrt{m K r^2/N}/\bar\kappa` posterior standard
+        deviations in the worst direction. Clipped examples move it as well.
         """
         uplink = plan.uplink
         gradient = self.spread * NODES

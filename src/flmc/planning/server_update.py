@@ -20,7 +20,7 @@ from flmc.base.arrays import Array
 
 
 class ServerState(NamedTuple):
-    """What the server carries from round to round.
+    """State that the server carries from round to round.
 
     Attributes
     ----------
@@ -47,18 +47,20 @@ class ServerUpdate(ABC):
     not known: then nothing of it is claimed, and step and gain are the user's to give."""
 
     num_slots: ClassVar[int] = 0
-    """Vectors of ``dim`` numbers that the update remembers beside theta."""
+    """Number of vectors, of ``dim`` numbers each, that the update remembers beside theta."""
     random: ClassVar[bool] = False
     """Whether the update takes standard normal numbers of its own."""
 
     @property
     def step_factor(self) -> float | None:
-        """Factor by which a chain moves faster than with Langevin's update; None: not known."""
+        """Factor c of the step with which Langevin's update would move a chain as fast as this
+        update does; None: not known."""
         return None
 
     @property
     def own_temperature(self) -> float:
-        """Temperature that the update's own noise adds, in [0, 1); 0 without."""
+        """Temperature that the update's own noise adds, in [0, 1); 0 for an update without
+        noise."""
         return 0.0
 
     @property
@@ -93,7 +95,7 @@ class ServerUpdate(ABC):
         """
 
     def check(self) -> None:
-        """Raise ``InvalidSetting`` for facts out of their bounds."""
+        """Raise ``InvalidSetting`` if a declared fact of the update is out of its bounds."""
         checks.at_least("num_slots", self.num_slots, 0)
         if self.step_factor is not None:
             checks.positive("step_factor", self.step_factor)
@@ -107,18 +109,18 @@ class Langevin(ServerUpdate):
 
     @property
     def step_factor(self) -> float:
-        """1, by definition."""
+        """1, by definition: this is Langevin's update."""
         return 1.0
 
     def next(
         self, state: ServerState, estimate: Array, step_size: float, normal: Array | None
     ) -> ServerState:
-        """A step against the estimate."""
+        """Theta after a step against the estimate; the memory is unchanged."""
         return ServerState(np.asarray(state.theta - step_size * estimate), state.memory)
 
 
 LANGEVIN = Langevin()
-"""Langevin's update, unless another is given."""
+"""Langevin's update, the default of every plan."""
 
 
 @dataclass(frozen=True)
@@ -147,13 +149,13 @@ class Momentum(ServerUpdate):
 
     @property
     def step_factor(self) -> float:
-        """Sum of the filter's impulse response."""
+        """Sum of the filter's impulse response, 1/(1 - beta)."""
         return 1.0 / (1.0 - self.beta)
 
     def next(
         self, state: ServerState, estimate: Array, step_size: float, normal: Array | None
     ) -> ServerState:
-        """The velocity after the estimate's push, and theta after a move with it."""
+        """State with the new velocity, which the estimate changes, and theta moved by it."""
         velocity = self.beta * state.memory[..., 0, :] - step_size * estimate
         return ServerState(state.theta + velocity, velocity[..., None, :])
 
@@ -169,18 +171,19 @@ class MajorityVote(ServerUpdate):
     def next(
         self, state: ServerState, estimate: Array, step_size: float, normal: Array | None
     ) -> ServerState:
-        """A step against the signs; 0 where the estimate is exactly 0."""
+        """Theta after a step against the estimate's signs, of which that of exactly 0 is 0; the
+        memory is unchanged."""
         return ServerState(np.asarray(state.theta - step_size * np.sign(estimate)), state.memory)
 
 
 def why_not_updated(update: ServerUpdate) -> str | None:
-    """Why something that takes Langevin's steps itself cannot stand for an update, as the end of a
-    sentence; None for Langevin's."""
+    """Reason, as the end of a sentence, why code that takes Langevin's steps itself cannot stand
+    for another update; None for Langevin's."""
     if is_langevin(update):
         return None
     return f"it takes Langevin's steps, and the server's update is {type(update).__name__}"
 
 
 def is_langevin(update: ServerUpdate) -> bool:
-    """Whether an update is the sampler's own; a subclass of it may do anything."""
+    """Whether an update is exactly Langevin's; a subclass of it may do anything."""
     return type(update) is Langevin

@@ -178,7 +178,8 @@ class Recorder:
         of their parts, which may overlap after an interruption; ``like`` has the other sizes. A
         damaged file is removed; ``ValueError`` if places are missing."""
         path = np.empty((*like.shape[:2], count, like.shape[3]))
-        # In order of their beginnings; a part is used as far as it reaches beyond those before.
+        # Parts are read in order of their first places; of each, what reaches beyond the parts
+        # before is used.
         done = 0
         for first, last in sorted(parts_of_path(self.directory)):
             if first <= done < min(last, count):

@@ -156,8 +156,9 @@ def cost_of_chains(plan: Plan, exposure: Exposure, num_chains: int) -> Cost:
 def effective_draws(
     effective_step_size: float | None, convexity: float | None, num_kept: int
 ) -> float | None:
-    r"""Effective draws of one stationary chain in the direction of the smallest curvature, from 1
-    to the number of kept rounds; None without a slope or a known convexity."""
+    r"""Effective draws of one stationary chain in the direction of the smallest curvature
+    ``convexity``, from 1 to the number of kept rounds; None without an effective step or a known
+    convexity."""
     if effective_step_size is None or convexity is None:
         return None
     # A negative correlation counts as zero, so that no chain is worth more than its rounds.

@@ -98,6 +98,7 @@ def results(call: Call) -> Iterator[Any]:
     yield call(*RUN, "--chains", "4", "--out", "record")
     yield call("resume", "record")
     yield call(*RUN, "--chains", "1", "--scheme", "analog")
+    yield call(*RUN, "--chains", "2", "--experiments", "3")
     own = ["--model", "own_for_schemas:unknown", "--scheme", "analog", "--chains", "2"]
     yield call("run", *own, "--rounds", "80", "--burn-in", "20", "--out", "of own model")
 
@@ -106,6 +107,8 @@ def comparisons(call: Call) -> Iterator[Any]:
     yield call("compare", "--baselines", *SIZES, "--engine", "numpy", "--chains", "2")
     two = ["--beside", "scheme=analog", "--beside", "scheme=ideal rounds=80", "--hold-out", "0"]
     yield call("compare", *two, *SIZES, "--engine", "numpy", "--chains", "2")
+    fair = ["--beside", "scheme=analog", "--equal", "privacy", "--hold-out", "0"]
+    yield call("compare", *fair, *SIZES, "--experiments", "3", "--engine", "numpy", "--chains", "2")
     # Without a channel some methods are missing.
     yield call("compare", "--baselines", *SIZES, "--engine", "numpy", "--scheme", "ideal")
 
@@ -119,6 +122,20 @@ def ledgers(call: Call) -> Iterator[Any]:
 def sweeps(call: Call) -> Iterator[Any]:
     yield call("sweep", "--config", "grid.toml", "--out", "out", "--workers", "1", code=1)
     yield call("sweep", "--config", "grid.toml", "--plan-only", code=1)
+    both = ["--vary", "scheme=digital,analog", "--equal", "step", "--experiments", "3"]
+    yield call("sweep", *both, *SIZES, "--chains", "60", "--workers", "1", "--out", "paired")
+    own = ["--model", "own_for_schemas:unknown", "--rounds", "80", "--burn-in", "20"]
+    yield call("sweep", *own, "--vary", "chains=2,3", "--workers", "1", "--out", "own")
+    predicted = [*SIZES, "--hold-out", "0.2", "--vary", "chains=2,3", "--workers", "1"]
+    yield call("sweep", *predicted, "--out", "predicted")
+    rows = [f"{i % 7},{i % 5},{'yes' if i % 7 + i % 3 > 4 else 'no'}" for i in range(60)]
+    Path("classes.csv").write_text("a,b,y\n" + "\n".join(rows) + "\n")
+    file = ["--data-file", "classes.csv", "--target", "y", "--deal", "iid", "--devices", "3"]
+    classes = [*file, "--model", "logistic", "--rounds", "60", "--burn-in", "20"]
+    yield call(
+        *("sweep", *classes, "--hold-out", "0.2", "--vary", "chains=2,3", "--workers", "1"),
+        *("--out", "classes"),
+    )
 
 
 def audits(call: Call) -> Iterator[Any]:
@@ -240,7 +257,7 @@ def test_answers_fulfil_their_schema_and_have_every_field_of_it(name: str, call:
         for root, kind in kinds.items()
         for field in fields_of(kind, kind.get("$defs", {}))
     }
-    assert not wanted - found, "described, but in no answer"
+    assert not wanted - found, f"described, but in no answer: {sorted(wanted - found)}"
 
 
 @pytest.mark.parametrize(

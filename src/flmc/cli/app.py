@@ -60,7 +60,7 @@ _COMMANDS = {
     "sweep": (
         "commands.sweeps:sweep_command",
         "A grid of plans, each planned and run: the settings in the table [sweep] of the config"
-        " file vary.",
+        " file vary, and those of --vary.",
     ),
     "reproduce": (
         "commands.studies:reproduce_command",

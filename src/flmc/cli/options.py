@@ -12,7 +12,7 @@ import typer
 
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.cli.output import fail
-from flmc.settings.schema import Settings, choices_of, merge, read_file
+from flmc.settings.schema import OF_COMPARISONS, Settings, choices_of, merge, read_file
 
 if TYPE_CHECKING:  # for type checkers only: without these imports help and --version are faster
     from flmc.planning.plans import Plan
@@ -21,14 +21,16 @@ if TYPE_CHECKING:  # for type checkers only: without these imports help and --ve
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     """The command with ``--config`` and one option for every setting, as a function for typer.
 
-    ``command`` has a parameter ``settings`` (or ``grid``, for a sweep), which receives the checked
-    settings, and options of its own; its docstring is the command's help."""
+    ``command`` has a parameter ``settings``, which receives the checked settings; or ``given``, for
+    a sweep, which receives those of the file and those of options, unchecked. It has options of its
+    own beside them, of which a file may hold those of ``OF_COMPARISONS``, and its docstring is the
+    command's help."""
     # The values of all options arrive as text: the schema parses and checks them like those of a
     # file.
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = inspect.signature(command, eval_str=True).parameters.values()
-    own = [p.replace(kind=keyword) for p in parameters if p.name not in ("settings", "grid")]
-    sweeps = "grid" in inspect.signature(command).parameters
+    own = [p.replace(kind=keyword) for p in parameters if p.name not in ("settings", "given")]
+    sweeps = any(p.name == "given" for p in parameters)
     # A command that takes requirements has a parameter of that name, which may be given often.
     takes = any(p.name == "require" for p in own)
     options = [_option(name) for name in Settings.model_fields if name != "require"]
@@ -44,11 +46,12 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
             name: _from_text(name, text) for name, text in given.items() if text not in (None, [])
         }
         document = {} if config is None else read_file(config)
+        for name in OF_COMPARISONS:  # the command's own options, which a file may have too
+            if name in values and name in document:
+                in_file = document.pop(name)
+                values[name] = in_file if values[name] is None else values[name]
         if sweeps:
-            # imported here, because only `flmc sweep` needs it
-            from flmc.runs.sweeps.grid import read_grid
-
-            command(grid=read_grid(document, options), **values)
+            command(given=(document, options), **values)
         else:
             settings = merge(document, options)
             if takes:
@@ -85,6 +88,18 @@ def _from_text(name: str, text: str | list[str]) -> Any:
     """The value of the setting ``name`` for the schema: a list for a gain with commas, otherwise
     what the option holds."""
     return text.split(",") if isinstance(text, str) and name == "gain" and "," in text else text
+
+
+Equal = Annotated[
+    str | None,
+    typer.Option(
+        "--equal",
+        metavar="step|privacy|energy|airtime",
+        help="bring all methods to one effective step, epsilon of the run, energy or airtime: the"
+        " smallest (airtime: the largest) that one of them has by itself",
+    ),
+]
+"""The option of commands that compare methods."""
 
 
 Require = Annotated[

@@ -22,13 +22,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from flmc.base.arrays import Array
+from flmc.evaluation.data_sets import Middle, middles
 from flmc.evaluation.exact_posterior import ExactPosterior, Statistic, second_trace
 from flmc.models.distributions import Gaussian
 from flmc.sampling.moments import Moments
@@ -239,6 +241,21 @@ class Metrics:
     chains_for_wasserstein2: int | None = None
     """Number of chains for each data set with which the squared W2 distance could be given, where
     the run had fewer; else None."""
+    each: Mapping[str, Array] = field(default_factory=dict, repr=False, compare=False)
+    """Values of single data sets, (experiment), by name of the metric, whose mean the metric is;
+    without the extremes over directions, which are of mean ratios, and empty for one data set."""
+
+    @cached_property
+    def middles(self) -> dict[str, Middle]:
+        """Median and quartiles over data sets by name of the metric; empty for one data set."""
+        return middles(self.each)
+
+    def in_words(self, name: str) -> str:
+        """The metric ``name`` with its standard error, and where tails are heavy with median and
+        middle half of the data sets."""
+        middle = self.middles.get(name)
+        text = str(getattr(self, name))
+        return f"{middle} of data sets; mean {text}" if middle and middle.heavy else text
 
     @property
     def estimates(self) -> dict[str, Estimate]:
@@ -264,10 +281,15 @@ def measure(
     if not enough:  # else it is not computed: it takes an eigenvalue problem for every data set
         del statistics["wasserstein2_squared"]
         estimates["wasserstein2_squared"] = Estimate(math.nan, math.nan)
-    estimates |= _estimates(moments, statistics)
+    each = _of_data_sets(moments, statistics)
+    estimates |= _estimates(moments, statistics, each)
+    of_groups = contributions(moments, exact.values, exact.directions)
+    if len(moments.sums) > 1:  # the groups are the data sets
+        each["variance_ratio"] = of_groups.ratios[:, 0]
     return Metrics(
         **estimates,
-        **_variance_ratios(moments, exact),
+        **_variance_ratios(of_groups),
+        each=each if len(moments.sums) > 1 else {},
         posterior_trace=float(exact.trace.mean()),
         num_draws=num_draws,
         independent_draws=independent,
@@ -284,15 +306,15 @@ def variance_ratio_to(posterior: Gaussian) -> Callable[[Moments], Estimate]:
     exact = ExactPosterior(posterior)
 
     def ratio(moments: Moments) -> Estimate:
-        estimate: Estimate = _variance_ratios(moments, exact)["variance_ratio"]
+        of_groups = contributions(moments, exact.values, exact.directions)
+        estimate: Estimate = _variance_ratios(of_groups)["variance_ratio"]
         return estimate
 
     return ratio
 
 
-def _variance_ratios(moments: Moments, exact: ExactPosterior) -> dict[str, Any]:
+def _variance_ratios(of_groups: Contributions) -> dict[str, Any]:
     """The fields of :class:`Metrics` that concern variance ratios, by name."""
-    of_groups = contributions(moments, exact.values, exact.directions)
     estimates = [
         Estimate(float(mean), float(se))
         for mean, se in zip(of_groups.mean, of_groups.standard_error, strict=True)
@@ -312,13 +334,20 @@ def squared_errors(moments: Moments) -> Array:
     return second_trace(moments.products.sum(axis=1) / moments.counts.sum())
 
 
-def _estimates(moments: Moments, statistics: dict[str, Statistic]) -> dict[str, Estimate]:
-    """Mean and standard error of ``statistics`` by name: over data sets or, where there is one data
-    set, by a jackknife over batches of chains."""
+def _of_data_sets(moments: Moments, statistics: dict[str, Statistic]) -> dict[str, Array]:
+    """Value of every statistic for each data set, over all its chains, (experiment) by name."""
+    total = moments.counts.sum()
+    means = moments.sums.sum(axis=1) / total, moments.products.sum(axis=1) / total
+    return {name: statistic(*means) for name, statistic in statistics.items()}
+
+
+def _estimates(
+    moments: Moments, statistics: dict[str, Statistic], of_all: Mapping[str, Array]
+) -> dict[str, Estimate]:
+    """Mean and standard error of statistics by name, given their values for each data set,
+    ``of_all``: over data sets, else a jackknife over batches of chains."""
     sums, products, counts = moments.sums, moments.products, moments.counts
     total, total_sum, total_product = counts.sum(), sums.sum(axis=1), products.sum(axis=1)
-    means = total_sum / total, total_product / total
-    of_all = {name: statistic(*means) for name, statistic in statistics.items()}
     batches = len(counts)
     if len(sums) > 1:
         return {name: Estimate.over(values) for name, values in of_all.items()}

@@ -7,7 +7,8 @@ off. Here every chain of every data set is judged alone."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,11 +73,15 @@ class OneChain:
     wasserstein2: Spread | None
     """Squared W2 distance of the Gaussian fitted to the chain's draws from the posterior, over the
     trace; None where it would take too long."""
+    each: Mapping[str, Array] = field(default_factory=dict, repr=False, compare=False)
+    """Means over the chains of single data sets, (experiment), by name of the quantity; without
+    ``common_error``, and empty for one data set."""
 
     def to_document(self) -> dict[str, Any]:
         """All quantities by name, each with its mean, sd and se, or null where it was not computed,
         for JSON."""
-        spreads = {field.name: getattr(self, field.name) for field in fields(self)}
+        names = [each.name for each in fields(self) if each.name != "each"]
+        spreads = {name: getattr(self, name) for name in names}
         return {name: each and each.to_document() for name, each in spreads.items()}
 
 
@@ -93,11 +98,17 @@ def measure_one_chain(moments: Moments, exact: ExactPosterior) -> OneChain | Non
     # About the chain's own mean: the second moment less the squared mean, both taken about the
     # posterior mean.
     spread = np.trace(seconds, axis1=2, axis2=3) - squares
+    distances = _distance(exact, means, seconds)
+    of_chains = {"mean_error": squares / trace, "variance_ratio": spread / trace}
+    if distances is not None:
+        of_chains["wasserstein2"] = distances
+    several = len(means) > 1
     return OneChain(
-        mean_error=Spread.of(squares / trace),
+        mean_error=Spread.of(of_chains["mean_error"]),
         common_error=_common(means, trace),
-        variance_ratio=Spread.of(spread / trace),
-        wasserstein2=_distance(exact, means, seconds),
+        variance_ratio=Spread.of(of_chains["variance_ratio"]),
+        wasserstein2=None if distances is None else Spread.of(distances),
+        each={name: every.mean(axis=1) for name, every in of_chains.items() if several},
     )
 
 
@@ -118,9 +129,9 @@ def _common(means: Array, trace: Array) -> Spread:
     return spread._replace(sd=math.nan, se=spread.se * (1 if len(means) > 1 else 2))
 
 
-def _distance(exact: ExactPosterior, means: Array, seconds: Array) -> Spread | None:
+def _distance(exact: ExactPosterior, means: Array, seconds: Array) -> Array | None:
     """Squared 2-Wasserstein distances of single chains from the posterior, over the trace of its
-    covariance; None where they would take too long."""
+    covariance, (experiment, chain); None where they would take too long."""
     experiments, chains, dim = means.shape
     if experiments * chains * dim**3 > _MOST_WORK:
         return None
@@ -128,4 +139,4 @@ def _distance(exact: ExactPosterior, means: Array, seconds: Array) -> Spread | N
         exact.wasserstein2_squared(means[:, chain], seconds[:, chain]) / exact.trace
         for chain in range(chains)
     ]
-    return Spread.of(np.stack(distances, axis=1))
+    return np.stack(distances, axis=1)

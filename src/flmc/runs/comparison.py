@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -21,13 +21,17 @@ from flmc.base.progress import Progress, report_part
 from flmc.base.randomness import check_seed
 from flmc.base.tables import Grid, Row, format_number, format_short, format_up
 from flmc.data.federated import FederatedData
+from flmc.evaluation.data_sets import PAIRED_IN_WORDS, PairedDifference
 from flmc.evaluation.metrics import Estimate
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
+from flmc.planning.decision import Request
+from flmc.planning.fairness import Equality, with_changes
 from flmc.planning.limits import Limits
 from flmc.planning.planner import plan as make_plan
 from flmc.planning.plans import Plan
 from flmc.planning.privacy_cost import Cost
+from flmc.planning.search import Candidate
 from flmc.planning.server_update import is_langevin
 from flmc.runs.baselines import Baseline, baselines_of
 from flmc.runs.execution import run
@@ -76,6 +80,8 @@ class Method:
     uplink or plan of the caller the metrics of all its chains together."""
     result: Result | None = None
     """Result of the run, for the uplinks and plans that the caller named; None for a baseline."""
+    each: Mapping[str, Array] = field(default_factory=dict, repr=False)
+    """Values of single data sets, (experiment), by name of the score; empty for one data set."""
 
     @property
     def num_rounds(self) -> int:
@@ -107,6 +113,14 @@ class Method:
             "plan": self.plan.to_document(),
         }
 
+    def in_words(self, score: str) -> str:
+        """Text of a score with its standard error; where its tails over data sets are heavy, with
+        median and middle half."""
+        metrics = None if self.result is None else self.result.metrics
+        if metrics is not None and score in _METRICS:
+            return metrics.in_words(score)
+        return str(self.scores[score]) if score in self.scores else "-"
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -123,6 +137,8 @@ class Comparison:
     num_chains: int
     """Number of chains that every method ran on every data set."""
     seed: int
+    shared: Equality | None = None
+    """What the uplinks were made equal in; None: each was planned by itself."""
 
     def __getitem__(self, name: str) -> Method:
         checks.one_of("a method", name, tuple(each.name for each in self.methods))
@@ -134,7 +150,42 @@ class Comparison:
         return {each.name: each.result for each in self.methods if each.result is not None}
 
     def __str__(self) -> str:
-        return f"{self.plans()}\n\n{self.scores()}"
+        return "\n\n".join(map(str, self.grids()))
+
+    def grids(self) -> tuple[Grid, ...]:
+        """The tables for the screen: plans, scores, and paired differences for several data
+        sets."""
+        pairs = self.pairs()
+        return (self.plans(), self.scores(), *(() if pairs is None else (pairs,)))
+
+    @property
+    def paired(self) -> dict[str, dict[str, PairedDifference]]:
+        """Differences to the first method on the same data sets, by name of the method and then of
+        the score; empty for one data set."""
+        first, *others = self.methods
+        differences = {
+            one.name: {
+                score: PairedDifference.of(one.each[score], first.each[score])
+                for score in one.each
+                if score in first.each
+            }
+            for one in others
+        }
+        return {name: scores for name, scores in differences.items() if scores}
+
+    def pairs(self) -> Grid | None:
+        """A table of paired differences to the first method; None for one data set."""
+        if not self.paired:
+            return None
+        names = list(dict.fromkeys(name for each in self.paired.values() for name in each))
+        header = ("method", *(LABELS[name] for name in names))
+        rows = tuple(
+            (name, *(str(each[score]) if score in each else "-" for score in names))
+            for name, each in self.paired.items()
+        )
+        count = next(iter(next(iter(self.paired.values())).values())).data_sets
+        title = f"less {self.methods[0].name}, on the same {count} data sets"
+        return Grid(header, rows, title, (Row("errors", PAIRED_IN_WORDS),))
 
     def plans(self) -> Grid:
         """A table of the plans, with a row for each method: channel, gain, binding limit,
@@ -152,6 +203,8 @@ class Comparison:
             "eps run",
         )
         notes = []
+        if self.shared is not None:
+            notes.append(Row(f"equal {self.shared.name}", self.shared.quantity.definition))
         # Baselines choose their own steps: only uplinks are expected to be equally fast.
         steps = [result.plan.effective_step_size or 0.0 for result in self.results.values()]
         if steps and max(steps) > _EQUAL_STEPS * min(steps):
@@ -172,10 +225,7 @@ class Comparison:
         names = list(dict.fromkeys(name for each in self.methods for name in each.scores))
         if names:
             header = ("method", *(LABELS[name] for name in names))
-            rows = tuple(
-                (each.name, *(str(each.scores[n]) if n in each.scores else "-" for n in names))
-                for each in self.methods
-            )
+            rows = tuple((each.name, *map(each.in_words, names)) for each in self.methods)
         else:
             header = ("method", "mean", "sd")
             rows = tuple((name, *_moment_cells(one)) for name, one in self.results.items())
@@ -234,7 +284,12 @@ class Comparison:
             "num_test": self.num_test,
             "num_chains": self.num_chains,
             "seed": self.seed,
+            "equal": None if self.shared is None else self.shared.to_document(),
             "methods": [each.to_document() for each in self.methods],
+            "paired": {
+                name: {score: each.to_document() for score, each in scores.items()}
+                for name, scores in self.paired.items()
+            },
             "missing": dict(self.missing),
         }
 
@@ -277,6 +332,7 @@ def compare(
     limits: Limits | None = None,
     *,
     baselines: bool = False,
+    equal: str | None = None,
     test: FederatedData | None = None,
     only: Collection[str] | None = None,
     seed: int = 0,
@@ -305,6 +361,10 @@ def compare(
     baselines
         Whether to run the baselines too. They are judged by ``test``, by the exact posterior of the
         model, or by both.
+    equal
+        What the uplinks are made equal in before they are run: ``step``, ``privacy``, ``energy`` or
+        ``airtime``, defined in :data:`flmc.planning.fairness.QUANTITIES`. Baselines are made from
+        the first uplink, and not made equal. None: each is planned by itself.
     test
         Held-out examples that every method predicts: for linear regression of one data set, and for
         models from log densities whose target has classes. Draws are then kept.
@@ -333,7 +393,8 @@ def compare(
     InvalidSetting
         If ``uplinks`` is empty or has the name of a baseline, a plan is impossible or for another
         model, ``limits`` or ``settings`` come with plans only, baselines cannot be judged, a name
-        in ``only`` is not that of a method, or no method could be run.
+        in ``only`` is not that of a method, or no method could be run; if ``equal`` is given for
+        plans or a single uplink, or cannot be reached.
     RunFailed
         If the run of an uplink fails; a baseline that fails is in ``missing`` of the comparison.
 
@@ -351,7 +412,11 @@ def compare(
     >>> compared["digital"].result.mean.shape, sorted(compared["FedSGD"].scores)
     ((1, 5), ['log_loss', 'mean_error', 'squared_error'])
     """
-    plans = _plans(uplinks, model, limits, settings)
+    shared = None
+    if equal is None:
+        plans = _plans(uplinks, model, limits, settings)
+    else:
+        shared, plans = _equal_plans(equal, uplinks, model, limits, settings)
     check_seed(seed)
     checks.at_least("chains", chains, 1)
     scorers = make_scorers(model, test)
@@ -388,7 +453,51 @@ def compare(
     if not methods:
         raise InvalidSetting(f"no method could be run: {'; '.join(missing.values())}")
     num_test = 0 if test is None else test.num_samples
-    return Comparison(first, tuple(methods), missing, num_test, chains, seed)
+    return Comparison(first, tuple(methods), missing, num_test, chains, seed, shared)
+
+
+def _equal_plans(
+    equal: str,
+    given: Mapping[str, Uplink | Plan] | Uplink | Plan,
+    model: Model,
+    limits: Limits | None,
+    settings: Mapping[str, Any],
+) -> tuple[Equality, dict[str, Plan]]:
+    """What uplinks share, and their plans with it by name. ``InvalidSetting`` for a single uplink,
+    for plans, which are fixed, and where the shared value cannot be reached."""
+    if not isinstance(given, Mapping) or len(given) < 2:
+        raise InvalidSetting(f"equal {equal!r} is for two uplinks or more, by name")
+    fixed = [name for name, each in given.items() if isinstance(each, Plan)]
+    if fixed:
+        raise InvalidSetting(
+            f"equal {equal!r} is for uplinks, which are planned here; {fixed[0]!r} is a plan"
+        )
+    plans = _plans(given, model, limits, settings)
+    shared = Equality.among(equal, tuple(plans.values()))
+    return shared, {
+        name: _made_equal(shared, plan, model, settings) for name, plan in plans.items()
+    }
+
+
+def _made_equal(shared: Equality, own: Plan, model: Model, settings: Mapping[str, Any]) -> Plan:
+    """A plan, made of ``settings``, changed so that it has the value that methods share."""
+    names = [each.name for each in fields(Request)]
+    asked: dict[str, Any] = {name: settings[name] for name in names if name in settings}
+    if asked.get("num_rounds") == "auto":  # burn-in was chosen with the rounds
+        asked |= {"num_rounds": own.num_rounds, "num_burn_in": own.num_burn_in}
+    held = Candidate(model, own.uplink, own.limits, Request(**asked))
+    changes = shared.changes(held, own)
+    made = own
+    if changes:
+        changed = with_changes(held, changes)
+        arguments = {name: getattr(changed.request, name) for name in names}
+        made = make_plan(model, changed.uplink, changed.limits, **arguments)
+    shared.check(made)
+    return replace(
+        made,
+        data_dependent=made.data_dependent or own.data_dependent or shared.from_data,
+        findings=(*made.findings, shared.note(changes)),
+    )
 
 
 def _plans(
@@ -431,6 +540,7 @@ def _method_of(name: str, result: Result, scorers: tuple[Scorer, ...]) -> Method
     from its draws, errors against the exact posterior are taken from the result."""
     plan = result.plan
     scores: dict[str, Estimate] = {}
+    of_data_sets: dict[str, Array] = {}
     for scorer in scorers:
         if scorer.num_test:
             each = scorer.score(result.draws)
@@ -438,9 +548,11 @@ def _method_of(name: str, result: Result, scorers: tuple[Scorer, ...]) -> Method
     if result.one_chain is not None:
         error = result.one_chain.mean_error
         scores["mean_error"] = Estimate(error.mean, error.se)
+        of_data_sets |= {n: v for n, v in result.one_chain.each.items() if n == "mean_error"}
     if result.metrics is not None:
         estimates = result.metrics.estimates
         scores |= {metric: estimates[metric] for metric in _METRICS}
+        of_data_sets |= result.metrics.each
     return Method(
         name=name,
         channel="none" if plan.uplink.noise_is_exact else plan.uplink.scheme,
@@ -452,6 +564,7 @@ def _method_of(name: str, result: Result, scorers: tuple[Scorer, ...]) -> Method
         step_size=plan.effective_step_size or plan.step_size,
         scores=scores,
         result=result,
+        each=of_data_sets,
     )
 
 
@@ -462,15 +575,20 @@ def _run_baseline(
     devices, chain by chain."""
     each: list[dict[str, Array]] = []
     plans: list[Plan] = []
+    experiments = 1
     for plan, model in baseline.plans():
         runner = engine if is_langevin(plan.update) else NumpyEngine()
         groups = _draws(plan, model, seed, chains, runner)
         groups = groups if baseline.samples else groups.mean(axis=1, keepdims=True)
         each.append({n: v for scorer in scorers for n, v in scorer.score(groups).items()})
         plans.append(plan)
+        experiments = model.num_experiments  # the same for the models of all devices
     first = plans[0]
     steps = [p.effective_step_size or p.step_size for p in plans]
     scores = {name: np.mean([one[name] for one in each], axis=0) for name in each[0]}
+    of_data_sets: dict[str, Array] = {}
+    if experiments > 1:
+        of_data_sets = {n: v.reshape(experiments, -1).mean(axis=1) for n, v in scores.items()}
     return Method(
         name=baseline.name,
         channel=baseline.channel,
@@ -481,6 +599,7 @@ def _run_baseline(
         data_dependent=first.data_dependent,
         step_size=float(np.median(steps)),
         scores={name: _estimate(values) for name, values in scores.items()},
+        each=of_data_sets,
     )
 
 

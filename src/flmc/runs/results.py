@@ -84,17 +84,16 @@ def _rows_against_posterior(result: Result, metrics: Metrics) -> list[Row]:
     )
     share = format_percent(metrics.mean_error_squared.mean / metrics.posterior_trace)
     floor = f"{metrics.wasserstein2_floor:.2g} of as many exact draws"
+    stated = {
+        "variance_ratio": f"(expected: {ratio:.3g}, {source}; {directions})",
+        "mean_error_squared": f"(expected: {shift:.2g}; {share} of trace(Sigma))",
+        "wasserstein2_squared": f"(expected: {floor})",
+        "mse": f"(exact draws: trace(Sigma) = {metrics.posterior_trace:.4g})",
+    }
+    words = ("variance ratio", "squared mean error", "squared W2 distance", "MSE")
     rows = [
-        Row(
-            "variance ratio",
-            f"{metrics.variance_ratio} (expected: {ratio:.3g}, {source}; {directions})",
-        ),
-        Row(
-            "squared mean error",
-            f"{metrics.mean_error_squared} (expected: {shift:.2g}; {share} of trace(Sigma))",
-        ),
-        Row("squared W2 distance", f"{metrics.wasserstein2_squared} (expected: {floor})"),
-        Row("MSE", f"{metrics.mse} (exact draws: trace(Sigma) = {metrics.posterior_trace:.4g})"),
+        Row(label, f"{metrics.in_words(name)} {beside}")
+        for label, (name, beside) in zip(words, stated.items(), strict=True)
     ]
     rows += [] if result.one_chain is None else one_chain_rows(result.one_chain)
     return rows + [Row("note", text, severity="warning") for text in notes(result, metrics)]
@@ -418,6 +417,7 @@ class Result:
             "plan": self.plan.to_document(),
             "metrics": metrics_document(self.metrics),
             "one_chain": None if self.one_chain is None else self.one_chain.to_document(),
+            "over_data_sets": over_data_sets(self.metrics),
             "num_chains": self.num_chains,
             "coverage": None if self.coverage is None else self.coverage.to_document(),
             "clipped_fraction": to_document(self.clipped_fraction),
@@ -514,6 +514,14 @@ def metrics_document(metrics: Metrics | None) -> dict[str, Any] | None:
         }
         for name, estimate in metrics.estimates.items()
     }
+
+
+def over_data_sets(metrics: Metrics | None) -> dict[str, Any] | None:
+    """Median and quartiles over data sets by metric, for JSON; None for one data set, or without
+    metrics."""
+    if metrics is None or not metrics.middles:
+        return None
+    return {name: middle.to_document() for name, middle in metrics.middles.items()}
 
 
 def describe(

@@ -17,6 +17,7 @@ from flmc.models.model import Model
 from flmc.models.whitening import whiten
 from flmc.planning.choice import choose, with_closest_link
 from flmc.planning.decision import Request, decide
+from flmc.planning.fairness import Equality
 from flmc.planning.judgement import (
     judge_budget,
     judge_law,
@@ -61,6 +62,10 @@ _OF_THE_RUN = {
 }
 """Settings that may be given beside a plan from a file: they describe the model and how to run it.
 """
+
+
+_NAMES_OF_SETTINGS = {"num_rounds": "rounds"}
+"""Settings that a search knows by another name, with that of the schema."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +134,31 @@ class Problem:
             public_convexity=settings.public_convexity,
         )
         return replace(both, pilot=self._with_notes(both.pilot), whole=self._with_notes(both.whole))
+
+    @property
+    def candidate(self) -> Candidate:
+        """What the problem's plan is made from, for a search; ``InvalidSetting`` for a plan that
+        was given, which is fixed."""
+        if self.given_plan is not None:
+            raise InvalidSetting("a plan that was given is fixed: give the settings instead")
+        request = Request(**planner_arguments(self.settings))
+        return Candidate(self.model, self.uplink, self.limits, request)
+
+    def made_equal(self, shared: Equality, own: Plan) -> Problem:
+        """The problem with settings changed so that its plan, which is ``own`` without changes, has
+        the value that methods share. ``InvalidSetting`` where it cannot have it."""
+        changes = shared.changes(self.candidate, own)
+        given = self.settings.model_dump(exclude_unset=True)
+        renamed = {_NAMES_OF_SETTINGS.get(name, name): value for name, value in changes.items()}
+        problem = assemble(merge(given, renamed), self.model) if changes else self
+        equal = replace(
+            problem,
+            notes=(*self.notes, shared.note(renamed)),
+            from_data=self.from_data or shared.from_data,
+            asked=self.asked or self.settings,
+        )
+        shared.check(equal.plan(forecast=False))
+        return equal
 
     def try_plan(self) -> Plan:
         """Quick plan for a search, with an estimate of the gain that a budget of the run allows,

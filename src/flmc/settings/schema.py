@@ -348,6 +348,21 @@ def to_toml(settings: Mapping[str, Any], comments: Mapping[str, str] | None = No
     return "\n".join(lines) + "\n"
 
 
+OF_COMPARISONS: Mapping[str, str] = {
+    "equal": "sweep and compare",
+    "across": "sweep",
+    "hold_out": "sweep and compare",
+}
+"""Keys that a file of settings may have beside settings: options of some commands, which these
+name."""
+OF_THE_DATA = (
+    *("model", "data_file", "target", "device_column", "deal", "standardise", "devices", "dim"),
+    *("samples", "experiments", "data", "seed"),
+)
+"""Settings that decide which data are sampled: methods that differ in another setting have the same
+data sets, so that their results can be paired."""
+
+
 WITHDRAWN: Mapping[str, str] = {
     "split": "synthetic examples are dealt evenly: leave it out; deal is for those of data_file",
 }
@@ -359,6 +374,8 @@ def unknown_setting(name: str) -> str:
     all names."""
     if name.replace("-", "_") in WITHDRAWN:
         return f"the setting {name!r} was withdrawn: {WITHDRAWN[name.replace('-', '_')]}"
+    if name in OF_COMPARISONS:
+        return f"{name} is for the command {OF_COMPARISONS[name]}: leave it out here"
     near = difflib.get_close_matches(name.replace("-", "_"), Settings.model_fields, n=3)
     known = (
         f"is it {' or '.join(near)}?" if near else f"known are {', '.join(Settings.model_fields)}"

@@ -176,7 +176,8 @@ def draw_curves(
 ) -> None:
     """Draw named curves of a table with shaded standard errors. Each row has the keys ``curve`` (a
     name) and ``x``, the column that ``value`` names, and its standard error under that name with
-    ``_se``; numbers may be text, as read from CSV.
+    ``_se``, or the ends of the shade in ``low`` and ``high``; numbers may be text, as read from
+    CSV.
 
     ``styles`` has arguments of Matplotlib's ``plot`` for some curves, by name. The y axis becomes
     logarithmic if the values span more than a factor of three.
@@ -192,14 +193,10 @@ def draw_curves(
     """
     shade = 0.25 if len(curves) < 5 else 0.1
     for index, name in enumerate(curves):
-        points = sorted(
-            (float(r["x"]), float(r[value]), float(r[value + "_se"]))
-            for r in rows
-            if r["curve"] == name
-        )
+        points = sorted((float(r["x"]), *_shaded(r, value)) for r in rows if r["curve"] == name)
         if not points:
             continue
-        x, y, se = np.array(points).T
+        x, y, low, high = np.array(points).T
         # The earlier a curve is drawn, the thicker it is, so that an equal curve above does not
         # hide it.
         below = 0.35 * min(len(curves) - 1 - index, 4)
@@ -212,11 +209,20 @@ def draw_curves(
         }
         axes.plot(x, y, label=name, **style)
         axes.fill_between(
-            x, np.maximum(y - se, 1e-300), y + se, color=style["color"], alpha=shade, linewidth=0
+            x, np.maximum(low, 1e-300), high, color=style["color"], alpha=shade, linewidth=0
         )
     drawn = [float(row[value]) for row in rows if row["curve"] in curves]
     if drawn and 0 < 3 * min(drawn) < max(drawn):
         make_y_logarithmic(axes)
+
+
+def _shaded(row: Mapping[str, Any], value: str) -> tuple[float, float, float]:
+    """The value of a row, and the lower and upper end of its shade."""
+    y = float(row[value])
+    if "low" in row:
+        return y, float(row["low"]), float(row["high"])
+    error = float(row[value + "_se"])
+    return y, y - error, y + error
 
 
 def draw_mse(

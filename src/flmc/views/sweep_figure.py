@@ -5,11 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from flmc.base.errors import MissingExtra
+from flmc.planning.fairness import QUANTITIES
 from flmc.planning.limits import Limits
-from flmc.runs.sweeps.table import Sweep
+from flmc.runs.sweeps.table import DATA_SETS, Sweep
 from flmc.views.figures import (
     COLOURS,
     draw_curves,
@@ -19,9 +22,18 @@ from flmc.views.figures import (
     write_png,
 )
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 SWEPT = (
     ("variance_ratio", "variance ratio"),
     ("wasserstein2_squared", "squared W2 distance"),
+    ("one_chain_mean_error", "one chain: mean error"),
+    ("r_hat", "R-hat"),
+    ("stein_ratio", "Stein ratio"),
+    ("mean_shift", "shift of the mean [posterior sd]"),
+    ("accuracy", "accuracy, held out"),
+    ("log_loss", "log loss, held out"),
     ("epsilon_run", "epsilon of the run"),
     ("temperature", "temperature"),
 )
@@ -37,8 +49,10 @@ PLANNED = (
 
 def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
     """Write ``sweep.png`` into the directory ``out``: results against the numeric setting with most
-    values, one curve for each combination of the other settings. Returns the file's path; None if
-    there is nothing to draw, without Matplotlib, or if writing failed."""
+    values, one curve for each combination of the other settings; below them, for several data sets,
+    the paired differences of the methods to the first. Where data sets have heavy tails, medians
+    are drawn with the middle half in place of means with standard errors. Returns the file's path;
+    None if there is nothing to draw, without Matplotlib, or if writing failed."""
     rows = [row for row in done.rows if row["error"] is None]
     numeric = {
         name: values
@@ -50,31 +64,33 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
     if not numeric or not shown:
         return None
     x = max(numeric, key=lambda name: len(numeric[name]))
+    others = [name for name in done.axes if name != x]
+    # A method cannot be paired along the x axis, where each point would have a method of its own.
+    pairs = [] if done.methods == x else done.paired
     try:
-        figure, panels = new_figure(columns=len(shown), width=3.2, height=3.0)
+        rows_of_panels = 2 if pairs else 1
+        figure, panels = new_figure(len(shown), rows_of_panels, width=3.2, height=3.0)
     except MissingExtra:
         return None
-    others = [name for name in done.axes if name != x]
     styles = _styles_of(rows, others)
-    for axes, (name, words) in zip(panels, shown, strict=True):
-        table = [
-            {
-                "curve": _curve(row, others),
-                "x": row[x],
-                name: row[name],
-                f"{name}_se": row.get(f"{name}_se") or 0,
-            }
-            for row in rows
-            if row.get(name) is not None
-        ]
+    for axes, (name, words) in zip(panels, shown, strict=False):
+        table, middle = _points(rows, name, x, others)
         draw_curves(axes, table, name, list(dict.fromkeys(row["curve"] for row in table)), styles)
-        if name in ("variance_ratio", "predicted_variance_ratio", "temperature"):
+        if name in ("variance_ratio", "predicted_variance_ratio", "temperature", "stein_ratio"):
             axes.axhline(1.0, color="0.4", linestyle=":", linewidth=1)
         if x == "epsilon" and max(numeric[x]) >= 10 * min(numeric[x]):
             make_x_logarithmic(axes)
         axes.set_xlabel(_label(done, x, AXES_IN_WORDS.get(x, x.replace("_", " "))))
-        axes.set_ylabel(_label(done, name, words))
-    caveats = _caveats(rows)
+        axes.set_ylabel(_label(done, name, words) + middle)
+    for axes, (name, words) in zip(panels[len(shown) :], shown, strict=False):
+        of_metric = [each for each in pairs if each["metric"] == name]
+        if not of_metric:
+            axes.axis("off")
+            continue
+        _draw_pairs(axes, of_metric, x, others, styles)
+        axes.set_xlabel(_label(done, x, AXES_IN_WORDS.get(x, x.replace("_", " "))))
+        axes.set_ylabel(f"{words},\nless that of {of_metric[0]['against']}")
+    caveats = [*_caveats(rows), *_comparison(done)]
     if caveats:
         figure.suptitle("\n".join(caveats), fontsize=7)
     if others:
@@ -88,6 +104,82 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
             frameon=False,
         )
     return write_png(figure, out / "sweep.png")
+
+
+def _points(
+    rows: Sequence[Mapping[str, Any]], name: str, x: str, others: Sequence[str]
+) -> tuple[list[dict[str, Any]], str]:
+    """Points of all curves of a column, for ``draw_curves``, and words for the axis: medians with
+    the middle half of data sets where one of the rows has heavy tails, else means with standard
+    errors."""
+    known = [row for row in rows if row.get(name) is not None]
+    heavy = any(name in (row.get("heavy_tails") or "").split("; ") for row in known)
+    table = []
+    for row in known:
+        point = {"curve": _curve(row, others), "x": row[x], name: row[name]}
+        error = row.get(f"{name}_se") or 0.0
+        if name.startswith("one_chain_"):  # which has a spread, and an error over data sets
+            error = _error_over_data_sets(row, name)
+        point |= {"low": row[name] - error, "high": row[name] + error}
+        if heavy:
+            ends = {"low": row[f"{name}_q25"], "high": row[f"{name}_q75"]}
+            point |= {name: row[f"{name}_median"], **ends}
+        table.append(point)
+    return table, "\n(median, middle half of data sets)" if heavy else ""
+
+
+def _error_over_data_sets(row: Mapping[str, Any], name: str) -> float:
+    """Standard error of the mean over data sets of a metric; 0 for one data set."""
+    values = (row.get(DATA_SETS) or {}).get(name)
+    return 0.0 if values is None else float(np.std(values, ddof=1) / np.sqrt(len(values)))
+
+
+def _draw_pairs(
+    axes: Axes,
+    pairs: Sequence[Mapping[str, Any]],
+    x: str,
+    others: Sequence[str],
+    styles: Mapping[str, Any],
+) -> None:
+    """Draw the paired differences of one metric against ``x`` with error bars, a curve for each
+    method: means with two standard errors, or medians with their 95 per cent interval where one of
+    the differences has heavy tails."""
+    heavy = any(each["heavy"] and each["median_low"] is not None for each in pairs)
+    for index, curve in enumerate(dict.fromkeys(_curve(each, others) for each in pairs)):
+        of_curve = sorted(
+            (each for each in pairs if _curve(each, others) == curve), key=lambda each: each[x]
+        )
+        style = styles.get(curve, {"color": COLOURS[(index + 1) % len(COLOURS)], "marker": "s"})
+        middle = [each["median" if heavy else "mean"] for each in of_curve]
+        below, above = (
+            [
+                abs(each[f"median_{end}"] - each["median"]) if heavy else 2 * each["se"]
+                for each in of_curve
+            ]
+            for end in ("low", "high")
+        )
+        places = [each[x] for each in of_curve]
+        axes.errorbar(places, middle, (below, above), markersize=3, capsize=2, linewidth=1, **style)
+    # One large difference would hide the signs of all others.
+    sizes = [max(abs(each["mean"]), 2 * each["se"]) for each in pairs]
+    smallest = min((size for size in sizes if size > 0), default=0.0)
+    if 0 < 20 * smallest < max(sizes):
+        axes.set_yscale("symlog", linthresh=10.0 ** np.ceil(np.log10(smallest)))
+        axes.yaxis.set_major_formatter("{x:g}")
+    axes.axhline(0.0, color="0.4", linestyle=":", linewidth=1)
+    words = "median, 95 % interval" if heavy else "mean ± 2 standard errors"
+    axes.set_title(f"paired, {pairs[0]['data_sets']} data sets: {words}", fontsize=7)
+
+
+def _comparison(done: Sweep) -> list[str]:
+    """A line for the head of the figure that says what methods were made equal in."""
+    if done.equal is None:
+        return []
+    quantity = QUANTITIES[done.equal]
+    pick = "largest" if quantity.shared is max else "smallest"
+    return [
+        f"equal {done.equal}: {quantity.words} as the {pick} that a {done.methods} has by itself"
+    ]
 
 
 def _caveats(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from flmc.base.errors import InvalidSetting
-from flmc.cli.options import with_settings
+from flmc.cli.options import Equal, with_settings
 from flmc.cli.output import Json, print_json
+from flmc.planning.fairness import Equality
 from flmc.planning.plans import Plan
 from flmc.settings.assembly import Problem, assemble, assemble_with_held_out
 from flmc.settings.construction import make_engine
-from flmc.settings.schema import Settings, merge
+from flmc.settings.schema import OF_THE_DATA, Settings, merge
 
 _CHAINS = 4
 """Number of chains of every method unless the setting ``chains`` is given; each chain is a release
 of its own."""
+_HELD_OUT = 0.2
+"""Share of examples that is held out of a single data set unless the command says another."""
 _OWN = "flmc"
 """Name of the method that the settings describe."""
 _OF_THE_PROBLEM = (
-    "model",
-    "data",
-    "data_file",
-    "target",
-    "device_column",
-    "deal",
-    "standardise",
-    "devices",
-    "dim",
-    "samples",
-    "experiments",
-    "precondition",
-    "pilot_rounds",
-    "seed",
-    "chains",
-    "engine",
-    "threads",
+    *OF_THE_DATA,
+    *("precondition", "pilot_rounds", "chains", "engine", "threads"),
 )
 """Settings of the problem, which all methods of a comparison share."""
 
@@ -62,15 +51,22 @@ def _changes(text: str) -> dict[str, str]:
     return changes
 
 
-def _plans(problem: Problem, settings: Settings, beside: list[str]) -> dict[str, Plan]:
+def _plans(
+    problem: Problem, settings: Settings, beside: list[str], equal: str | None
+) -> tuple[dict[str, Plan], Equality | None]:
     """The plans to compare, by name: that of the settings themselves, and one for each text of
-    ``--beside``, which changes some of the settings."""
+    ``--beside``, which changes some of the settings; and what they were made equal in, as the
+    option ``equal`` asks."""
     given = settings.model_dump(exclude_unset=True)
-    plans = {_OWN: problem.plan()}
+    problems = {_OWN: problem}
     for text in beside:
-        changed = merge(given, _changes(text))
-        plans[text] = assemble(changed, problem.model).plan()
-    return plans
+        problems[text] = assemble(merge(given, _changes(text)), problem.model)
+    if equal is None:
+        return {name: each.plan() for name, each in problems.items()}, None
+    plans = {name: each.plan(forecast=False) for name, each in problems.items()}
+    shared = Equality.among(equal, tuple(plans.values()))
+    made = {name: each.made_equal(shared, plans[name]) for name, each in problems.items()}
+    return {name: each.plan() for name, each in made.items()}, shared
 
 
 @with_settings
@@ -98,14 +94,16 @@ def compare_command(
         list[str] | None,
         typer.Option("--only", metavar="METHOD", help="a method to run; may be repeated"),
     ] = None,
+    equal: Equal = None,
     hold_out: Annotated[
-        float,
+        float | None,
         typer.Option(
             "--hold-out",
             metavar="SHARE",
-            help="share of every device's examples to predict, which nobody learns from; 0: none",
+            help="share of every device's examples to predict, which nobody learns from; 0: none"
+            " [default: 0.2, or 0 for several data sets]",
         ),
-    ] = 0.2,
+    ] = None,
 ) -> None:
     """Compare uplinks and baselines on one problem: privacy, scores on held-out examples, and
     errors against the exact posterior where it is known."""
@@ -119,11 +117,18 @@ def compare_command(
             "give --baselines, the methods to compare with, or --beside SETTING=VALUE, another"
             " uplink"
         )
+    if equal is not None and not beside:
+        raise InvalidSetting(
+            f"--equal {equal} needs another uplink, --beside SETTING=VALUE: baselines are made from"
+            " the first uplink"
+        )
+    if hold_out is None:  # examples are held out of one data set only
+        hold_out = _HELD_OUT if settings.experiments == 1 else 0
     if hold_out == 0:
         problem, test = assemble(settings), None
     else:
         problem, test = assemble_with_held_out(settings, hold_out, settings.seed)
-    plans = _plans(problem, settings, beside or [])
+    plans, shared = _plans(problem, settings, beside or [], equal)
     with show_progress("comparing") as progress:
         compared = compare(
             plans,
@@ -136,8 +141,9 @@ def compare_command(
             engine=make_engine(settings),
             progress=progress,
         )
+    compared = replace(compared, shared=shared)
     if not json_:
-        show(compared.plans(), compared.scores())
+        show(*compared.grids())
         return
     for name, result in compared.results.items():
         for text in result.warnings:

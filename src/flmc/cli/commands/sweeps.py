@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from flmc.base import checks
 from flmc.base.errors import InvalidSetting, RunFailed
-from flmc.cli.options import with_settings
+from flmc.cli.options import Equal, with_settings
 from flmc.cli.output import Json, print_json
-from flmc.runs.sweeps.grid import SweepGrid
+from flmc.runs.sweeps.grid import read_grid, read_variation
 from flmc.runs.sweeps.grid_run import differs, run_grid
 from flmc.runs.sweeps.workers import on_dask, on_this_machine
 from flmc_command import WorkInHand
@@ -20,7 +20,7 @@ from flmc_command import WorkInHand
 
 @with_settings
 def sweep_command(
-    grid: SweepGrid,
+    given: tuple[dict[str, Any], dict[str, Any]],
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="DIR", help="where results go; finished points are kept"),
@@ -39,14 +39,47 @@ def sweep_command(
         str | None,
         typer.Option("--scheduler", metavar="ADDRESS", help="a Dask scheduler, or `local`"),
     ] = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--vary",
+            metavar="NAME=VALUES",
+            help="a setting that varies, as in the table [sweep]: VALUE,VALUE or"
+            " START:STOP:COUNT[:log]; may be repeated",
+        ),
+    ] = None,
+    equal: Equal = None,
+    across: Annotated[
+        str | None,
+        typer.Option(
+            "--across",
+            metavar="SETTING",
+            help="the varying setting whose values are compared, paired by data set; default: the"
+            " scheme, or the first whose values are words",
+        ),
+    ] = None,
+    hold_out: Annotated[
+        float | None,
+        typer.Option(
+            "--hold-out",
+            metavar="SHARE",
+            help="share of every device's examples to predict, which nobody learns from",
+        ),
+    ] = None,
     json_: Json = False,
 ) -> None:
     """A grid of plans, each planned and run: the settings in the table [sweep] of the config file
-    vary."""
+    vary, and those of --vary."""
     from flmc.views.progress_bars import show_progress
     from flmc.views.sweep_figure import draw_sweep_file
     from flmc.views.terminal import show
 
+    document, options = given
+    varied = dict(read_variation(text) for text in vary or [])
+    if varied:
+        document = {**document, "sweep": {**document.get("sweep", {}), **varied}}
+    compared = {"equal": equal, "across": across, "hold_out": hold_out}
+    grid = read_grid({**document, **{n: v for n, v in compared.items() if v is not None}}, options)
     if out is None and not plan_only:
         raise InvalidSetting(
             "a sweep needs --out DIR, where finished points are kept; only --plan-only goes without"
@@ -75,7 +108,9 @@ def sweep_command(
     else:
         written = [] if out is None else [f"table: {out / 'table.csv'}"]
         written += [] if picture is None else [f"picture: {picture}"]
-        show(done.table(), *([", ".join(written)] if written else []))
+        missing = done.missing_tables
+        written += [missing] if missing and out is not None else []
+        show(*done.grids(), *([", ".join(written)] if written else []))
     if done.num_failed:
         raise RunFailed(
             f"{done.num_failed} of {len(done.rows)} points failed: see the column `error` of the"

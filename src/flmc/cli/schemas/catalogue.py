@@ -84,6 +84,8 @@ PARTS: Mapping[str, type[Document]] = {
     "estimate": run_answers.EstimateDocument,
     "agreement": run_answers.AgreementDocument,
     "spread": run_answers.SpreadDocument,
+    "middle": run_answers.MiddleDocument,
+    "paired": run_answers.PairedDocument,
 }
 """Objects that several answers contain, or one contains in several places: each has a table of its
 own in the documentation."""

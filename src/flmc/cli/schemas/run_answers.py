@@ -67,6 +67,17 @@ class MetricsDocument(Document):
     )
 
 
+class MiddleDocument(Document):
+    """Median and quartiles of a metric over data sets."""
+
+    median: float | None = words("median over data sets")
+    low: float | None = words("quantile at 25 % over data sets")
+    high: float | None = words("quantile at 75 % over data sets")
+    heavy: bool = words(
+        "whether tails are heavy: the mean lies outside these quantiles, of 10 data sets or more"
+    )
+
+
 class OneChainDocument(Document):
     """How well a single chain represents the exact posterior."""
 
@@ -159,6 +170,11 @@ class RunDocument(Document):
     )
     one_chain: OneChainDocument | None = words(
         "quality of one chain by itself, with its spread over chains; null without metrics"
+    )
+    over_data_sets: dict[str, MiddleDocument] | None = words(
+        "median and quartiles over data sets of mse, variance_ratio, wasserstein2_squared and"
+        " mean_error_squared; null for one data set, or without metrics",
+        optional=True,
     )
     num_chains: Count = words("chains of every data set")
     coverage: CoverageDocument | None = words(
@@ -294,6 +310,29 @@ class MethodDocument(Document):
     )
 
 
+class EqualityDocument(Document):
+    """What the methods of a comparison share."""
+
+    name: str = words("step, privacy, energy or airtime")
+    definition: str = words("what is equal, and what is varied to reach it")
+    value: float = words("the shared value")
+
+
+class PairedDocument(Document):
+    """A score of a method less that of the first, on the same data sets."""
+
+    mean: float | None = words("mean of the differences")
+    se: float | None = words("its standard error, over data sets")
+    median: float | None = words("median of the differences")
+    median_low: float | None = words(
+        "lower end of the median's 95 % interval, for any law; null for fewer than 6 data sets"
+    )
+    median_high: float | None = words("upper end of the same interval")
+    heavy: bool = words("whether the differences have heavy tails: then the median counts")
+    smaller: Count = words("data sets on which the difference is negative")
+    data_sets: Count = words("number of data sets")
+
+
 class ComparisonDocument(AnswerDocument):
     """Several methods on one problem, as ``Comparison.to_document`` writes it."""
 
@@ -302,7 +341,11 @@ class ComparisonDocument(AnswerDocument):
     num_test: Count = words("held-out examples that are predicted; 0: none")
     num_chains: Count = words("chains of every method, each scored by itself")
     seed: Count = words("seed of all randomness")
+    equal: EqualityDocument | None = words("what the uplinks share; null: planned by themselves")
     methods: list[MethodDocument] = words(
         "privacy and scores of every method: the uplinks, the plan's own first, then the baselines"
+    )
+    paired: dict[str, dict[str, PairedDocument]] = words(
+        "differences to the first method by method and score; empty for one data set"
     )
     missing: dict[str, str] = words("methods that could not be run, each with the reason")

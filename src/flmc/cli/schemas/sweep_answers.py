@@ -13,6 +13,7 @@ from flmc.cli.schemas.run_answers import (
     AnswerDocument,
     MetricsDocument,
     OneChainDocument,
+    PairedDocument,
     RunDocument,
 )
 from flmc.planning.plans.plan_schema import Count, Document, PlanDocument, words
@@ -36,10 +37,14 @@ def _settings_first(schema: dict[str, Any]) -> None:
     """Change the JSON Schema of a row in place so that it admits the settings that vary in the
     sweep, whose names and values are not known beforehand."""
     # A failed point has its error only, and a planned one has nothing that is measured.
-    schema["required"] = ["error"]
+    schema["required"] = [name for name in schema.get("required", ()) if name in _ALWAYS]
     names = "|".join(name for name in Settings.model_fields if name not in schema["properties"])
     setting = {"description": "value of a setting that varies, by its name, first in the row"}
     schema["patternProperties"] = {f"^({names})$": setting}
+
+
+_ALWAYS = ("error", "against", "metric")
+"""Fields that every row has."""
 
 
 class _Columns(Document):
@@ -89,6 +94,10 @@ class _Columns(Document):
     )
     findings: str | None = words("codes of all findings, with semicolons; null: there are none")
     warnings: str | None = words("sentences that speak against the plan; null: there are none")
+    equal_to: float = words("with equal: the value that all methods share")
+    equal_by: str | None = words(
+        "with equal: the settings that were changed to reach it; null: the point has it by itself"
+    )
     error: str | None = words("why the point failed; null: it is done")
     clipped_fraction: float = words("measured: fraction of the gradient entries that were clipped")
     engine_used: str = words("measured: name of the engine that ran it")
@@ -96,6 +105,35 @@ class _Columns(Document):
     chains_covered: Count | None = words("chains that epsilon_run covers; null: it is unknown")
     epsilon_all_chains: float | None = words(
         "upper bound for all chains, if every one is released; null: not known or not bounded"
+    )
+    heavy_tails: str | None = words(
+        "measured: metrics with heavy tails over data sets, with semicolons; null: none. Their mean"
+        " lies outside the middle half of 10 data sets or more, so that the median counts"
+    )
+    r_hat: float | None = words(
+        "measured, without a known posterior: largest R-hat; null: cannot be told"
+    )
+    ess_bulk: float | None = words(
+        "measured, without a known posterior: effective draws of all chains for the middle, in the"
+        " worst entry; null: cannot be told"
+    )
+    ess_tail: float | None = words("the same for 5 % and 95 %")
+    stein_ratio: float | None = words(
+        "measured, without a known posterior: mean Stein ratio over entries; 1 is right; null: not"
+        " known"
+    )
+    stein_ratio_se: float | None = words("its standard error; null: not known, as notes say")
+    mean_shift: float | None = words(
+        "measured, without a known posterior: largest shift of the mean over entries, in posterior"
+        " standard deviations; null: not known"
+    )
+    mean_shift_se: float | None = words("its standard error; null: not known, as notes say")
+    held_out: Count = words("with hold_out: examples that were predicted")
+    verdict_of_run: State | None = words(
+        "measured: worst state of the lights after the run; null: the plan was not judged"
+    )
+    findings_of_run: str | None = words(
+        "measured: codes of all findings after the run, with semicolons; null: there are none"
     )
     notes: str | None = words(
         "measured: what is not given, or counted in, for lack of chains; null: nothing"
@@ -117,6 +155,20 @@ def _shared_columns() -> Iterator[tuple[str, Any, str]]:
         yield column, float | None, f"{whose} {field.description}"
         yield f"{column}_sd", float | None, f"{whose} standard deviation of {name} over chains"
 
+    one_chain = [name for name in OneChainDocument.model_fields if name != "common_error"]
+    of_data_sets = ("mse", "variance_ratio", "wasserstein2_squared", "mean_error_squared")
+    for name in (*of_data_sets, *(f"one_chain_{name}" for name in one_chain)):
+        for end, which in (
+            ("median", "median"),
+            ("q25", "25 % quantile"),
+            ("q75", "75 % quantile"),
+        ):
+            yield f"{name}_{end}", float | None, f"measured: {which} of {name} over data sets"
+    for name in ("accuracy", "log_loss", "brier", "ece", "squared_error"):
+        said = f"with hold_out: {name.replace('_', ' ')} of a chain's predictions, mean over chains"
+        yield name, float | None, said
+        yield f"{name}_se", float | None, f"standard error of {name}; null: one chain"
+
 
 def _some(model: type[Document], names: tuple[str, ...]) -> Iterator[tuple[str, FieldInfo]]:
     """Fields of a pydantic model with the given names, each with its name."""
@@ -127,6 +179,15 @@ _SHARED: dict[str, Any] = {name: (kind, words(text)) for name, kind, text in _sh
 RowDocument: Any = create_model("RowDocument", __base__=_Columns, **_SHARED)
 
 
+class PairedRowDocument(PairedDocument):
+    """A metric of a point less that of the first method, on the same data sets."""
+
+    model_config = ConfigDict(json_schema_extra=_settings_first)
+
+    against: Any = words("the first method, as a value of the setting methods")
+    metric: str = words("the column that is compared")
+
+
 class SweepDocument(AnswerDocument):
     """A sweep, as ``Sweep.to_document`` writes it, and where its table is."""
 
@@ -134,6 +195,12 @@ class SweepDocument(AnswerDocument):
     rows: list[RowDocument] = words(
         "a row for each point of the grid, in its order; a point that failed has its settings and"
         " its error only"
+    )
+    equal: str | None = words("what methods were made equal in; null: planned by themselves")
+    methods: str | None = words("the varying setting whose values are compared; null: none")
+    paired: list[PairedRowDocument] = words(
+        "differences to the first method on the same data sets, by point and metric; empty for one"
+        " data set"
     )
     failed: Count = words("rows with an error")
     distinct: Count = words("points that differ in what decides their rows; each computed once")

@@ -13,8 +13,9 @@ import numpy as np
 
 from flmc.base import checks
 from flmc.base.errors import InvalidSetting
+from flmc.planning.fairness import QUANTITIES
 from flmc.settings.construction import not_taken
-from flmc.settings.schema import Settings, merge, unknown_setting
+from flmc.settings.schema import OF_COMPARISONS, OF_THE_DATA, Settings, merge, unknown_setting
 
 _RANGE = {"start", "stop", "count", "spacing"}
 """Keys of the table that describes a range, the alternative to a list of values for a setting."""
@@ -30,6 +31,44 @@ class SweepGrid:
     """Settings that all points share, by name."""
     axes: dict[str, list[Any]]
     """Settings that vary, by name, each with its values; the last varies fastest."""
+    equal: str | None = None
+    """What methods, the points that differ in the setting of ``methods`` alone, are made equal in:
+    a name of :data:`flmc.planning.fairness.QUANTITIES`; None: each point is planned by itself."""
+    across: str | None = None
+    """The setting whose values are compared, if the user named it."""
+    hold_out: float | None = None
+    """Share of every device's examples that is held out and predicted; None: none is."""
+
+    @property
+    def methods(self) -> str | None:
+        """The varying setting whose values are methods that are compared: the one that was named,
+        else the scheme, else the first whose values are all words. None where there is none, or
+        where it would change the data that are sampled."""
+        worded = (
+            name for name, values in self.axes.items() if all(isinstance(v, str) for v in values)
+        )
+        candidates = [self.across] if self.across is not None else ["scheme", *worded]
+        return next(
+            (
+                name
+                for name in candidates
+                if len(self.axes.get(name, ())) > 1 and name not in OF_THE_DATA
+            ),
+            None,
+        )
+
+    def compared_with(self, index: int) -> list[int]:
+        """Indices of the points that differ from the point ``index`` in the compared setting alone,
+        in the order of its values, and that point among them; all of them start with the same
+        data."""
+        name = self.methods
+        if name is None:
+            return [index]
+        names = list(self.axes)
+        after = math.prod(len(self.axes[each]) for each in names[names.index(name) + 1 :])
+        count = len(self.axes[name])
+        first = index - (index // after % count) * after
+        return [first + place * after for place in range(count)]
 
     @property
     def points(self) -> list[Settings]:
@@ -56,10 +95,12 @@ class SweepGrid:
 
 def read_grid(document: Mapping[str, Any], options: Mapping[str, Any]) -> SweepGrid:
     """The grid of a sweep, from settings with a table ``[sweep]``: each varying setting a list, or
-    a range ``{start, stop, count, spacing = "linear" | "log"}``. ``options`` of the command line
-    override the document, and may not name a varying setting. ``InvalidSetting`` if a setting is
-    unknown, given twice or without effect in a sweep, or nothing varies."""
+    a range ``{start, stop, count, spacing = "linear" | "log"}``; beside them may stand what sweeps
+    compare by (``equal``, ``across``, ``hold_out``). ``options`` of the command line override the
+    document, and may not name a varying setting. ``InvalidSetting`` if a setting is unknown, given
+    twice or without effect in a sweep, or nothing varies."""
     base = dict(document)
+    compared = {name: base.pop(name, None) for name in OF_COMPARISONS}
     varying = base.pop("sweep", None)
     _refuse_without_effect({*base, *options, *(varying if isinstance(varying, Mapping) else ())})
     if not isinstance(varying, Mapping) or not varying:
@@ -71,9 +112,56 @@ def read_grid(document: Mapping[str, Any], options: Mapping[str, Any]) -> SweepG
             raise InvalidSetting(f"in [sweep]: {unknown_setting(name)}")
         if name in base or name in options:
             raise InvalidSetting(f"{name} must be given once: it is in [sweep] and outside")
-    return SweepGrid(
-        {**base, **options}, {name: _values(name, value) for name, value in varying.items()}
-    )
+    axes = {name: _values(name, value) for name, value in varying.items()}
+    grid = SweepGrid({**base, **options}, axes, **compared)
+    _check_comparison(grid)
+    return grid
+
+
+def read_variation(text: str) -> tuple[str, Any]:
+    """Name and values of a setting that varies, from the text of one option ``--vary``:
+    ``NAME=VALUE,VALUE``, or ``NAME=START:STOP:COUNT`` with ``:log`` at the end for a range with
+    constant ratios. ``InvalidSetting`` for other texts."""
+    name, equals, words = text.partition("=")
+    if not (name and equals and words):
+        raise InvalidSetting(
+            f"--vary takes NAME=VALUE,VALUE or NAME=START:STOP:COUNT[:log], got {text!r}"
+        )
+    parts = words.split(":")
+    numbers = len(parts) in (3, 4) and all(checks.is_number(part) for part in parts[:3])
+    if numbers and parts[3:] in ([], ["log"], ["linear"]):
+        start, stop, count = map(float, parts[:3])
+        ends = {"start": start, "stop": stop, "count": int(count) if count % 1 == 0 else count}
+        return name.replace("-", "_"), {**ends, "spacing": (parts[3:] or ["linear"])[0]}
+    return name.replace("-", "_"), [_value(each.strip()) for each in words.split(",")]
+
+
+def _value(text: str) -> int | float | str:
+    """A number where a text is one, else the text."""
+    if not checks.is_number(text):
+        return text
+    number = float(text)
+    return int(number) if number % 1 == 0 and "." not in text and "e" not in text else number
+
+
+def _check_comparison(grid: SweepGrid) -> None:
+    """Raise ``InvalidSetting`` where a sweep cannot compare as it is asked to."""
+    if grid.equal is not None:
+        checks.one_of("equal", grid.equal, tuple(QUANTITIES))
+    if grid.hold_out is not None:
+        checks.between("hold_out", grid.hold_out, 0.0, 1.0)
+    if grid.across is not None:
+        checks.one_of("across", grid.across, tuple(grid.axes))
+        if grid.across in OF_THE_DATA:
+            raise InvalidSetting(
+                f"across must be a setting that leaves the data as they are, got {grid.across!r}:"
+                " other data have other posteriors, so that nothing can be paired"
+            )
+    if grid.methods is None and (grid.equal is not None or grid.across is not None):
+        raise InvalidSetting(
+            f"{'equal' if grid.across is None else 'across'} needs a varying setting with two"
+            " values or more to compare: name it with across"
+        )
 
 
 def _refuse_without_effect(names: set[str]) -> None:

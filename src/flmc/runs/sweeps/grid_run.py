@@ -20,9 +20,11 @@ from flmc.runs.files.durable_files import read_json, shared, write_json
 from flmc.runs.files.regular_files import check_regular
 from flmc.runs.fingerprints import Fingerprints
 from flmc.runs.sweeps.grid import SweepGrid
-from flmc.runs.sweeps.points import data_key, forget_model, given_in, key_of
-from flmc.runs.sweeps.table import Sweep, write_rows
+from flmc.runs.sweeps.pairs import paired_rows
+from flmc.runs.sweeps.points import Beside, data_key, forget_model, given_in, key_of
+from flmc.runs.sweeps.table import Sweep
 from flmc.runs.sweeps.workers import Work
+from flmc.settings.schema import OF_COMPARISONS, Settings
 
 _GRID = "sweep.json"
 """Name of the file that describes the grid whose rows are in the table beside it."""
@@ -39,43 +41,67 @@ def run_grid(
     """Compute the missing rows of a sweep's grid with the function ``work``, and return the rows of
     all points.
 
-    Points are kept in ``out/points``; in the end the rows and the grid are written to
-    ``table.csv``, ``table.parquet`` (with pyarrow) and ``sweep.json``. Without ``out`` nothing is
+    Points are kept in ``out/points``; in the end the rows, those of single data sets, paired
+    differences and the grid are written to ``table.csv``, ``table.parquet``, ``data_sets.parquet``
+    (both with pyarrow), ``paired.csv`` and ``sweep.json``. Without ``out`` nothing is
     written. ``plan_only`` says whether ``work`` plans only. ``RunFailed`` if ``out`` cannot be
     written."""
     points = grid.points
     if plan_only:
         forget_model()  # the model's data may have changed since an earlier sweep of this process
     fingerprints = Fingerprints()
-    keys = [key_of(point, plan_only=plan_only, fingerprints=fingerprints) for point in points]
+    besides = [_beside(grid, points, index) for index in range(len(points))]
+    asked = list(zip(points, besides, strict=True))
+    keys = [key_of(*each, plan_only=plan_only, fingerprints=fingerprints) for each in asked]
     try:
         store = _Store(None if out is None else out / "points")
         with store.in_use():
             done = {key: store.read(key) for key in dict.fromkeys(keys)}
-            missing = {k: p for k, p in zip(keys, points, strict=True) if done[k] is None}
+            missing = {k: each for k, each in zip(keys, asked, strict=True) if done[k] is None}
             order = list(missing)
             # Points with equal data are neighbours then, because a worker keeps its last model.
             if plan_only:
-                order.sort(key=lambda key: data_key(missing[key]))
-            tasks = [(key, given_in(missing[key])) for key in order]
+                order.sort(key=lambda key: data_key(missing[key][0]))
+            tasks = [
+                (key, {**given_in(point), **beside.given()})
+                for key, (point, beside) in ((key, missing[key]) for key in order)
+            ]
             for count, (key, row) in enumerate(work(tasks)):
                 store.write(key, row)
                 done[key] = row
                 if progress is not None:
                     progress((count + 1) / len(tasks))
         of_points = [done[key] or {"error": "the point was lost"} for key in keys]
-        rows = [
-            {**{name: getattr(point, name) for name in grid.axes}, **row}
-            for point, row in zip(points, of_points, strict=True)
-        ]
+        rows = []
+        for point, row in zip(points, of_points, strict=True):
+            varied = {name: getattr(point, name) for name in grid.axes}
+            # First, and with the value that was asked for also where a plan has such a column.
+            rows.append({**varied, **row, **varied})
+        paired = paired_rows(grid, rows)
+        done_sweep = Sweep(
+            grid.axes,
+            rows,
+            num_distinct=len(done),
+            plan_only=plan_only,
+            base=grid.base,
+            paired=paired,
+            equal=grid.equal,
+            methods=grid.methods,
+        )
         if out is not None:
-            write_rows(out, rows)
+            done_sweep.write(out)
             write_json(out / _GRID, _document(grid, plan_only))
     except OSError as error:
         raise RunFailed(
             f"cannot write to {str(out)!r}: {error.strerror}; finished points are kept"
         ) from error
-    return Sweep(grid.axes, rows, num_distinct=len(done), plan_only=plan_only, base=grid.base)
+    return done_sweep
+
+
+def _beside(grid: SweepGrid, points: list[Settings], index: int) -> Beside:
+    """What decides the row of a point of a grid beside its own settings."""
+    methods = () if grid.equal is None else [points[each] for each in grid.compared_with(index)]
+    return Beside(grid.equal, tuple(methods), grid.hold_out)
 
 
 def differs(grid: SweepGrid, out: Path, *, plan_only: bool = False) -> bool:
@@ -86,7 +112,8 @@ def differs(grid: SweepGrid, out: Path, *, plan_only: bool = False) -> bool:
             return False
         # Early files have neither key; their points were never planned only.
         there = {"schema_version": ANSWER_VERSION, "plan_only": False, **read_json(out / _GRID)}
-        return bool(there != json.loads(json.dumps(_document(grid, plan_only))))
+        asked = json.loads(json.dumps(_document(grid, plan_only)))
+        return bool({name: there.get(name) for name in asked} != asked)
     except RunFailed:
         return True
 
@@ -98,6 +125,7 @@ def _document(grid: SweepGrid, plan_only: bool) -> dict[str, Any]:
         "settings": grid.base,
         "sweep": grid.axes,
         "plan_only": plan_only,
+        **{name: getattr(grid, name) for name in OF_COMPARISONS},
     }
 
 

@@ -11,30 +11,89 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, get_args
 
 from flmc.base.documents import to_document
-from flmc.base.errors import FlmcError
+from flmc.base.errors import FlmcError, InvalidSetting
 from flmc.base.findings import Light, gravest
 from flmc.base.version import VERSION
+from flmc.data.federated import FederatedData
+from flmc.evaluation.data_sets import middles
+from flmc.evaluation.metrics import Estimate
 from flmc.models.model import Model
+from flmc.planning.fairness import Equality
 from flmc.planning.plans import Plan
 from flmc.planning.privacy_cost import Cost
 from flmc.runs.execution import run
 from flmc.runs.fingerprints import Fingerprints
 from flmc.runs.results import Result
-from flmc.settings.assembly import assemble
+from flmc.runs.scores import make_scorers
+from flmc.runs.sweeps.table import DATA_SETS
+from flmc.settings.assembly import Problem, assemble, assemble_with_held_out
 from flmc.settings.construction import make_engine, make_model, make_uplink, named_code
 from flmc.settings.schema import NOTHING, PLAN, SIMULATION, UPLINK, Settings, merge, names_of
 
 
+@dataclass(frozen=True)
+class Beside:
+    """What decides the row of a point beside its own settings."""
+
+    equal: str | None = None
+    """What the point is made equal in to others; None: it is planned by itself."""
+    methods: tuple[Settings, ...] = ()
+    """Settings of the points that it is made equal to, its own among them."""
+    hold_out: float | None = None
+    """Share of every device's examples that is held out and predicted; None: none is."""
+
+    def given(self) -> dict[str, Any]:
+        """What is asked for, as plain values by name, to stand beside a point's settings."""
+        asked: dict[str, Any] = {}
+        if self.equal is not None:
+            asked["equal"], asked["methods"] = self.equal, [given_in(each) for each in self.methods]
+        if self.hold_out is not None:
+            asked["hold_out"] = self.hold_out
+        return asked
+
+    @classmethod
+    def split(cls, given: Mapping[str, Any]) -> tuple[Settings, Beside]:
+        """A point's settings, and what was asked for beside them, from plain values."""
+        own = dict(given)
+        equal, hold_out = own.pop("equal", None), own.pop("hold_out", None)
+        methods = tuple(merge({}, each) for each in own.pop("methods", ()))
+        return merge({}, own), cls(equal, methods, hold_out)
+
+
 def key_of(
-    settings: Settings, *, plan_only: bool = False, fingerprints: Fingerprints | None = None
+    settings: Settings,
+    beside: Beside | None = None,
+    *,
+    plan_only: bool = False,
+    fingerprints: Fingerprints | None = None,
 ) -> str:
     """Digest, 24 hexadecimal digits, of everything that decides the row of a point, with the
     version of flmc; the point's file is named by it. ``fingerprints`` are shared by the points of a
     grid, so that a file is read once; None: files are read now."""
+    fingerprints = fingerprints or Fingerprints()
+    decides = {
+        "flmc": VERSION,
+        "plan_only": plan_only,
+        **_decisive(settings, plan_only, fingerprints),
+    }
+    if beside is not None and beside.equal is not None:
+        methods = [_decisive(each, plan_only, fingerprints) for each in beside.methods]
+        decides |= {"equal": beside.equal, "methods": methods}
+    if beside is not None and beside.hold_out is not None:
+        decides["hold_out"] = beside.hold_out
+    text = json.dumps(decides, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def _decisive(settings: Settings, plan_only: bool, fingerprints: Fingerprints) -> dict[str, Any]:
+    """Everything that settings decide a row by: settings that have an effect, the uplink that they
+    make, and the contents of the files and the code that they name."""
     # Every setting counts unless the schema says, beside it, that it has no effect here.
     idle = names_of(NOTHING, SIMULATION) if plan_only else names_of(NOTHING)
     values = {**settings.model_dump(mode="json"), "chains": settings.num_chains}
@@ -42,15 +101,13 @@ def key_of(
     # Uplinks are compared by the object that settings make, not by the text of the settings.
     if uplink is not None:
         idle |= names_of(UPLINK)
-    decides = {
-        "flmc": VERSION,
-        "plan_only": plan_only,
-        "settings": {name: value for name, value in values.items() if name not in idle},
+    return {
+        # A setting that is None decides nothing, so that one which later versions add does not
+        # make finished points be computed anew.
+        "settings": {n: v for n, v in values.items() if n not in idle and v is not None},
         "uplink": uplink,
-        "contents": (fingerprints or Fingerprints()).of_settings(values),
+        "contents": fingerprints.of_settings(values),
     }
-    text = json.dumps(decides, sort_keys=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 def data_key(settings: Settings) -> str:
@@ -91,12 +148,13 @@ def plan_point(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _row_of(
-    given: Mapping[str, Any], columns: Callable[[Settings], dict[str, Any]]
+    given: Mapping[str, Any], columns: Callable[[Settings, Beside], dict[str, Any]]
 ) -> dict[str, Any]:
     """The row of a point: its ``columns`` and ``error`` None, or, if it failed, the message in
-    ``error`` alone."""
+    ``error`` alone. What is not a finite number is None."""
     try:
-        return {**columns(merge({}, given)), "error": None}
+        row = columns(*Beside.split(given))
+        return {**{name: _finite(value) for name, value in row.items()}, "error": None}
     except FlmcError as error:
         return {"error": str(error)}
     # a user's model or link may raise anything, and the other points shall go on
@@ -104,30 +162,87 @@ def _row_of(
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def _run_columns(settings: Settings) -> dict[str, Any]:
+def _finite(value: Any) -> Any:
+    """The value, or None for a number that is not finite: a column is empty where it is unknown."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _run_columns(settings: Settings, beside: Beside) -> dict[str, Any]:
     """Planned and measured columns of a point that is planned and run, by name."""
-    problem = assemble(settings)
-    plan = problem.plan()
+    problem, test = _assembled(settings, beside)
+    problem, equal = _made_equal(problem, settings, beside)
+    plan, model = problem.plan(), problem.model
+    # Where no posterior is known, draws are what a run is judged by.
+    keep = model.posterior is None or test is not None
+    kept = plan.num_rounds - plan.num_burn_in
+    numbers = kept * settings.num_chains * model.num_experiments * model.dim
+    thin = max(settings.thin, min(math.ceil(numbers / _MOST_NUMBERS), kept // _FEWEST_DRAWS))
     result = run(
         plan,
-        problem.model,
+        model,
         settings.seed,
         settings.num_chains,
-        keep_draws=False,
+        keep_draws=keep,
+        thin=thin if keep else 1,
         engine=make_engine(settings),
         threads=1,  # one thread, because points run side by side, each in its own process
     )
     return {
         **_plan_columns(plan, with_run=True),
+        **equal,
         **_measured_columns(result),
+        **(_draw_columns(result) if model.posterior is None else {}),
+        **_score_columns(result, model, test),
         **_finding_columns(plan),
     }
 
 
-def _plan_only_columns(settings: Settings) -> dict[str, Any]:
+_MOST_NUMBERS = 2e7
+"""Numbers in the draws that a point keeps at most, 160 MB; of more, only some rounds are kept."""
+_FEWEST_DRAWS = 20
+"""Draws of a chain that are kept in any case, for R-hat and effective draws."""
+
+
+def _plan_only_columns(settings: Settings, beside: Beside) -> dict[str, Any]:
     """Columns of a point that is planned but not run, by name."""
-    plan = assemble(settings, _shared_model(settings)).plan()
-    return {**_plan_columns(plan, with_run=settings.scope == "run"), **_finding_columns(plan)}
+    problem, _ = _assembled(settings, beside, shared=True)
+    problem, equal = _made_equal(problem, settings, beside)
+    plan = problem.plan()
+    with_run = problem.settings.scope == "run"
+    return {**_plan_columns(plan, with_run=with_run), **equal, **_finding_columns(plan)}
+
+
+def _assembled(
+    settings: Settings, beside: Beside, *, shared: bool = False
+) -> tuple[Problem, FederatedData | None]:
+    """The problem of a point, and the examples that are held out of it; ``shared``: with the model
+    of the point before, if its data are the same."""
+    if beside.hold_out is not None:
+        return assemble_with_held_out(settings, beside.hold_out, settings.seed)
+    return assemble(settings, _shared_model(settings) if shared else None), None
+
+
+def _made_equal(
+    problem: Problem, settings: Settings, beside: Beside
+) -> tuple[Problem, dict[str, Any]]:
+    """The problem of a point made equal to the points that it is compared with, and columns that
+    say what was changed; the problem as it is where nothing is to be equal."""
+    if beside.equal is None:
+        return problem, {}
+    own = problem.plan(forecast=False)
+    plans = []
+    for method in beside.methods:
+        same = data_key(method) == data_key(settings)
+        try:
+            other = assemble(method, problem.model) if same else _assembled(method, beside)[0]
+            plans.append(other.plan(forecast=False))
+        except InvalidSetting:  # its own row says why
+            continue
+    shared = Equality.among(beside.equal, plans)
+    made = problem.made_equal(shared, own)
+    before, after = (each.model_dump() for each in (problem.settings, made.settings))
+    changed = [f"{name} = {after[name]}" for name in after if after[name] != before[name]]
+    return made, {"equal_to": shared.value, "equal_by": ", ".join(changed) or None}
 
 
 _latest: dict[str, Model] = {}
@@ -224,7 +339,48 @@ def _measured_columns(result: Result) -> dict[str, Any]:
     for name, spread in (document["one_chain"] or {}).items():
         row[f"one_chain_{name}"] = None if spread is None else spread["mean"]
         row[f"one_chain_{name}_sd"] = None if spread is None else spread["sd"]
+    each = {} if result.metrics is None else dict(result.metrics.each)
+    if each and result.one_chain is not None:
+        each |= {f"one_chain_{name}": values for name, values in result.one_chain.each.items()}
+    if each:
+        of_all = middles(each)
+        for name, middle in of_all.items():
+            row[f"{name}_median"] = middle.median
+            row[f"{name}_q25"], row[f"{name}_q75"] = middle.low, middle.high
+        row["heavy_tails"] = "; ".join(name for name in each if of_all[name].heavy) or None
+        row[DATA_SETS] = {name: to_document(values) for name, values in each.items()}
     coverage = document["coverage"] or {}
     for name in ("chains_covered", "epsilon_all_chains"):
         row[name] = coverage.get(name)
+    verdict = result.verdict
+    row["verdict_of_run"] = None if verdict is None else verdict.state
+    row["findings_of_run"] = "; ".join(each.code for each in result.findings) or None
     return {**row, "notes": "; ".join(document["notes"]) or None}
+
+
+def _draw_columns(result: Result) -> dict[str, Any]:
+    """Columns with what draws tell where no posterior is known, by name: agreement and effective
+    draws of the chains, and Stein's evidence from gradients at the draws."""
+    mixing, evidence = result.diagnostics, result.evidence
+    agreement = {} if mixing is None else mixing.to_document()
+    row = {name: agreement.get(name) for name in ("r_hat", "ess_bulk", "ess_tail")}
+    stein = {} if evidence is None else evidence.to_document()
+    for name in ("stein_ratio", "mean_shift"):
+        row[name], row[f"{name}_se"] = stein.get(name), stein.get(f"{name}_se")
+    if stein.get("why_unknown"):
+        row["notes"] = f"Stein's evidence: {stein['why_unknown']}"
+    return row
+
+
+def _score_columns(result: Result, model: Model, test: FederatedData | None) -> dict[str, Any]:
+    """Columns with the scores of a run's predictions for held-out examples, by name, means over
+    chains; none without held-out examples."""
+    if test is None:
+        return {}
+    row: dict[str, Any] = {"held_out": test.num_samples}
+    for scorer in make_scorers(model, test):
+        if scorer.num_test:
+            for name, values in scorer.score(result.draws).items():
+                mean, se = Estimate.over(values) if len(values) > 1 else (values[0], math.nan)
+                row[name], row[f"{name}_se"] = float(mean), se
+    return row

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +16,8 @@ from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import InvalidSetting, MissingExtra
 from flmc.base.progress import Progress
 from flmc.base.tables import Grid, Row, format_up
+from flmc.evaluation.data_sets import PAIRED_IN_WORDS, PairedDifference
+from flmc.planning.fairness import QUANTITIES
 from flmc.runs.files.durable_files import write_atomically, write_table
 
 _SHOWN = (
@@ -25,6 +29,12 @@ _SHOWN = (
     "variance_ratio",
     "wasserstein2_squared",
     "one_chain_mean_error",
+    "r_hat",
+    "ess_bulk",
+    "stein_ratio",
+    "mean_shift",
+    "accuracy",
+    "log_loss",
     "effective_step_size",
     "rounds_needed",
     "verdict",
@@ -45,10 +55,22 @@ _SHOWN_OF_PLANS = (
 )
 """Columns that the screen shows of a sweep that was planned only."""
 _MOST_ROWS = 40
+DATA_SETS = "data_sets"
+"""Key of a row with the values of single data sets, (experiment) by name of the metric; tables have
+them in a file of their own."""
 
 
-def _cell(name: str, value: object) -> str:
-    """The text of a value; an epsilon is rounded up, so that it stays an upper bound."""
+PAIRED_SHOWN = ("variance_ratio", "wasserstein2_squared", "one_chain_mean_error")
+"""Metrics whose paired differences the screen shows."""
+
+
+def _cell(name: str, row: Mapping[str, Any]) -> str:
+    """The text of a value in a row; an epsilon is rounded up, so that it stays an upper bound. A
+    metric with heavy tails over data sets is shown as its median, in brackets the middle half."""
+    value = row.get(name)
+    if value is not None and name in (row.get("heavy_tails") or "").split("; "):
+        low, high = (row[f"{name}_{end}"] for end in ("q25", "q75"))
+        return f"{row[f'{name}_median']:.4g} [{low:.3g}, {high:.3g}]"
     if isinstance(value, float):
         return format_up(value) if name.startswith("epsilon_") else f"{value:.5g}"
     return "-" if value is None else str(value)
@@ -73,6 +95,14 @@ class Sweep:
         Whether points were planned only.
     base
         Settings that were given for all points.
+    paired
+        A dict for each metric of each point whose method is compared with the first on the same
+        data sets: ``against``, the first method, ``metric``, and mean, median and errors of the
+        differences; empty for one data set.
+    equal
+        What methods were made equal in; None: each point was planned by itself.
+    methods
+        The setting whose values are compared; None: none is.
     """
 
     axes: dict[str, list[Any]]
@@ -80,9 +110,77 @@ class Sweep:
     num_distinct: int
     plan_only: bool = False
     base: dict[str, Any] = field(default_factory=dict)
+    paired: list[dict[str, Any]] = field(default_factory=list)
+    equal: str | None = None
+    methods: str | None = None
 
     def __str__(self) -> str:
-        return str(self.table())
+        return "\n\n".join(str(grid) for grid in self.grids())
+
+    def grids(self) -> tuple[Grid, ...]:
+        """The tables for the screen: the main columns, and paired differences where there are
+        some."""
+        pairs = self.pairs()
+        return (self.table(),) if pairs is None else (self.table(), pairs)
+
+    def pairs(self) -> Grid | None:
+        """A table of the paired differences of the main metrics, a row for each point that is
+        compared with the first method, at most 40; None where nothing is paired."""
+        if not self.paired:
+            return None
+        cells: dict[tuple[str, ...], dict[str, str]] = {}
+        for each in self.paired:
+            place = tuple(_cell(name, each) for name in self.axes)
+            if each["metric"] in PAIRED_SHOWN:
+                cells.setdefault(place, {})[each["metric"]] = _difference(each)
+        names = [name for name in PAIRED_SHOWN if any(name in each for each in cells.values())]
+        rows = tuple((*place, *(each.get(n, "-") for n in names)) for place, each in cells.items())
+        first = self.paired[0]
+        title = (
+            f"less {self.methods} {first['against']}, on the same {first['data_sets']} data sets"
+        )
+        notes = [Row("errors", PAIRED_IN_WORDS)]
+        if len(rows) > _MOST_ROWS:
+            notes.insert(0, Row("", f"... and {len(rows) - _MOST_ROWS} more"))
+        return Grid((*self.axes, *names), rows[:_MOST_ROWS], title, tuple(notes))
+
+    @property
+    def data_sets(self) -> list[dict[str, Any]]:
+        """A row for each data set of each point: the settings that vary, the number of the data
+        set from 0, and its values of the metrics; empty for one data set."""
+        return [
+            {
+                **{name: row[name] for name in self.axes},
+                "data_set": index,
+                **{name: values[index] for name, values in row[DATA_SETS].items()},
+            }
+            for row in self.rows
+            if row.get(DATA_SETS)
+            for index in range(len(next(iter(row[DATA_SETS].values()))))
+        ]
+
+    def write(self, out: Path) -> None:
+        """Write ``table.csv`` and, where there are paired differences, ``paired.csv`` into the
+        directory ``out``; where pyarrow is installed also ``table.parquet`` and, for several data
+        sets, ``data_sets.parquet``. Equal rows give equal bytes."""
+        _write_csv(out / "table.csv", self.rows)
+        parquet = {"table": self.rows, "data_sets": self.data_sets}
+        if self.paired:
+            _write_csv(out / "paired.csv", self.paired)
+        else:  # of an earlier sweep in the same place
+            (out / "paired.csv").unlink(missing_ok=True)
+        for name, rows in parquet.items():
+            _write_parquet(out / f"{name}.parquet", rows)
+
+    @property
+    def missing_tables(self) -> str:
+        """Which tables are not written for want of pyarrow, in a sentence; empty where it is
+        there."""
+        if importlib.util.find_spec("pyarrow") is not None:
+            return ""
+        names = "table.parquet"
+        names += " and data_sets.parquet, the values of single data sets" if self.data_sets else ""
+        return f"not written for want of pyarrow: {names} (pip install 'flmc[sweep]')"
 
     def table(self) -> Grid:
         """A table of the main columns, a row for each of the first 40 points, with notes below."""
@@ -93,9 +191,7 @@ class Sweep:
         if "wasserstein2_floor" in known:
             known.add("wasserstein2_squared")
         header = [name for name in dict.fromkeys(names) if name in known]
-        cells = tuple(
-            tuple(_cell(name, row.get(name)) for name in header) for row in self.rows[:_MOST_ROWS]
-        )
+        cells = tuple(tuple(_cell(name, row) for name in header) for row in self.rows[:_MOST_ROWS])
         return Grid(tuple(header), cells, notes=tuple(self._notes()))
 
     def _notes(self) -> Iterator[Row]:
@@ -106,6 +202,16 @@ class Sweep:
             yield Row("", f"... and {count - _MOST_ROWS} more")
         if self.num_distinct < count:
             yield Row("", f"{self.num_distinct} of {count} points differ: each was computed once")
+        if self.equal is not None:
+            definition = QUANTITIES[self.equal].definition
+            yield Row(f"equal {self.equal}", f"{definition}; equal_by says what was changed")
+        heavy = sum(bool(row.get("heavy_tails")) for row in self.rows)
+        if heavy:
+            text = (
+                f"{heavy} of {count} points have heavy tails over data sets: where the mean lies"
+                " outside the middle half of them, the table shows the median [middle half]"
+            )
+            yield Row("", text)
         noted = [row["notes"] for row in self.rows if row.get("notes")]
         if noted:
             text = f"{len(noted)} of {count} points have notes (column `notes`), the first:"
@@ -140,7 +246,10 @@ class Sweep:
         return {
             "schema_version": ANSWER_VERSION,
             "plan_only": self.plan_only,
-            "rows": self.rows,
+            "rows": [_without_data_sets(row) for row in self.rows],
+            "equal": self.equal,
+            "methods": self.methods,
+            "paired": self.paired,
             "failed": self.num_failed,
             "distinct": self.num_distinct,
         }
@@ -159,33 +268,50 @@ class Sweep:
             raise MissingExtra(
                 "to_pandas needs pandas, which is not installed: pip install pandas"
             ) from error
-        return pandas.DataFrame(self.rows, columns=columns_of(self.rows))
+        return pandas.DataFrame(
+            [_without_data_sets(row) for row in self.rows], columns=columns_of(self.rows)
+        )
 
 
 def columns_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """All columns of some rows, in the order in which they first appear; the error last."""
-    names = dict.fromkeys(name for row in rows for name in row)
+    names = dict.fromkeys(name for row in rows for name in row if name != DATA_SETS)
+    last = ["error"] if "error" in names else []
     names.pop("error", None)
-    return [*names, "error"]
+    return [*names, *last]
 
 
-def write_rows(out: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write ``table.csv`` and, where pyarrow is installed, ``table.parquet`` into the directory
-    ``out``; equal rows give equal bytes."""
+def _without_data_sets(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row without the values of single data sets."""
+    return {name: value for name, value in row.items() if name != DATA_SETS}
+
+
+def _difference(each: Mapping[str, Any]) -> str:
+    """Text of a paired difference: mean and standard error, or the median where tails are heavy."""
+    unknown: dict[str, Any] = dict.fromkeys(PairedDifference._fields, math.nan)
+    known = {name: each[name] for name in unknown if each[name] is not None}
+    return str(PairedDifference(**{**unknown, **known}))
+
+
+def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows as a CSV file, in which None is empty."""
     names = columns_of(rows)
     filled = [{name: row.get(name) for name in names} for row in rows]
-    write_table(
-        out / "table.csv", [{k: "" if v is None else v for k, v in row.items()} for row in filled]
-    )
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
+    write_table(path, [{k: "" if v is None else v for k, v in row.items()} for row in filled])
+
+
+def _write_parquet(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows as a Parquet file where pyarrow is installed; without rows, or without pyarrow,
+    the file of an earlier sweep is removed."""
+    if not rows or importlib.util.find_spec("pyarrow") is None:
+        path.unlink(missing_ok=True)
         return
-    table = pyarrow.table({name: _column([row[name] for row in filled]) for name in names})
-    write_atomically(
-        out / "table.parquet", lambda stream: pyarrow.parquet.write_table(table, stream)
-    )
+    import pyarrow
+    import pyarrow.parquet
+
+    columns = {name: _column([row.get(name) for row in rows]) for name in columns_of(rows)}
+    table = pyarrow.table(columns)
+    write_atomically(path, lambda stream: pyarrow.parquet.write_table(table, stream))
 
 
 def _column(values: list[Any]) -> list[Any]:
@@ -206,6 +332,9 @@ def sweep(
     out: str | Path | None = None,
     workers: int | None = None,
     plan_only: bool = False,
+    equal: str | None = None,
+    across: str | None = None,
+    hold_out: float | None = None,
     progress: Progress | None = None,
 ) -> Sweep:
     """Plan and run every point of a grid of settings, each on one thread, and return a table.
@@ -226,6 +355,16 @@ def sweep(
         where a point takes milliseconds.
     plan_only
         Whether to plan only: the table then has the columns of plans, and nothing is simulated.
+    equal
+        What methods are made equal in before they are run: ``step``, ``privacy``, ``energy`` or
+        ``airtime``, defined in :data:`flmc.planning.fairness.QUANTITIES`; methods are the points
+        that differ in the setting ``across`` alone. None: each point is planned by itself.
+    across
+        The varying setting whose values are methods, compared on the same data sets. None: the
+        scheme if it varies, else the first varying setting whose values are words.
+    hold_out
+        Share of every device's examples that is held out and predicted: accuracy or squared error,
+        and log loss; None: none is.
     progress
         Called with the finished fraction now and then.
 
@@ -274,6 +413,8 @@ def sweep(
         workers = 1 if plan_only else os.cpu_count() or 1
     work = on_this_machine(checks.at_least("workers", workers, 1), plan_only=plan_only)
     place = None if out is None else Path(out)
+    asked = {"equal": equal, "across": across, "hold_out": hold_out}
+    document |= {name: value for name, value in asked.items() if value is not None}
     return run_grid(read_grid(document, {}), place, work, progress, plan_only=plan_only)
 
 

@@ -1,0 +1,241 @@
+"""Fair comparison: plans of several methods brought to one effective step, one privacy cost, one
+energy or one airtime.
+
+The shared value is one that all can reach: the smallest that a method has by itself, because a
+step, an epsilon and an energy can be lowered but not raised beyond a limit; of airtimes the
+largest, because a run can be made longer, and a shorter one may end within its burn-in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from flmc.base import checks
+from flmc.base.errors import InvalidSetting
+from flmc.base.findings import Finding
+from flmc.planning.decision import decide
+from flmc.planning.plans import Plan
+from flmc.planning.search import Axis, Candidate, smallest
+
+_SNR = Axis(3.0, 600.0, 1e-4)
+"""Search for the SNR limit at which a method transmits a given energy, in decibels; its resolution
+is 0.002 per cent of the energy."""
+
+
+class Quantity(NamedTuple):
+    """A quantity in which methods can be made equal."""
+
+    words: str
+    """Name of the quantity in sentences."""
+    definition: str
+    """What is equal, to which value, and what is varied to reach it, in a sentence."""
+    of: Callable[[Plan], float | None]
+    """Function that gives the value of a plan; None where it has none."""
+    shared: Callable[[Iterable[float]], float]
+    """Function that picks the shared value among those that methods have by themselves."""
+    changes: Callable[[Candidate, Plan, Equality], dict[str, Any]]
+    """Function of a candidate, its plan and what is shared that gives the changes of settings, by
+    name for ``Candidate.with_value``."""
+    slack: Callable[[Plan, float], float]
+    """Function of a plan and the shared value that gives the largest distance from the shared value
+    at which the plan counts as equal."""
+
+
+def _effective_step(plan: Plan) -> float | None:
+    return plan.effective_step_size
+
+
+def _epsilon(plan: Plan) -> float | None:
+    cost = plan.run_cost
+    return None if cost is None or math.isinf(cost.epsilon) else cost.epsilon
+
+
+def _energy(plan: Plan) -> float | None:
+    return None if plan.airtime is None else plan.airtime.energy * plan.uplink.noise_power
+
+
+def _airtime(plan: Plan) -> float | None:
+    return None if plan.airtime is None else float(plan.airtime.channel_uses)
+
+
+def _share_step(held: Candidate, plan: Plan, shared: Equality) -> dict[str, Any]:
+    """The shared effective step, in early burn-in too."""
+    return {
+        "step_size": "auto",
+        "effective_step_size": shared.value,
+        "burn_in_step_factor": shared.setter.burn_in_step_factor,
+    }
+
+
+def _share_budget(held: Candidate, plan: Plan, shared: Equality) -> dict[str, Any]:
+    """The shared epsilon as the budget of the run."""
+    return {"privacy": "tight", "epsilon": shared.value, "scope": "run"}
+
+
+def _lower_snr(held: Candidate, plan: Plan, shared: Equality) -> dict[str, Any]:
+    """The SNR limit at which a candidate transmits the shared energy; its own where none does."""
+    # The gain that the privacy budget allows does not depend on the power, so it is asked once.
+    allowed = plan.gain_limits.privacy
+
+    def enough(snr_db: float) -> bool:
+        changed = held.with_value("snr_db", snr_db)
+        assert changed is not None
+        made = decide(changed.model, changed.uplink, changed.limits, changed.request, allowed)
+        energy = _energy(made)
+        return energy is not None and energy >= shared.value
+
+    found = smallest(enough, plan.uplink.snr_db, _SNR)
+    return {"snr_db": plan.uplink.snr_db if found is None else found}
+
+
+def _share_airtime(held: Candidate, plan: Plan, shared: Equality) -> dict[str, Any]:
+    """As many rounds as fit into the shared airtime."""
+    return {"num_rounds": int(shared.value) // plan.uplink.symbols_per_round(plan.dim)}
+
+
+def _in_proportion(share: float) -> Callable[[Plan, float], float]:
+    return lambda plan, value: share * value
+
+
+QUANTITIES: dict[str, Quantity] = {
+    "step": Quantity(
+        "effective step",
+        "every method runs at the smallest effective step that one of them takes by itself, with"
+        " that one's factor in early burn-in; effective_step_size is varied",
+        _effective_step,
+        min,
+        _share_step,
+        _in_proportion(1e-9),
+    ),
+    "privacy": Quantity(
+        "epsilon of the run",
+        "every method has the smallest epsilon of the run, for one chain, that one of them costs by"
+        " itself as its budget of the run; epsilon is varied, with scope 'run' and privacy 'tight'",
+        _epsilon,
+        min,
+        _share_budget,
+        _in_proportion(1e-3),
+    ),
+    "energy": Quantity(
+        "energy of a device in the run",
+        "every method transmits the smallest energy, averaged over devices (analog: at most), that"
+        " one of them transmits in a run by itself; snr_db is lowered",
+        _energy,
+        min,
+        _lower_snr,
+        _in_proportion(1e-3),
+    ),
+    "airtime": Quantity(
+        "channel uses of a device in the run",
+        "every method has as many rounds as fit into the most channel uses that one of them takes"
+        " in a run by itself; rounds are varied, and a burn-in that was given stays",
+        _airtime,
+        max,
+        _share_airtime,
+        lambda plan, value: plan.uplink.symbols_per_round(plan.dim) - 0.5,
+    ),
+}
+"""Quantities in which methods can be made equal, by the word of the setting ``equal``."""
+
+
+@dataclass(frozen=True)
+class Equality:
+    """The value of a quantity that several methods share in a comparison."""
+
+    name: str
+    """``step``, ``privacy``, ``energy`` or ``airtime``."""
+    value: float
+    """The shared value."""
+    setter: Plan
+    """The plan that has the value by itself."""
+    from_data: bool
+    """Whether a plan that decided the value was computed from the devices' private data."""
+
+    @classmethod
+    def among(cls, name: str, plans: Sequence[Plan]) -> Equality:
+        """The value that methods with these plans share. Raises ``InvalidSetting`` for an unknown
+        quantity, where no plan has a value, and for epsilons that mean different things."""
+        checks.one_of("equal", name, tuple(QUANTITIES))
+        quantity = QUANTITIES[name]
+        if name == "privacy":
+            _check_one_statement(plans)
+        known = [(value, plan) for plan in plans if (value := quantity.of(plan)) is not None]
+        if not known:
+            raise InvalidSetting(
+                f"equal {name!r} needs a method whose {quantity.words} is known, and none has one"
+            )
+        value = quantity.shared(each for each, _ in known)
+        setter = next(plan for each, plan in known if each == value)
+        return cls(name, value, setter, any(each.data_dependent for each in plans))
+
+    @property
+    def quantity(self) -> Quantity:
+        """The quantity in which methods are equal."""
+        return QUANTITIES[self.name]
+
+    def changes(self, held: Candidate, plan: Plan) -> dict[str, Any]:
+        """Changes of settings that bring a candidate with this plan to the shared value, by name
+        for ``Candidate.with_value``; empty where it has the value. ``InvalidSetting`` for a
+        candidate that has no value of the quantity."""
+        own = self.quantity.of(plan)
+        if own is None:
+            raise InvalidSetting(
+                f"equal {self.name!r} cannot be reached: the {plan.uplink.scheme} uplink has no"
+                f" {self.quantity.words}{self._why_unknown(plan)}"
+            )
+        # An equal step may still differ in early burn-in.
+        close = abs(own - self.value) <= self.quantity.slack(plan, self.value)
+        if plan == self.setter or (close and self.name != "step"):
+            return {}
+        return self.quantity.changes(held, plan, self)
+
+    def _why_unknown(self, plan: Plan) -> str:
+        """Why a plan has no epsilon, in brackets; empty where something else is shared."""
+        reason = plan.unknown_privacy if self.name == "privacy" else None
+        return "" if reason is None else f" ({reason})"
+
+    def check(self, plan: Plan) -> None:
+        """Raise ``InvalidSetting`` unless a plan has the shared value."""
+        own = self.quantity.of(plan)
+        if own is None or abs(own - self.value) > self.quantity.slack(plan, self.value):
+            stated = "none" if own is None else f"{own:.6g}"
+            given = " with a gain that was given" if plan.binding == "given" else ""
+            raise InvalidSetting(
+                f"equal {self.name!r} cannot be reached: the {self.quantity.words} must be"
+                f" {self.value:.6g}, and the {plan.uplink.scheme} uplink has {stated}{given}"
+            )
+
+    def to_document(self) -> dict[str, Any]:
+        """What is shared, its definition and its value, for JSON."""
+        definition = self.quantity.definition
+        return {"name": self.name, "definition": definition, "value": self.value}
+
+    def note(self, changes: dict[str, Any]) -> Finding:
+        """A note for the findings of a plan that ``changes`` of settings made equal."""
+        changed = ", ".join(f"{name} {value}" for name, value in changes.items())
+        how = f"by {changed}" if changed else "by itself"
+        text = f"{self.quantity.words} {self.value:.6g} as all methods compared, {how}"
+        return Finding("made-equal", "note", text, numbers={self.name: self.value})
+
+
+def _check_one_statement(plans: Sequence[Plan]) -> None:
+    """Raise ``InvalidSetting`` for plans whose epsilons cannot be compared: with different deltas,
+    or for different neighbouring data."""
+    for words, values in (
+        ("run_delta", {each.limits.run_delta for each in plans}),
+        ("neighbouring relation", {each.limits.neighbouring for each in plans}),
+    ):
+        if len(values) > 1:
+            listed = ", ".join(map(str, sorted(values)))
+            raise InvalidSetting(f"equal 'privacy' needs one {words} for all methods, got {listed}")
+
+
+def with_changes(held: Candidate, changes: dict[str, Any]) -> Candidate:
+    """The candidate with several settings changed, by name, in their order."""
+    for name, value in changes.items():
+        changed = held.with_value(name, value)
+        assert changed is not None  # only links can be missing, and none is changed
+        held = changed
+    return held

@@ -1,0 +1,46 @@
+"""Paired differences of the methods in a sweep: results on the same data sets, less those of the
+first method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from flmc.evaluation.data_sets import PairedDifference
+from flmc.runs.sweeps.grid import SweepGrid
+from flmc.runs.sweeps.table import DATA_SETS
+
+
+def paired_rows(grid: SweepGrid, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each metric of each point whose method is compared with the first one, on the same
+    data sets: the settings that vary, the first method, the metric, and the difference. Empty for
+    one data set, or where no methods are compared."""
+    name = grid.methods
+    if name is None:
+        return []
+    found = []
+    for index, row in enumerate(rows):
+        first = rows[grid.compared_with(index)[0]]
+        if first is row:
+            continue
+        own, others = (each.get(DATA_SETS) or {} for each in (row, first))
+        for metric in own:
+            values = [_numbers(each.get(metric)) for each in (own, others)]
+            if values[0] is None or values[1] is None or len(values[0]) != len(values[1]):
+                continue  # a metric that one of the two does not have
+            found.append(
+                {
+                    **{axis: row[axis] for axis in grid.axes},
+                    "against": first[name],
+                    "metric": metric,
+                    **PairedDifference.of(values[0], values[1]).to_document(),
+                }
+            )
+    return found
+
+
+def _numbers(values: Sequence[float | None] | None) -> Any:
+    """Values of single data sets as an array; None where one is not known."""
+    return None if values is None or None in values else np.array(values)

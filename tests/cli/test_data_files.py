@@ -145,7 +145,7 @@ def test_baselines_of_a_file(hospitals: Path, capsys: pytest.CaptureFixture[str]
         (["--beside", "shceme=analog"], "scheme"),
         (["--baselines", "--only", "SGD"], "a method must be one of flmc, FedSGD"),
         (["--baselines", "--hold-out", "1.5"], "between 0 and 1, got 1.5"),
-        (["--baselines", "--experiments", "3"], "one data set"),
+        (["--baselines", "--experiments", "3", "--hold-out", "0.2"], "one data set"),
         (["--baselines", "--data", "sufficient"], "one data set"),
         (["--baselines", "--samples", "20", "--hold-out", "0.2"], "at least 1 held-out example"),
     ],

@@ -160,9 +160,15 @@ class Sweep:
         ]
 
     def write(self, out: Path) -> None:
-        """Write ``table.csv`` and, where there are paired differences, ``paired.csv`` into the
-        directory ``out``; where pyarrow is installed also ``table.parquet`` and, for several data
-        sets, ``data_sets.parquet``. Equal rows give equal bytes."""
+        """Write the tables as files; equal rows give equal bytes.
+
+        Parameters
+        ----------
+        out
+            Directory of ``table.csv`` and, where there are paired differences, ``paired.csv``;
+            where pyarrow is installed also of ``table.parquet`` and, for several data sets,
+            ``data_sets.parquet``.
+        """
         _write_csv(out / "table.csv", self.rows)
         parquet = {"table": self.rows, "data_sets": self.data_sets}
         if self.paired:

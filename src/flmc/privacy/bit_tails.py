@@ -312,7 +312,7 @@ def _by_chernoff(parts: Sum, epsilon: float, both: bool, s: float) -> float:
     e^{-\epsilon}` for both sides. The mass beyond the noise's reach is not in K, and is added."""
     if s <= 0:
         return 1.0
-    # Any s gives a bound, and a large s would take many nodes.
+    # Chernoff's bound holds with any s; a large s would take many quadrature nodes.
     s = min(s, *(_STEEPEST / law.steepest for law, _ in parts))
     exponent = sum(count * law.cumulant(s, exactly=True)[0] for law, count in parts) - s * epsilon
     sides = 1.0 + math.exp(-epsilon) if both else 1.0

@@ -117,8 +117,8 @@ class CountedDevices(Scheduler):
 class RandomDevices(CountedDevices):
     """Policy that draws ``count`` devices in every round, all sets of them being equally likely.
 
-    A plan averages delta over the schedules that may be drawn; a device of a deployment, which no
-    average consoles, charges itself for every round. The ledger counts the rounds in which it
+    A plan averages delta over the schedules that may be drawn. A device of a deployment has one of
+    them only, so it charges itself for every round. The ledger counts the rounds in which it
     transmitted.
 
     Attributes

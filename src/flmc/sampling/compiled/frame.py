@@ -59,13 +59,13 @@ class GivenRounds(NamedTuple):
     def of(
         cls, plan: Plan, schedule: Schedule, rows: npt.NDArray[np.intp], unit: float, several: bool
     ) -> GivenRounds:
-        r"""Factors of the rounds of a schedule; ``rows`` is its data set for every chain, ``unit``
-        is the clip where symbols are gradients, else 1, and ``several`` says whether the run has
-        several data sets.
+        r"""Factors of the ``schedule``'s rounds, as machine code takes them. ``rows`` has for every
+        chain the number of its data set in the schedule, ``unit`` is the clip where symbols are
+        gradients, else 1, and ``several`` says whether the run has several data sets.
 
-        The update of a chain is :math:`x \leftarrow x - p \sum_k s_k - n z` with pull :math:`p =
-        \eta K/K_a` (times the clip where symbols are gradients in units of it) and noise :math:`n =
-        \eta (K/K_a) \sqrt{N_0}/A`.
+        The update of a chain's position x, with symbols :math:`s_k` and a standard normal z, is
+        :math:`x \leftarrow x - p \sum_k s_k - n z` with pull :math:`p = \eta K/K_a` (times the clip
+        where symbols are gradients in units of it) and noise :math:`n = \eta (K/K_a) \sqrt{N_0}/A`.
         """
         count = schedule.num_active
         if schedule.active is None or len(schedule.active) == 1:

@@ -1,4 +1,4 @@
-"""Stopping of recorded runs at SIGINT and SIGTERM, which ``flmc_command`` receives."""
+"""Stopping of recorded runs at SIGINT and SIGTERM, which the package ``flmc_command`` receives."""
 
 from __future__ import annotations
 

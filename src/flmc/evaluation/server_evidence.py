@@ -12,9 +12,10 @@ and the plan knows all but the last sum. What a straight line of the estimates o
 symbols are: where they are near 1 the link is flat. The slope of the line is how fast the chain
 forgets, which a public curvature foretells.
 
-None of this shows where clipped devices would have met: at the place where what they send cancels
-the sum looks as that of a right chain. There a *report* (:mod:`flmc.uplink.report`) helps, or the
-answer is that it is not known. ``docs/sampling.md`` has the proofs and a confusion table."""
+None of this shows how far clipping moves the mean: a chain rests where the symbols of all devices
+cancel, and there they look as they do where the gradients cancel. A *report*
+(:mod:`flmc.uplink.report`) tells the two apart; without one the finding may be that it is not
+known. ``docs/sampling.md`` has the proofs and a confusion table."""
 
 from __future__ import annotations
 

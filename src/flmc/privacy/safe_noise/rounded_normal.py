@@ -152,8 +152,9 @@ def _bracket_thresholds(odd: IntArray, digits: npt.NDArray[np.uint64], bits: int
     r"""Differences :math:`2^{63} Q(x) - \text{digits}` at the thresholds :math:`x =
     \text{odd}/2^{bits+1}`, and bounds of their errors.
 
-    With the nearest node :math:`x_j` and :math:`t = x - x_j` (exact in double precision, at most
-    1/128), in units of :math:`2^{-63}`:
+    With the nearest node :math:`x_j`, :math:`t = x - x_j` (exact in double precision, at most
+    1/128), the coefficients :math:`c_i` of Taylor's series, the normal density :math:`\varphi` and
+    Hermite's polynomials :math:`He_n`, the errors in units of :math:`2^{-63}` are:
 
     * Taylor's remainder after 7 terms is :math:`2^{64}|\varphi He_7| t^8/8!`, and
       :math:`|\varphi He_n| \le 0.44 \sqrt{n!}` (Cramér): below 0.2.

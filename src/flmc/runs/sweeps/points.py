@@ -94,7 +94,7 @@ def key_of(
 def _decisive(settings: Settings, plan_only: bool, fingerprints: Fingerprints) -> dict[str, Any]:
     """Everything that settings decide a row by: settings that have an effect, the uplink that they
     make, and the contents of the files and the code that they name."""
-    # Every setting counts unless the schema says, beside it, that it has no effect here.
+    # Every setting counts, except those that the schema marks as without effect here.
     idle = names_of(NOTHING, SIMULATION) if plan_only else names_of(NOTHING)
     values = {**settings.model_dump(mode="json"), "chains": settings.num_chains}
     uplink = _uplink_of(settings)

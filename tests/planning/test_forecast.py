@@ -12,8 +12,7 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.data.linear_data import LinearStatistics
 from flmc.models.regressions import logistic
-from flmc.planning.forecast import Law, _like_the_law, forecast
-from flmc.planning.judgement import noise_of
+from flmc.planning.forecast import Law, _like_the_law, forecast, noise_of
 from flmc.planning.prediction import predict
 from flmc.settings.assembly import assemble
 from flmc.settings.schema import merge

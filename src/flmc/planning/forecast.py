@@ -33,7 +33,13 @@ from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
 from flmc.planning.pilot import MOST_DIRECTIONS, Pilot, places_at_once
 from flmc.planning.plans import Plan
-from flmc.planning.prediction import Prediction, compare_laws, slowest_memory, solve_stationary
+from flmc.planning.prediction import (
+    Prediction,
+    compare_laws,
+    predict_law,
+    slowest_memory,
+    solve_stationary,
+)
 from flmc.uplink.csi import arrival_of
 
 _FEWEST_NODES = 128
@@ -107,6 +113,12 @@ def _nodes(dim: int) -> Array:
     left, _, right = np.linalg.svd(half, full_matrices=False)
     half = left @ right * math.sqrt(count)
     return np.concatenate([half, -half])
+
+
+def noise_of(plan: Plan) -> Array:
+    """Variance N_0/A^2 of the channel's noise in each entry of the server's estimate, averaged over
+    kept rounds, (dim)."""
+    return np.asarray(plan.uplink.noise_power * np.mean(plan.planned_gain**-2.0, axis=0))
 
 
 class Reception:
@@ -298,14 +310,17 @@ class Travel(NamedTuple):
     """
 
 
-def follow_linear(plan: Plan, model: LinearGaussian, law: Gaussian) -> Travel | None:
-    """Travel of the chains of a linear regression, for its first data set, to the stationary
-    ``law`` that was predicted; None where following them would be too much work, or fails."""
+def follow_linear(plan: Plan, model: LinearGaussian) -> Travel | None:
+    """Travel of the chains of a linear regression, for its first data set, to the stationary law
+    that is predicted; None where there is none, or following them is too much work."""
     # A move costs a gradient of every device for each of the chains that are followed.
     moves = min(_MOST_MOVES, plan.num_rounds)
     if moves * _NUM_NOISY * plan.num_devices * plan.dim**2 > _MOST_TO_FOLLOW:
         return None
-    first = Law.of(law)
+    predicted = predict_law(model, plan.uplink, plan.step_size, noise_of(plan))
+    if predicted is None:
+        return None
+    first = Law.of(predicted)
     with np.errstate(all="ignore"):
         drift = Reception(plan, model)(first.places)[0]
         jacobian = _mean_jacobian(drift, _nodes(plan.dim), first)

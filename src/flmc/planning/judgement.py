@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding, Grade, gravest
 from flmc.base.special import variance_of_mean
@@ -26,11 +25,11 @@ from flmc.models.model import Model
 from flmc.models.wide_linear import WideLinear
 from flmc.planning.burn_in import distance_to_travel, rounds_needed
 from flmc.planning.decision import Request
-from flmc.planning.forecast import Law, follow_linear, forecast
+from flmc.planning.forecast import Law, follow_linear, forecast, noise_of
 from flmc.planning.model_check import HOPELESSLY_CLIPPED, check_claims, survey
 from flmc.planning.pilot import MOST_DIRECTIONS
 from flmc.planning.plans import Plan
-from flmc.planning.prediction import EXPERIMENTS_PREDICTED, Prediction, predict, predict_law
+from flmc.planning.prediction import EXPERIMENTS_PREDICTED, Prediction, predict
 from flmc.planning.public_model import PublicLaw, PublicModel
 from flmc.planning.server_update import is_langevin
 from flmc.planning.step_size import Curvature
@@ -60,12 +59,6 @@ def law_of(decided: Plan, model: Model) -> Prediction | PublicLaw | None:
     posterior = survey(model).posterior if exact is None else Law.of(exact)
     expected = None if posterior is None else forecast(decided, model, posterior)
     return None if expected is None else expected.prediction
-
-
-def noise_of(decided: Plan) -> Array:
-    """Variance N_0/A^2 of the channel's noise in each entry of the server's estimate, averaged over
-    kept rounds, (dim)."""
-    return np.asarray(decided.uplink.noise_power * np.mean(decided.planned_gain**-2.0, axis=0))
 
 
 HEAT_TOLERANCE = 0.05
@@ -134,13 +127,19 @@ class JudgedChain(NamedTuple):
 
 
 def judge_chain(
-    decided: Plan, model: Model, curvature: Curvature, cure: Callable[[float], str] | None = None
+    decided: Plan,
+    model: Model,
+    curvature: Curvature,
+    cure: Callable[[float], str] | None = None,
+    *,
+    candidate: bool = False,
 ) -> JudgedChain:
     """Judge a plan's chain: whether it arrives at the posterior within the burn-in, and
     whether mean and spread of its samples are those of the posterior.
 
     ``cure`` takes a shift of the mean, in posterior standard deviations, and returns words that say
-    what helps; it is called only where the mean is off."""
+    what helps; it is called only where the mean is off. The burn-in of a ``candidate`` of a search
+    may be held against the rule alone, which asks for more rounds and takes no time."""
     heat = decided.temperature
     if heat is None:  # nothing is known of the law
         against = [no_slope()] if decided.slope is None else []
@@ -152,7 +151,7 @@ def judge_chain(
     # Chains that have not arrived make everything else moot: the burn-in comes first.
     needed = _burn_in_needed(decided, model, law, curvature)
     short = needed is not None and needed > tolerances.burn_in * decided.num_burn_in
-    travel = _travel_of(decided, model, law, short=short)
+    travel = _travel_of(decided, model, law, short=short and not candidate)
     findings = judge_burn_in(
         decided, needed, curvature, tolerances, left=_start_error(travel, law, heat)
     )
@@ -479,8 +478,7 @@ def _travel_of(
         return law.left_shift, law.left_variance
     if not short or not isinstance(model, LinearGaussian):
         return None
-    chain = predict_law(model, decided.uplink, decided.step_size, noise_of(decided))
-    travel = None if chain is None else follow_linear(decided, model, chain)
+    travel = follow_linear(decided, model)
     return None if travel is None else (travel.left_shift, travel.left_variance)
 
 

@@ -115,7 +115,7 @@ class Candidate:
             plan = decide(model, uplink, limits, request, allowed)
         except InvalidSetting as error:
             return Trial(self, None, None, (), str(error))
-        law, findings = judge_chain(plan, model, request.curvature(model))
+        law, findings = judge_chain(plan, model, request.curvature(model), candidate=True)
         return Trial(self, plan, law, tuple(findings))
 
 

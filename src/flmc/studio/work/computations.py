@@ -11,7 +11,7 @@ from flmc.evaluation.audit.likelihood_ratio import AttackLossLaw, loss_of_round
 from flmc.models.distributions import Gaussian
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
-from flmc.planning.judgement import noise_of
+from flmc.planning.forecast import noise_of
 from flmc.planning.plans import Plan
 from flmc.planning.prediction import predict_law
 from flmc.planning.privacy_curve import SpentAfter, privacy_over_rounds, rounds_to_show

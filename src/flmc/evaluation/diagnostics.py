@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -291,6 +292,8 @@ _NEARLY_AGREED = 1.1
 _LEAST_FOR_SHAPE, _ODD_SHAPE, _WRONG_SHAPE = 200.0, 0.3, 1.0
 """Number of effective draws from which on fourth moments are judged, and the excess kurtosis of a
 normal posterior's draws from which on there is a note, and a warning."""
+_FALSE_ALARMS = 1e-3
+"""Share of right runs in which the tails of some entry may be noted."""
 
 
 def judge_shape(chains: Array | None, mixing: Mixing | None) -> list[Finding]:
@@ -306,10 +309,10 @@ def judge_shape(chains: Array | None, mixing: Mixing | None) -> list[Finding]:
     scaled = (draws - draws.mean(axis=0)) / draws.std(axis=0)
     excess = (scaled**4).mean(axis=0) - 3.0
     worst = int(np.argmax(np.abs(excess)))
-    # The excess kurtosis of n normal numbers has a standard deviation of about sqrt(24/n), and a
-    # long right tail: hence five standard deviations.
-    least = max(_ODD_SHAPE, 5.0 * math.sqrt(24.0 / effective))
-    if not abs(excess[worst]) > least:
+    score = kurtosis_score(float(excess[worst]), min(effective, len(draws)))
+    # Two sides, and as many entries as there are: one of many is off by chance sooner.
+    surprising = abs(score) > NormalDist().inv_cdf(1.0 - _FALSE_ALARMS / (2.0 * len(excess)))
+    if not (surprising and abs(excess[worst]) > _ODD_SHAPE):
         return []
     beyond = float((np.abs(scaled[:, worst]) > 3.0).mean())
     tails = "heavier" if excess[worst] > 0 else "lighter"
@@ -323,6 +326,24 @@ def judge_shape(chains: Array | None, mixing: Mixing | None) -> list[Finding]:
     grade: Grade = "warning" if abs(excess[worst]) > _WRONG_SHAPE else "note"
     numbers = {"excess_kurtosis": float(excess[worst]), "beyond_three_sd": beyond}
     return [Finding("tails", grade, text, short, numbers)]
+
+
+def kurtosis_score(excess: float, count: float) -> float:
+    """Standard normal score of the excess kurtosis of ``count`` normal numbers, at least 20.
+
+    The law of a sample's kurtosis has a long right tail, which the score of Anscombe and Glynn
+    (Biometrika 70, 1983) takes out: several standard deviations of it are ordinary."""
+    n = count
+    mean = -6.0 / (n + 1.0)
+    variance = 24.0 * n * (n - 2.0) * (n - 3.0) / ((n + 1.0) ** 2 * (n + 3.0) * (n + 5.0))
+    skew = 6.0 * (n * n - 5.0 * n + 2.0) / ((n + 7.0) * (n + 9.0))
+    skew *= math.sqrt(6.0 * (n + 3.0) * (n + 5.0) / (n * (n - 2.0) * (n - 3.0)))
+    a = 6.0 + 8.0 / skew * (2.0 / skew + math.sqrt(1.0 + 4.0 / skew**2))
+    scaled = 1.0 + (excess - mean) / math.sqrt(variance) * math.sqrt(2.0 / (a - 4.0))
+    if scaled <= 0.0:  # lighter tails than any of a sample of normal numbers
+        return -math.inf
+    root = math.cbrt((1.0 - 2.0 / a) / scaled)
+    return (1.0 - 2.0 / (9.0 * a) - root) / math.sqrt(2.0 / (9.0 * a))
 
 
 def thinned(chains: Array) -> Array:

@@ -11,8 +11,8 @@ import pytest
 import flmc
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
-from flmc.base.special import ndtr
 from flmc.evaluation.answer import Answer, answer_of, find_answer
+from flmc.evaluation.named_draws import Layout
 from flmc.evaluation.transcript import Transcript
 from support import full
 
@@ -20,21 +20,19 @@ OFF = flmc.Limits(privacy="off")
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 
 
-def held(model: flmc.Model, answer: Answer, level: float) -> Array:
-    """Probability with which the exact posterior of each data set puts theta into the answer's
-    intervals, (data set, dim): averaged over data sets from the prior, it is their coverage."""
-    assert model.posterior is not None
-    sd = np.sqrt(np.einsum("eii->ei", model.posterior.covariance))
-    low, high = np.moveaxis((answer.intervals(level) - model.posterior.mean[..., None]), -1, 0) / sd
-    return np.asarray(ndtr(high) - ndtr(low))
+def held(answer: Answer, level: float) -> Array:
+    """The posterior mass in the intervals of each data set, (data set, dim)."""
+    mass = answer.held(level)
+    assert mass is not None
+    return mass
 
 
-def run_many(uplink: flmc.Uplink, sets: int, dim: int = 5, **settings: Any) -> tuple[Any, Answer]:
-    """A linear model with many data sets, and the answers of one chain each."""
+def run_many(uplink: flmc.Uplink, sets: int, dim: int = 5, **settings: Any) -> Answer:
+    """The answers of one chain each, of a linear model with many data sets."""
     data = flmc.data.draw_linear_statistics(seed=3, dim=dim, num_experiments=sets)
     model = flmc.LinearGaussian(data)
     plan = flmc.plan(model, uplink, OFF, **settings)
-    return model, flmc.run(plan, model, seed=7).posterior()
+    return flmc.run(plan, model, seed=7).posterior()
 
 
 DIGITAL = flmc.Digital(link=flmc.Sigmoid(0.05), clip=30, snr_db=25)
@@ -52,6 +50,32 @@ CASES: dict[str, tuple[flmc.Uplink, dict[str, Any]]] = {
         {"num_rounds": 500, "num_burn_in": 200, "scheduler": flmc.RandomDevices(10)},
     ),
     "ideal": (flmc.Ideal(), {"num_rounds": 400, "num_burn_in": 100}),
+    "wrong estimates of the channel": (
+        flmc.Analog(clip=30, snr_db=30, fading=flmc.RayleighFading(0.2), csi_error=0.2),
+        {"num_rounds": 500, "num_burn_in": 200, "scheduler": flmc.ThresholdDevices(0.1)},
+    ),
+    "gains that rise, noise that falls to a hundredth": (
+        flmc.Analog(clip=30, snr_db=60),
+        {
+            "num_rounds": 400,
+            "num_burn_in": 100,
+            "step_size": 1.5e-3,
+            "gain": np.geomspace(0.05, 0.5, 400)[:, None],
+        },
+    ),
+    "gains of entries": (
+        flmc.Analog(clip=30, snr_db=60),
+        {
+            "num_rounds": 400,
+            "num_burn_in": 100,
+            "step_size": 1.5e-3,
+            "gain": np.geomspace(0.05, 0.5, 5)[None],
+        },
+    ),
+    "larger steps first": (
+        ANALOG,
+        {"num_rounds": 400, "num_burn_in": 100, "burn_in_step_factor": 3.0},
+    ),
 }
 
 
@@ -60,9 +84,9 @@ def test_intervals_of_one_chain_hold(case: str) -> None:
     """As often as they say, at four levels, for 400 fresh data sets; at most 1.15 times as wide as
     the exact ones, where draws of the hot chain would be twice as wide."""
     uplink, settings = CASES[case]
-    model, answer = run_many(uplink, full(400, 100), **settings)
+    answer = run_many(uplink, full(400, 100), **settings)
     for level in LEVELS:
-        of_each = held(model, answer, level).mean(axis=1)
+        of_each = held(answer, level).mean(axis=1)
         # Five standard errors over data sets, and 0.02 for the curvature's law, which is that of
         # few degrees of freedom and is approximate.
         tolerance = 5 * of_each.std() / np.sqrt(len(of_each)) + 0.02
@@ -70,11 +94,148 @@ def test_intervals_of_one_chain_hold(case: str) -> None:
     assert 1.0 < np.median(answer.width) < 1.15
 
 
+def test_the_posterior_mass_of_intervals_is_their_integral() -> None:
+    """Computed twice: from quantiles of the normal law, and by counting exact draws."""
+    answer = run_many(ANALOG, 3, num_rounds=300, num_burn_in=100)
+    assert answer.exact is not None
+    rng, ends = np.random.default_rng(0), answer.intervals(0.8)
+    for e, mass in enumerate(held(answer, 0.8)):
+        draws = rng.multivariate_normal(answer.exact.mean[e], answer.exact.covariance[e], 20_000)
+        inside = ((draws > ends[e, :, 0]) & (draws < ends[e, :, 1])).mean(axis=0)
+        # five standard errors of a share of 20 000
+        np.testing.assert_allclose(inside, mass, atol=5 * 0.4 / np.sqrt(20_000))
+
+
+def test_the_second_of_two_stages() -> None:
+    """Its answer is in the model's own coordinates, and holds."""
+    of_each = []
+    for seed in range(full(40, 12)):
+        model = flmc.LinearGaussian(flmc.data.draw_linear(seed=seed))
+        both = flmc.plan_two_stages(model, flmc.Analog(clip=30, snr_db=30), OFF, num_rounds=900)
+        of_each.append(held(flmc.run_two_stages(both, model, seed).main.posterior(), 0.9).mean())
+    tolerance = 5 * np.std(of_each) / np.sqrt(len(of_each)) + 0.02
+    assert abs(np.mean(of_each) - 0.9) < tolerance
+
+
+def test_coordinates_do_not_change_the_answer() -> None:
+    """In other coordinates the prior is still the model's, not the law of the chains' starts."""
+    data = flmc.data.draw_linear(seed=1, dim=3, num_samples=80, num_devices=4)
+    model = flmc.LinearGaussian(data, prior_mean=0.5, prior_precision=2.0)
+    rng = np.random.default_rng(6)
+    scale = 0.1 * np.linalg.qr(rng.standard_normal((3, 3)))[0]
+    white = flmc.whiten(model, scale=scale, centre=np.ones(3))
+    coordinates = white.coordinates
+    assert coordinates is not None
+    positions = chain(rng, some_curvature(rng, 3, 3.0), 200, 1e6)
+    seen = transcript(positions, 1000.0, 1e6)
+    # Gradients are scaled by 0.1, and steps take that back.
+    moved = Transcript(
+        coordinates.from_model(positions),
+        seen.step_sizes * 100.0,
+        seen.channel_noise * 0.01,
+        *seen[3:],
+    )
+    plain = answer_of(seen, lambda theta: 4 * model.prior_share(theta))
+    other = answer_of(moved, lambda phi: 4 * white.prior_share(phi), coordinates)
+    np.testing.assert_allclose(other.mean, plain.mean, rtol=1e-6)
+    np.testing.assert_allclose(other.covariance, plain.covariance, rtol=1e-6, atol=1e-12)
+
+
+def test_chains_by_themselves() -> None:
+    """An answer by chain is that of a run with this chain alone."""
+    model = flmc.LinearGaussian(flmc.data.draw_linear_statistics(seed=3, num_experiments=3))
+    some = flmc.ThresholdDevices(0.1)
+    plan = flmc.plan(model, FADED, OFF, num_rounds=300, num_burn_in=100, scheduler=some)
+    result = flmc.run(plan, model, seed=1, chains=4)
+    several, burn_in = result.posterior(by_chain=True), result.burn_in
+    assert burn_in is not None
+    assert several.mean.shape == (12, 5)
+    for e, c in ((0, 0), (1, 3), (2, 2)):
+        alone = find_answer(plan, 1, model, result.draws_by_chain[:, c : c + 1],
+                            burn_in[:, c : c + 1])  # fmt: skip
+        # Regressions of more data sets at once sum in another order.
+        np.testing.assert_allclose(several.mean[4 * e + c], alone.mean[e], rtol=1e-9)
+        np.testing.assert_allclose(held(several, 0.9)[4 * e + c], held(alone, 0.9)[e], rtol=1e-7)
+    both = find_answer(plan, 1, model, result.draws_by_chain, burn_in,
+                       by_chain=True, sets=2, chains=3)  # fmt: skip
+    np.testing.assert_allclose(both.mean, several.mean[[0, 1, 2, 4, 5, 6]], rtol=1e-9)
+    np.testing.assert_allclose(held(both, 0.5), held(several, 0.5)[[0, 1, 2, 4, 5, 6]], rtol=1e-7)
+
+
+def predicted_at(answer: Answer, num_draws: int, seed: int) -> Array:
+    """Predictions of a model that predicts something, (draw, prediction)."""
+    predicted = answer.predictions(num_draws, seed)
+    assert predicted is not None
+    return predicted
+
+
+def test_draws_by_name() -> None:
+    """The same draws as an array, by parameter, as a data frame and for ArviZ."""
+    rng = np.random.default_rng(1)
+    seen = transcript(chain(rng, some_curvature(rng, 3, 5.0), 300, 7e3), 1000.0, 7e3)
+    layout: Layout = (("slopes", (2,)), ("level", ()))
+    answer = answer_of(seen, flat, layout=layout, predict=lambda theta: 2.0 * theta[:, :, :1])
+    drawn = answer.draws(50, seed=4)[0]
+    named = answer.parameters(50, seed=4)
+    assert {name: each.shape for name, each in named.items()} == {"slopes": (50, 2), "level": (50,)}
+    np.testing.assert_array_equal(named["level"], drawn[:, 2])
+    np.testing.assert_array_equal(predicted_at(answer, 50, 4), 2.0 * drawn[:, :1])
+    assert [row[0] for row in answer.summary().rows] == ["slopes[0]", "slopes[1]", "level"]
+    pytest.importorskip("pandas")
+    frame = answer.to_dataframe(50, seed=4)
+    assert list(frame.columns) == ["draw", "slopes[0]", "slopes[1]", "level"]
+    np.testing.assert_array_equal(frame[["slopes[0]", "slopes[1]", "level"]], drawn)
+    pytest.importorskip("arviz_base", reason="needs the extra arviz")
+    tree = answer.to_arviz(50, seed=4)
+    np.testing.assert_array_equal(tree["posterior"]["slopes"], drawn[None, :, :2])
+    predicted = tree["posterior_predictive"]["prediction"]
+    np.testing.assert_array_equal(predicted, 2.0 * drawn[None, :, :1])
+
+
+def test_predictions_are_those_of_the_model() -> None:
+    """In the sampler's coordinates draws are others, and the predictions the same."""
+    small = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, dim=3, num_samples=80, num_devices=4))
+    known = small.posterior
+    assert known is not None
+    own = flmc.Model.from_gradient(
+        lambda theta: small.gradient(theta[None])[0] - theta[:, None] / small.num_devices,
+        prior=flmc.Normal(),
+        dim=3,
+        num_devices=small.num_devices,
+        smoothness=small.smoothness,
+        convexity=small.convexity,
+        posterior=known,
+        predict=lambda theta: theta @ np.array([[1.0], [2.0], [0.0]]),
+    )
+    for model in (own, flmc.whiten(own, scale=np.full(3, 0.1))):
+        plan = flmc.plan(model, ANALOG, OFF, num_rounds=200, num_burn_in=60)
+        answer = flmc.run(plan, model, seed=3).posterior()
+        drawn = answer.draws(20)[0]
+        np.testing.assert_allclose(
+            predicted_at(answer, 20, 0), drawn @ np.array([[1.0], [2.0], [0.0]]), rtol=1e-9
+        )
+        # The exact posterior comes in the model's coordinates, too.
+        assert answer.exact is not None
+        np.testing.assert_allclose(answer.exact.covariance, known.covariance, rtol=1e-9)
+
+
+def test_only_twelve_entries_are_printed() -> None:
+    rng = np.random.default_rng(1)
+    seen = transcript(chain(rng, some_curvature(rng, 15, 2.0), 500, 7e3), 1000.0, 7e3)
+    answer = answer_of(seen, flat)
+    labels = [row.label for row in answer.listing().rows]
+    assert labels[:14] == [*(f"theta[{i}]" for i in range(12)), "", "width"]
+    assert "and 3 more entries" in str(answer)
+    document = answer.to_document(0.8)
+    assert len(document["mean"]) == 15
+    np.testing.assert_array_equal(document["ends"], answer.intervals(0.8)[0])
+
+
 def test_many_entries() -> None:
     """Twenty entries: intervals hold at least as often as they say, and by no more than 0.05."""
     settings = {"num_rounds": 600, "num_burn_in": 200, "step_size": 0.01}
-    model, answer = run_many(DIGITAL, full(200, 50), dim=20, **settings)
-    assert 0.88 < held(model, answer, 0.9).mean() < 0.95
+    answer = run_many(DIGITAL, full(200, 50), dim=20, **settings)
+    assert 0.88 < held(answer, 0.9).mean() < 0.95
 
 
 def chain(rng: np.random.Generator, curvature: Array, rounds: int, noise: float) -> Array:
@@ -163,7 +324,7 @@ def test_never_wider_than_the_prior(noise: float) -> None:
 
 
 def test_parts_add_up() -> None:
-    _, answer = run_many(ANALOG, 3, num_rounds=300, num_burn_in=100)
+    answer = run_many(ANALOG, 3, num_rounds=300, num_burn_in=100)
     assert set(answer.parts) == {"data", "noise", "curvature"}
     total = sum(answer.parts.values())
     np.testing.assert_allclose(total, 1.0, rtol=1e-12)
@@ -226,3 +387,7 @@ def test_what_has_no_answer_is_refused(small: flmc.LinearGaussian) -> None:
     steps = flmc.plan(small, signs, loud, num_rounds=60, num_burn_in=20, step_size=1e-4)
     with pytest.raises(InvalidSetting, match="Sign has none"):
         flmc.run(steps, small).posterior()
+    swinging = flmc.plan(small, ANALOG, OFF, num_rounds=60, num_burn_in=20, step_size=1e-3,
+                         update=flmc.Momentum(0.5))  # fmt: skip
+    with pytest.raises(InvalidSetting, match="Momentum is another"):
+        flmc.run(swinging, small).posterior()

@@ -32,11 +32,15 @@ from flmc.base.tables import Grid, Listing, Row
 from flmc.evaluation import named_draws
 from flmc.evaluation.transcript import Transcript
 from flmc.models.affine import Coordinates
+from flmc.models.distributions import Gaussian
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 
 PriorGradient = Callable[[Array], Array]
 """Gradient of the negative log prior, (data set, place, dim), at theta of the same shape."""
+Predict = Callable[[Array], Array | None]
+"""Predictions of a model for its first data set, (1, draw, prediction), at theta (1, draw, dim);
+None for a model that predicts nothing."""
 
 _NODES = 24
 """Number of quantiles that stand for the law of a curvature; with 48 no width in the tests changes
@@ -54,6 +58,10 @@ none."""
 _NEAR = 4.0
 """Distance from the mode, in standard deviations of the kept rounds, that a chain must not exceed
 any more for its rounds of the burn-in to count."""
+_MOST_ROWS = 12
+"""Number of entries that are printed."""
+_DOUBTS = ("curvature-unknown", "not-quadratic")
+"""Codes of findings that say why an answer may not be right, where others only say it is wide."""
 _LEVEL = 0.01
 """Probability with which a quadratic posterior gets the warning that its gradient is not linear."""
 
@@ -232,9 +240,12 @@ def answer_of(
     prior: PriorGradient,
     coordinates: Coordinates | None = None,
     layout: named_draws.Layout | None = None,
+    exact: Gaussian | None = None,
+    predict: Predict | None = None,
 ) -> Answer:
     """The answer of every data set from its transcript and the gradient of the negative log prior,
-    both in the sampler's coordinates; ``InvalidSetting`` where the rounds are too few."""
+    both in the sampler's coordinates, as are the ``exact`` posterior, where it is known, and what
+    the model can ``predict``; ``InvalidSetting`` where the rounds are too few."""
     rounds, (_, chains, places, dim) = _Rounds.of(seen), seen.positions.shape
     if seen.num_kept * chains < 2 * dim + 4:
         raise InvalidSetting(
@@ -248,22 +259,46 @@ def answer_of(
     if first:
         used[:, :, :first] = rounds.settled(fit, slice(0, first))
         fit = rounds.regress(sums + rounds.sums(slice(0, first), used[:, :, :first]))
-    return Answer(_Law.of(fit, prior), rounds, used, coordinates, layout)
+    if exact is not None and coordinates is not None:
+        scale = coordinates.scale
+        covariance = scale @ exact.covariance @ scale.T
+        exact = Gaussian(np.asarray(coordinates.to_model(exact.mean)), covariance)
+    return Answer(_Law.of(fit, prior), rounds, used, coordinates, layout, exact, predict)
 
 
 def find_answer(
-    plan: Plan, seed: int, model: Model, draws: Array, burn_in: Array | None = None
+    plan: Plan,
+    seed: int,
+    model: Model,
+    draws: Array,
+    burn_in: Array | None = None,
+    *,
+    by_chain: bool = False,
+    sets: int | None = None,
+    chains: int | None = None,
 ) -> Answer:
     """The answer of every data set of a run from its kept draws, (data set, chain, round, dim), and
-    its positions during the burn-in, both in the sampler's coordinates. Of the model only prior,
-    coordinates and names are used; ``InvalidSetting`` where the draws do not tell what the server
+    its positions during the burn-in, both in the sampler's coordinates; only the first ``sets`` and
+    their first ``chains`` are used, all by default. With ``by_chain`` every chain is answered by
+    itself, as a data set of its own. Of the model only prior, coordinates, names, predictions and
+    the known posterior are used; ``InvalidSetting`` where the draws do not tell what the server
     saw."""
-    seen = Transcript.of_run(plan, seed, draws, burn_in)
+    kept = draws[:sets, :chains]
+    seen = Transcript.of_run(plan, seed, kept, None if burn_in is None else burn_in[:sets, :chains])
+    exact = model.posterior
+    if exact is not None and (by_chain or len(kept) < len(exact.mean)):
+        repeats = kept.shape[1] if by_chain else 1
+        mean, covariance = exact.mean[: len(kept)], exact.covariance[: len(kept)]
+        exact = Gaussian(np.repeat(mean, repeats, 0), np.repeat(covariance, repeats, 0))
 
     def prior(theta: Array) -> Array:
         return model.num_devices * model.prior_share(theta)
 
-    return answer_of(seen, prior, model.coordinates, model.layout)
+    def predict(theta: Array) -> Array | None:
+        return model.predict(theta, slice(0, 1))
+
+    seen = seen.by_chain if by_chain else seen
+    return answer_of(seen, prior, model.coordinates, model.layout, exact, predict)
 
 
 class _Law(NamedTuple):
@@ -382,6 +417,10 @@ class Answer:
     _coordinates: Coordinates | None = None
     layout: named_draws.Layout | None = None
     """Name and shape of every parameter in theta; None for a model without names."""
+    exact: Gaussian | None = None
+    """The exact posterior of every data set, in the model's coordinates; None where it is not
+    known."""
+    _predict: Predict | None = None
 
     @property
     def num_rounds(self) -> Array:
@@ -448,6 +487,27 @@ class Answer:
         half = _half_width(np.sqrt(variances), probability)
         return np.stack([self.mean - half, self.mean + half], axis=-1)
 
+    def held(self, probability: float = 0.9) -> Array | None:
+        """Probability with which the exact posterior puts theta into the intervals. Averaged over
+        data sets that are drawn from the prior, it is their coverage.
+
+        Parameters
+        ----------
+        probability
+            As for :meth:`intervals`.
+
+        Returns
+        -------
+        Array or None
+            Probabilities, (data set, dim); None where the exact posterior is not known.
+        """
+        if self.exact is None:
+            return None
+        sd = np.sqrt(np.einsum("eii->ei", self.exact.covariance))
+        ends = self.intervals(probability) - self.exact.mean[..., None]
+        low, high = np.moveaxis(ends, -1, 0) / sd
+        return np.asarray(ndtr(high) - ndtr(low))
+
     def draws(self, num_draws: int = 1000, seed: int = 0) -> Array:
         """Independent draws of theta.
 
@@ -463,22 +523,74 @@ class Answer:
         Array
             Theta, (data set, draw, dim).
         """
+        return self._to_model(self._draw(len(self._used), num_draws, seed))
+
+    def _draw(self, num_sets: int, num_draws: int, seed: int) -> Array:
+        """Draws of theta of the first data sets, in the sampler's coordinates, (data set, draw,
+        dim)."""
         checks.at_least("num_draws", num_draws, 1)
         drawn = [
-            self._law.draw(e, num_draws, np.random.default_rng([seed, e]))
-            for e in range(len(self._used))
+            self._law.draw(e, num_draws, np.random.default_rng([seed, e])) for e in range(num_sets)
         ]
-        return self._to_model(np.stack(drawn) / self._law.fit.unit[:, None])
+        return np.stack(drawn) / self._law.fit.unit[:num_sets, None]
 
-    def to_arviz(self, num_draws: int = 1000, seed: int = 0) -> Any:
-        """Draws of the first data set as a DataTree of ArviZ; needs the extra ``arviz``.
+    def predictions(self, num_draws: int = 1000, seed: int = 0) -> Array | None:
+        """Predictions of the model at :meth:`draws` of the first data set.
+
+        Parameters
+        ----------
+        num_draws, seed
+            As for :meth:`draws`.
+
+        Returns
+        -------
+        Array or None
+            Predictions, (draw, prediction); None for a model without predictions.
+        """
+        if self._predict is None:
+            return None
+        predicted = self._predict(self._draw(1, num_draws, seed))
+        return None if predicted is None else np.asarray(predicted[0])
+
+    def parameters(self, num_draws: int = 1000, seed: int = 0) -> dict[str, Array]:
+        """:meth:`draws` of the first data set by the names of parameters, (draw, ...).
 
         Parameters
         ----------
         num_draws, seed
             As for :meth:`draws`.
         """
-        return named_draws.to_arviz(self.draws(num_draws, seed)[:1], self.layout)
+        drawn = named_draws.by_parameter(self._first_draws(num_draws, seed), self.layout)
+        return {name: each[0] for name, each in drawn.items()}
+
+    def to_dataframe(self, num_draws: int = 1000, seed: int = 0) -> Any:
+        """:meth:`draws` of the first data set as a pandas data frame: draw, and every entry.
+
+        Parameters
+        ----------
+        num_draws, seed
+            As for :meth:`draws`.
+        """
+        drawn = self._first_draws(num_draws, seed)
+        return named_draws.to_dataframe(drawn, self.layout).drop(columns="chain")
+
+    def to_arviz(self, num_draws: int = 1000, seed: int = 0) -> Any:
+        """:meth:`draws` of the first data set as a DataTree of ArviZ, one chain, with the model's
+        predictions at them; needs the extra ``arviz``.
+
+        Parameters
+        ----------
+        num_draws, seed
+            As for :meth:`draws`.
+        """
+        predicted = self.predictions(num_draws, seed)
+        predicted = None if predicted is None else predicted[None]
+        drawn = self._first_draws(num_draws, seed)
+        return named_draws.to_arviz(drawn, self.layout, predicted)
+
+    def _first_draws(self, num_draws: int, seed: int) -> Array:
+        """Draws of the first data set as one chain, (1, draw, dim), in the model's coordinates."""
+        return self._to_model(self._draw(1, num_draws, seed))
 
     def summary(self, probability: float = 0.9) -> Grid:
         """A table with mean, standard deviation, central interval and width of every entry, for the
@@ -531,41 +643,72 @@ class Answer:
             findings.append(Finding("wide", "warning", text, short, {"width": width}, "use"))
         return tuple(findings)
 
-    def listing(self) -> Listing:
-        """Rows of the answer of the first data set, for printing: every entry with its 90 %
-        interval, the width, its parts, findings."""
+    @property
+    def doubts(self) -> tuple[Finding, ...]:
+        """Findings because of which the answer of the first data set may not be right, so that the
+        draws of a chain at temperature 1 should be used: the rounds do not tell the curvature, or
+        the posterior is not normal."""
+        return tuple(each for each in self.findings if each.code in _DOUBTS)
+
+    def rows(self, probability: float = 0.9) -> list[Row]:
+        """Rows of the answer of the first data set: entries with mean, standard deviation, central
+        interval and width, at most 12, then the width of all and its parts."""
         names = named_draws.entry_names(self.mean.shape[1], self.layout)
-        ends = self.intervals(0.9)[0]
+        ends = self.intervals(probability)[0]
         rows = [
-            Row(name, f"{self.mean[0, i]:.4g} ± {self.sd[0, i]:.2g} ({low:.4g} to {high:.4g})")
+            Row(
+                name,
+                f"{self.mean[0, i]:.4g} ± {self.sd[0, i]:.2g} ({low:.4g} to {high:.4g}),"
+                f" width {self.width[0, i]:.3g}",
+            )
             for i, (name, (low, high)) in enumerate(zip(names, ends, strict=True))
         ]
+        if len(rows) > _MOST_ROWS:
+            rest = Row("", f"and {len(rows) - _MOST_ROWS} more entries")
+            rows = [*rows[:_MOST_ROWS], rest]
+        mean, largest = self.width[0].mean(), self.width[0].max()
+        width = f"{mean:.3g} times that of the exact posterior on average, {largest:.3g} at most"
         parts = {name: 100 * float(share[0]) for name, share in self.parts.items()}
-        rows.append(
-            Row(
-                "width", f"{self.width[0].mean():.3g} times that of the exact posterior, on average"
-            )
+        shares = (
+            f"{parts['data']:.3g} % data, {parts['noise']:.2g} % channel, quantisation and privacy,"
+            f" {parts['curvature']:.2g} % unknown curvature"
         )
-        rows.append(
-            Row(
-                "variance",
-                f"{parts['data']:.3g} % data, {parts['noise']:.2g} % channel, quantisation and"
-                f" privacy, {parts['curvature']:.2g} % unknown curvature",
-            )
-        )
-        shown = (*rows, *(each.row for each in self.findings))
-        title = f"what the server knows, from {self.num_rounds[0]} rounds: mean ± sd, 90 % interval"
-        return Listing(title, shown)
+        return [*rows, Row("width", width), Row("variance", shares)]
 
-    def to_document(self) -> dict[str, Any]:
-        """The answer of every data set as plain values, for JSON."""
+    def listing(self, probability: float = 0.9) -> Listing:
+        """The answer of the first data set as rows for printing, with its findings.
+
+        Parameters
+        ----------
+        probability
+            Probability of the intervals.
+        """
+        shown = (*self.rows(probability), *(each.row for each in self.findings))
+        held, title = self.held(probability), f"mean ± sd, {100 * probability:.3g} % interval"
+        if held is not None:
+            shown = (*shown, held_row(held, probability, "data sets"))
+        return Listing(f"what the server knows, {self.num_rounds[0]} rounds: {title}", shown)
+
+    def to_document(self, probability: float = 0.9) -> dict[str, Any]:
+        """The answer of the first data set as plain values, for JSON.
+
+        Parameters
+        ----------
+        probability
+            Probability of the intervals.
+        """
+        held = self.held(probability)
         return {
-            "mean": self.mean.tolist(),
-            "covariance": self.covariance.tolist(),
-            "intervals": {"0.9": self.intervals(0.9).tolist()},
-            "width": self.width.tolist(),
-            "parts": {name: share.tolist() for name, share in self.parts.items()},
-            "num_rounds": self.num_rounds.tolist(),
+            "entries": named_draws.entry_names(self.mean.shape[1], self.layout),
+            "mean": self.mean[0].tolist(),
+            "sd": self.sd[0].tolist(),
+            "covariance": self.covariance[0].tolist(),
+            "interval": probability,
+            "ends": self.intervals(probability)[0].tolist(),
+            "width": self.width[0].tolist(),
+            "parts": {name: float(share[0]) for name, share in self.parts.items()},
+            "num_rounds": int(self.num_rounds[0]),
+            "held": None if held is None else float(held[0].mean()),
             "findings": [each.to_document() for each in self.findings],
         }
 
@@ -588,6 +731,20 @@ class Answer:
     def _to_model(self, theta: Array) -> Array:
         """Theta in the model's coordinates, given ``theta`` in the sampler's."""
         return theta if self._coordinates is None else np.asarray(self._coordinates.to_model(theta))
+
+
+def held_row(held: Array, probability: float, of: str) -> Row:
+    """The row that states the mean probability with which exact posteriors put theta into central
+    intervals, from that of every answer, (answer, dim); ``of`` names what was averaged over."""
+    each = 100 * held.mean(axis=1)
+    error, over = "", ""
+    if len(each) > 1:
+        error = f" ± {each.std(ddof=1) / np.sqrt(len(each)):.2g}"
+        over = f", mean over {len(each)} {of}"
+    return Row(
+        f"{100 * probability:.3g} % intervals hold",
+        f"{each.mean():.3g}{error} % of the exact posterior{over}",
+    )
 
 
 def _quadratic_prior(

@@ -6,6 +6,7 @@ of devices."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.randomness import ROUNDS_PER_BLOCK
 from flmc.planning.plans import Plan
+from flmc.planning.server_update import is_langevin
 from flmc.sampling.chains import MOST_ANSWERED
 from flmc.sampling.schedule import draw_schedule
 from flmc.uplink.csi import bit_noise
@@ -52,17 +54,43 @@ class Transcript(NamedTuple):
         """Transcript of a run from its kept draws, (data set, chain, round, dim), and its positions
         during the burn-in (None: not stored). ``InvalidSetting`` if these do not tell what the
         server saw."""
+        channel, symbols = _noise(plan, check_answerable(plan), seed, len(draws))
+        bounded = plan.scheduler.everyone and plan.uplink.estimated is None
+        return cls._of_path(plan, draws, burn_in, channel, symbols, bounded)
+
+    @classmethod
+    def of_rounds(
+        cls, plan: Plan, draws: Array, burn_in: Array | None, num_active: Array, gain: Array
+    ) -> Transcript:
+        """Transcript of one chain that a federation ran, from its kept draws, (draw, dim), and its
+        positions during the burn-in, (round, dim), where they are stored, with what was recorded of
+        every round of the plan: the number of devices that answered, (round), and the gain with
+        which their symbols arrived, (round, 1 or dim). Nothing bounds its noise from above, because
+        a real channel may be noisier than planned. ``InvalidSetting`` as for :meth:`of_run`."""
+        slope, (rounds, count) = check_answerable(plan), (plan.num_rounds, num_active)
+        if count.shape != (rounds,) or len(gain) != rounds:
+            raise InvalidSetting(
+                f"an answer needs gain and answers of all {rounds} rounds, got {len(count)}"
+            )
+        of_one = bit_noise(plan.uplink, plan.num_devices, plan.scheduler)
+        gain = np.broadcast_to(gain, (rounds, draws.shape[1]))
+        noise = _noise_of(plan, slope, of_one, count[None], gain[None])
+        before = None if burn_in is None else burn_in[None, None]
+        return cls._of_path(plan, draws[None, None], before, *noise, bounded=False)
+
+    @classmethod
+    def _of_path(
+        cls,
+        plan: Plan,
+        draws: Array,
+        burn_in: Array | None,
+        channel: Array,
+        symbols: Array,
+        bounded: bool,
+    ) -> Transcript:
+        """Transcript from the kept draws, (data set, chain, round, dim), the positions during the
+        burn-in, and the variances of noise in all rounds of the plan."""
         num_kept = plan.num_rounds - plan.num_burn_in
-        if plan.slope is None:
-            raise InvalidSetting(
-                f"an answer needs a link with a slope, and {type(plan.uplink.link).__name__} has"
-                " none: the mean of its bits does not tell the gradient"
-            )
-        if plan.dim > MOST_ANSWERED:
-            raise InvalidSetting(
-                f"an answer is computed for at most {MOST_ANSWERED} entries, got {plan.dim}: use"
-                " the draws of the chain"
-            )
         if draws.shape[2] != num_kept:
             raise InvalidSetting(
                 f"an answer needs the draws of all {num_kept} kept rounds, got {draws.shape[2]}:"
@@ -70,31 +98,71 @@ class Transcript(NamedTuple):
             )
         path = draws if burn_in is None else np.concatenate([burn_in, draws], axis=2)
         rounds = slice(plan.num_rounds - path.shape[2] + 1, plan.num_rounds)
-        channel, symbols = _noise(plan, plan.slope, seed, len(draws))
-        steps = plan.step_sizes[rounds] * plan.slope
-        # The first kept position is before the first kept estimate.
-        kept = num_kept if burn_in is not None else num_kept - 1
-        everyone = plan.scheduler.everyone and plan.uplink.estimated is None
-        return cls(path, steps, channel[:, rounds], symbols[:, rounds], kept, everyone)
+        steps = plan.step_sizes[rounds] * (plan.slope or 1.0)
+        # Without a burn-in the first kept position is before the first kept estimate.
+        kept = num_kept if plan.num_burn_in and burn_in is not None else num_kept - 1
+        return cls(path, steps, channel[:, rounds], symbols[:, rounds], kept, bounded)
+
+    @property
+    def by_chain(self) -> Transcript:
+        """The same chains, each as a data set of its own, in the order of data sets and chains."""
+        sets, chains, places, dim = self.positions.shape
+        channel, symbols = (
+            each if len(each) == 1 else np.repeat(each, chains, axis=0)
+            for each in (self.channel_noise, self.symbol_noise)
+        )
+        positions = self.positions.reshape(sets * chains, 1, places, dim)
+        return self._replace(positions=positions, channel_noise=channel, symbol_noise=symbols)
+
+
+def check_answerable(plan: Plan) -> float:
+    """The slope of the link of a plan whose rounds tell a server the gradients. ``InvalidSetting``
+    for a plan whose rounds do not: without a slope, with another update than Langevin's, or with
+    more entries than an answer is computed for."""
+    if plan.slope is None:
+        raise InvalidSetting(
+            f"an answer needs a link with a slope, and {type(plan.uplink.link).__name__} has"
+            " none: the mean of its bits does not tell the gradient"
+        )
+    if not is_langevin(plan.update):
+        raise InvalidSetting(
+            f"an answer needs Langevin's update, and {type(plan.update).__name__} is another: its"
+            " steps do not tell the estimates; use the draws of the chain"
+        )
+    if plan.dim > MOST_ANSWERED:
+        raise InvalidSetting(
+            f"an answer is computed for at most {MOST_ANSWERED} entries, got {plan.dim}: use"
+            " the draws of the chain"
+        )
+    return plan.slope
 
 
 def _noise(plan: Plan, slope: float, seed: int, num_experiments: int) -> tuple[Array, Array]:
     """Variances of the channel's noise, (experiment or 1, round, dim), and largest variances of the
     random symbols, (experiment or 1, round, 1), in estimates of the gradient of all rounds."""
-    uplink, channel, symbols = plan.uplink, [], []
-    of_one = bit_noise(uplink, plan.num_devices, plan.scheduler)
+    of_one, noise = bit_noise(plan.uplink, plan.num_devices, plan.scheduler), []
     for block in range(-(-plan.num_rounds // ROUNDS_PER_BLOCK)):
         schedule = draw_schedule(plan, seed, range(num_experiments), block)
-        count = schedule.num_active[..., None]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            factor = np.square(plan.num_devices / count / slope)
-            noise = factor * uplink.noise_power / np.square(schedule.gain)
-        channel.append(np.where(count > 0, noise, np.inf))
-        symbols.append(np.where(count > 0, factor * of_one * count, 0.0))
+        noise.append(_noise_of(plan, slope, of_one, schedule.num_active, schedule.gain))
+    channel, symbols = zip(*noise, strict=True)
     return _joined(channel), _joined(symbols)
 
 
-def _joined(blocks: list[Array]) -> Array:
+def _noise_of(
+    plan: Plan, slope: float, of_one: float, num_active: Array, gain: Array
+) -> tuple[Array, Array]:
+    """Variances of the channel's noise, (experiment, round, dim), and largest variances of random
+    symbols, (experiment, round, 1), in estimates of the gradient, at given numbers of active
+    devices (experiment, round) and gains (experiment, round, dim); ``of_one`` is that of one
+    device's symbol."""
+    count = num_active[..., None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factor = np.square(plan.num_devices / count / slope)
+        noise = factor * plan.uplink.noise_power / np.square(gain)
+    return np.where(count > 0, noise, np.inf), np.where(count > 0, factor * of_one * count, 0.0)
+
+
+def _joined(blocks: Sequence[Array]) -> Array:
     """Arrays of consecutive blocks of rounds, (experiment or 1, round, ...), joined along the axis
     of rounds."""
     lead = max(len(each) for each in blocks)

@@ -156,6 +156,13 @@ class WhitenedModel(Model):
         # R^T g for every gradient g: gradients are rows, so R stands on the right.
         return self.base.gradient(own, experiments) @ self._coordinates.scale
 
+    def prior_share(self, theta: Array) -> Array:
+        """The part of every device's local gradient that comes from the original model's prior,
+        with respect to the new coordinates, (experiment, chain, dim). The attribute ``prior`` is
+        not that prior: it is the law of the chains' starts."""
+        own = self._coordinates.to_model(theta)
+        return np.asarray(self.base.prior_share(own) @ self._coordinates.scale)
+
     @property
     def _coordinates(self) -> Coordinates:
         """Coordinates in which the model is sampled, which in this class are never None."""

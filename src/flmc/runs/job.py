@@ -273,7 +273,7 @@ class Job:
             blocking=self.engine.blocking(self.plan, self.model, self.num_chains),
         )
 
-    def _answer(self, chains: Chains) -> Callable[[], Answer] | None:
+    def _answer(self, chains: Chains) -> Callable[..., Answer] | None:
         """A function that computes what the server knows after a finished run; None without
         draws."""
         if chains.draws is None:

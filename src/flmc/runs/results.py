@@ -258,8 +258,9 @@ class Result:
     burn_in: Array | None = None
     """Theta after every round of the burn-in, (experiment, chain, round, dim); None if it was not
     kept: with draws thinned out, without them, or where it would take too much memory."""
-    find_answer: Callable[[], Answer] | None = None
-    """Function that computes what :meth:`posterior` returns; None without draws."""
+    find_answer: Callable[..., Answer] | None = None
+    """Function that computes what :meth:`posterior` returns, with the keyword arguments of
+    :func:`flmc.evaluation.answer.find_answer`; None without draws."""
     layout: named_draws.Layout | None = None
     """Name and shape of every parameter in theta; None for a model without names."""
 
@@ -299,15 +300,22 @@ class Result:
         """Variance of every entry of theta over all chains and kept rounds, (experiment, dim)."""
         return self.moments.variance
 
-    def posterior(self) -> Answer:
+    def posterior(self, *, by_chain: bool = False) -> Answer:
         """What the server knows of theta after this run: mean, covariance, intervals and draws,
         calibrated whatever the temperature of the chain, from all rounds and not only from the
         positions of kept ones.
 
+        Parameters
+        ----------
+        by_chain
+            Whether every chain is answered by itself, as if it alone had been run, and in the order
+            of data sets and chains. Privacy of a run is stated for one chain.
+
         Returns
         -------
         Answer
-            One answer for every data set, from all of its chains together.
+            One answer for every data set, from all of its chains together; with ``by_chain`` one
+            for every chain.
 
         Raises
         ------
@@ -326,7 +334,7 @@ class Result:
         """
         if self.find_answer is None:
             raise InvalidSetting("an answer needs the draws: run it with keep_draws=True")
-        return self.find_answer()
+        return self.find_answer(by_chain=by_chain)
 
     @property
     def _first_draws(self) -> Array:

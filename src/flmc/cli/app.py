@@ -203,7 +203,7 @@ def _run(words: list[str]) -> int:
         called = next((word for word in words if not word.startswith("-")), "")
         with collecting_later():
             app = make_app([called])
-        code = app(words, standalone_mode=False)
+        code = app(words, prog_name="flmc", standalone_mode=False)
         # a number if the command was interrupted: typer returns one outside of its standalone mode
         if code:
             return fail("interrupted", int(code))

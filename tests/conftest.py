@@ -33,6 +33,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(evidence.Tables(config))
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole programs come first, because they take longest: a worker that is done takes from the
+    other's end, and with a long test at the end one of them would wait for it alone."""
+    items.sort(key=lambda item: "system" not in item.path.parts)
+
+
 # The same examples every time, however slow the machine.
 settings.register_profile("flmc", deadline=None, derandomize=True)
 settings.load_profile("flmc")

@@ -23,7 +23,7 @@ from flmc.sampling.compiled.numba_engine import NumbaEngine
 from flmc.sampling.engine import Resources
 from flmc.sampling.simulation import simulate
 from sampling.problems import Cauchy, quiet_plan
-from support import QUICK
+from support import EVIDENCE, QUICK, many_repetitions
 
 UPLINKS = {
     "bits": flmc.Digital(),
@@ -61,8 +61,21 @@ def everything(
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("dim", [5, 17] if QUICK else [1, 5, 8, 9, 17, 50, 104])
-@pytest.mark.parametrize("name", UPLINKS)
+DIMS = (1, 5, 8, 9, 17, 50, 104)
+"""Loops that are written out, up to 8; then a single tile, one that is partly filled, and several
+that are full."""
+# What an uplink does to a vector is one code, whatever tile the vector belongs to: every uplink is
+# seen in both kinds of loops, and those that differ most in every kind of tile.
+SEEN = [
+    (name, dim)
+    for name in UPLINKS
+    for dim in DIMS
+    if dim in (5, 17) or EVIDENCE or (name in ("bits", "analog, norm", "ideal") and not QUICK)
+]
+
+
+@many_repetitions
+@pytest.mark.parametrize(("name", "dim"), SEEN)
 def test_arrangements_give_the_same_bits(name: str, dim: int) -> None:
     """For 1, 3 and 11 chains, which fill no block, a part of one, and one and a part."""
     model = problem(dim)

@@ -3,6 +3,7 @@ how far its draws really are from the posterior."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +19,9 @@ from flmc.base.arrays import Array
 from flmc.base.findings import Finding, gravest
 from flmc.deploy.server.federation_result import result_without_data
 from flmc.evaluation.chain_statistics import effective_size_of_mean
+from flmc.planning.forecast import forecast
 from flmc.planning.judgement import FEW_DRAWS, PREDICTED
+from flmc.planning.model_check import survey
 from flmc.planning.plans import Plan
 
 SNR_DB = 40.0
@@ -123,6 +126,32 @@ def _worst_direction(draws: Array, reference: Array) -> float:
     return float(np.exp(np.mean(logs)))
 
 
+def _in_predicted_directions(plan: Plan, model: flmc.Model, draws: Array) -> float | None:
+    """Ratio of the variance of draws (chain, draw, dim) to the posterior's, the farther from 1 of
+    the two directions of theta in which the plan predicts the extremes; None where the model's
+    posterior is known, or nothing is forecast.
+
+    The worst of many directions that draws alone show is found in noise, and a transformed entry
+    of theta is no direction of the parameters by their names. The posterior's variance is that of a
+    sampler with exact gradients and noise, and a tenth of the step."""
+    law = None if model.posterior is not None else survey(model).posterior
+    expected = None if law is None else forecast(plan, model, law)
+    if expected is None or plan.effective_step_size is None:
+        return None
+    step, rounds = plan.effective_step_size / 10, 2 * MOST_ROUNDS
+    limits = flmc.Limits(privacy="off")
+    exact = flmc.plan(model, flmc.Ideal(), limits, num_rounds=rounds, step_size=step)
+    thin = max(1, rounds // (2 * KEPT_DRAWS))
+    reference = flmc.run(exact, model, seed=2, chains=len(draws), thin=thin).draws
+    _, directions = linalg.eigh(expected.chain.covariance, expected.posterior.covariance)
+    here, there = (
+        each if model.coordinates is None else model.coordinates.from_model(each)
+        for each in (draws, reference)
+    )
+    ratios = [(here @ w).var() / (there @ w).var() for w in directions[:, [0, -1]].T]
+    return float(max(ratios, key=lambda ratio: abs(math.log(ratio))))
+
+
 @dataclass(frozen=True)
 class Row:
     """One plan: what was said of it, and what came of it."""
@@ -210,6 +239,9 @@ def judge(
     else:
         told, draws = verdict(result.findings), result.draws
         distance = compare(draws[:, ::thin] if every else draws)
+        if "variance-ratio" in said[1] and not distance.bears_out(said[1]):
+            direction = _in_predicted_directions(made, model, draws[:, ::thin] if every else draws)
+            distance = replace(distance, direction=direction or distance.direction)
         server = _server_verdict(made, model, draws[0]) if every else ("unknown", ())
     return Row(
         case, deal, scheme, *said, *told, *server, predicted, distance, made.num_rounds,

@@ -273,7 +273,10 @@ def page(parts: dict[str, list[dict[str, Any]]], seconds: float) -> str:
         " where errors are large both counts are kind to the planner's GOODs and hard on its"
         " warnings. A chain that is right may still have what was warned of: effective draws are"
         " those of one chain in the parameter that has fewest, and the worst direction is found"
-        " with one half of chains and reference and measured with the other.",
+        " with one half of chains and reference and measured with the other. Where that shows"
+        " nothing of a variance that was warned of, it is measured in the direction of theta in"
+        " which the plan predicts it, against a sampler with exact gradients and a tenth of the"
+        " step.",
         "",
     ]
     if rows := parts.get("posteriors"):

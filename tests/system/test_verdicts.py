@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import flmc
+import judging
 from evidence import State
 from judging import Distance
 from posteriors import FOLDER
@@ -99,3 +101,34 @@ def test_a_warning_is_borne_out_by_what_it_warned_of() -> None:
     assert not right.bears_out(["variance-ratio", "few-draws", "burn-in"])
     slow = np.repeat(exact[:, :10], 40, axis=1)  # ten values of 40 rounds each
     assert Distance.measured(slow, mean, sd).bears_out(["few-draws"])
+
+
+def test_a_predicted_direction_is_looked_at_where_draws_alone_show_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A step that widens one of two oblique directions by two thirds, and the other hardly: the
+    ratio that is measured there is the one that the plan predicts."""
+    monkeypatch.setattr(judging, "MOST_ROUNDS", full(8000, 2000))
+    turn = np.array([[0.8, 0.6], [0.6, -0.8]])
+    curvature = turn @ np.diag([100.0, 20.0]) @ turn.T
+    model = flmc.Model.from_gradient(
+        lambda theta: np.repeat((theta @ curvature)[:, None] / 4, 4, axis=1),
+        prior=flmc.Normal(),
+        dim=2,
+        num_devices=4,
+        smoothness=100.0,
+        convexity=20.0,
+    )
+    limits, count = flmc.Limits(privacy="off"), full(9000, 3000)
+    plan = flmc.plan(
+        model, flmc.Analog(snr_db=40), limits, step_size=8e-3, num_rounds=count, num_burn_in=500
+    )
+    draws = flmc.run(plan, model, seed=1, chains=8).draws
+    measured = judging._in_predicted_directions(plan, model, draws)
+    assert plan.prediction is not None
+    # A step of 0.8 over the curvature widens by 1/(1 - 0.4).
+    assert plan.prediction.variance_ratio_largest == pytest.approx(1 / 0.6, rel=0.02)
+    # The reference has a tenth of the step, which widens by 1.04, and forgets within 25 rounds: 8
+    # chains of 12 000 (3000) rounds are 3800 (960) draws, most of the error; 5 errors of the ratio.
+    error = 5 * 1.6 * (2 / full(3800, 960)) ** 0.5
+    assert measured == pytest.approx(1 / 0.6 / 1.04, abs=error)

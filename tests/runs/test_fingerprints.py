@@ -6,6 +6,7 @@ import json
 import random
 import subprocess
 import sys
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,12 @@ import numpy as np
 import pytest
 
 import flmc
+from evidence import State
+from flmc.cli import main
 from flmc.runs.files.durable_files import write_json
 from flmc.runs.sweeps.points import run_point
 from flmc.settings.schema import NOTHING, Settings, names_of
+from support import many_repetitions, repeated
 
 SMALL: dict[str, Any] = {"devices": 4, "samples": 40, "rounds": 12, "burn_in": 4, "chains": 2}
 SMALL |= {"engine": "numpy"}
@@ -64,21 +68,63 @@ def row_of(settings: dict[str, Any], vary: dict[str, Any], out: Path) -> dict[st
 ON_FILE = {"data_file": "a.csv", "target": "y", "deal": "iid", "devices": 4}
 
 
+def alone(settings: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """Columns of a row, from the answer of `flmc run` with these settings."""
+    pairs = [(f"--{name.replace('_', '-')}", str(value)) for name, value in settings.items()]
+    code = main(["run", "--json", *(text for pair in pairs for text in pair)])
+    answered = capsys.readouterr()
+    if code:
+        return {"error": " ".join(answered.err.split()).removeprefix("error: ")}
+    ran = json.loads(answered.out)
+    columns = {name: ran["plan"][name] for name in ("temperature", "binding", "rounds_needed")}
+    columns |= {"plan_digest": ran["plan"]["digest"], "error": None}
+    columns |= {name: ran[name] for name in ("clipped_fraction", "posterior_trace")}
+    for name, estimate in (ran["metrics"] or {}).items():
+        columns |= {name: estimate["mean"], f"{name}_se": estimate["se"]}
+    for name, spread in (ran["one_chain"] or {}).items():
+        columns[f"one_chain_{name}"] = None if spread is None else spread["mean"]
+    return columns
+
+
+@many_repetitions
 @pytest.mark.parametrize("base", ["synthetic", "file"])
-def test_every_setting_counts_in_a_sweep(base: str, files: Path) -> None:
-    """One directory for all sweeps: a key that left out a setting would find an old row."""
+def test_every_setting_counts_in_a_sweep(
+    base: str, files: Path, capsys: pytest.CaptureFixture[str], evidence: State
+) -> None:
+    """Each setting changed alone and in random pairs: a row is that of a single run, to the last
+    digit. One directory for all sweeps: a key that left out a setting would find an old row."""
     few = {name: value for name, value in SMALL.items() if base != "file" or name != "samples"}
     given = {**few, **ON_FILE} if base == "file" else few
-    chosen = random.Random(4)
-    changes = [{}, *({name: OTHER[name]} for name in OTHER)]
-    changes += [{name: OTHER[name] for name in chosen.sample(sorted(OTHER), 2)} for _ in range(20)]
-    for change in changes:
+    chosen, compared, pairs = random.Random(4), 0, repeated(100, 12, 4)
+    singly = [{}, *({name: OTHER[name]} for name in OTHER)]
+
+    def changes() -> Iterator[dict[str, Any]]:
+        yield from singly
+        # Pairs that contradict each other are compared too, and do not count.
+        while compared < pairs:
+            yield {name: OTHER[name] for name in chosen.sample(sorted(OTHER), 2)}
+
+    for number, change in enumerate(changes()):
         rest = {name: value for name, value in given.items() if name not in change}
-        # A sweep needs a setting that varies; the seed, unless it is among the changes.
-        vary = {"seed": 0, **change}
-        single = run_point({**rest, **vary})
-        row = row_of(rest, vary, files / "out")
-        assert row == {n: v for n, v in single.items() if n not in vary}, change
+        # A sweep needs a setting that varies; the seed, unless it is among the changes. Where the
+        # scheme varies, a sweep leaves out what the scheme does not have, and a run refuses it.
+        vary = {"seed": 0, **{n: v for n, v in change.items() if n != "scheme"}}
+        fixed = {**rest, **{n: v for n, v in change.items() if n == "scheme"}}
+        single = alone({**fixed, **vary}, capsys)
+        row = row_of(fixed, vary, files / "out")
+        if single["error"] is None:
+            wanted = {name: value for name, value in single.items() if name not in vary}
+            assert {name: row[name] for name in wanted} == wanted, change
+            compared += number >= len(singly)
+        else:
+            assert row["error"] is not None, change
+            assert " ".join(row["error"].split()) in single["error"], change
+    evidence(
+        "settings",
+        f"on {base} data, settings changed in random pairs, a sweep's row against a single run",
+        compared,
+        "every row equal to the last digit",
+    )
 
 
 def test_data_settings_give_rows_of_their_own(files: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import subprocess
 import sys
@@ -14,12 +15,13 @@ import numpy as np
 import pytest
 
 import flmc
+from evidence import State
 from flmc.cli import main
-from flmc.runs.sweeps.points import run_point
+from flmc.runs.sweeps.points import key_of, run_point
 from flmc.settings.assembly import assemble
 from flmc.settings.construction import make_engine, named_code
 from flmc.settings.schema import merge, naming
-from support import full_only
+from support import full_only, many_repetitions, repeated
 
 SKELETONS = Path(__file__).parents[2] / "docs" / "skeletons"
 OWN: dict[str, dict[str, Any]] = {
@@ -181,6 +183,76 @@ def test_dask_workers_import_own_objects(place: Path) -> None:
         subprocess.run([*command, "--out", name, *more], cwd=place, check=True, timeout=300)
         done[name] = (place / name / "table.csv").read_text()
     assert done["one"] == done["dask"]
+
+
+HELPER = """
+import my_helper  # a module that another imports counts like itself
+"""
+TRACE = "trace.csv"
+
+
+def edit(path: Path, rng: random.Random) -> None:
+    """Change a file by one of the smallest edits: a digit, a blank, a line, its end."""
+    text = path.read_text()
+    places = [i for i, each in enumerate(text) if each.isdigit()]
+    lines = text.splitlines(keepends=True)
+    edits = [text + "\n", text.replace(" ", "  ", 1) if " " in text else text + " "]
+    edits.append("".join([*lines, lines[-1]]))
+    if places:
+        at = rng.choice(places)
+        edits.append(f"{text[:at]}{(int(text[at]) + 1) % 10}{text[at + 1 :]}")
+    path.write_text(rng.choice([each for each in edits if each != text]))
+
+
+@many_repetitions
+def test_edits_are_noticed(place: Path, evidence: State) -> None:
+    """Edits of own code, of a module that it imports, of data and of a channel's trace, between a
+    start and a resumption or a second sweep: none goes unnoticed."""
+    rng = random.Random(5)
+    (place / "my_helper.py").write_text("LEVEL = 3\n")
+    (place / "my_update.py").write_text((place / "my_update.py").read_text() + HELPER)
+    rows = [f"{i % 7},{i % 5},{(3 * i) % 11 + 0.5}" for i in range(24)]
+    (place / "data.csv").write_text("a,b,y\n" + "\n".join(rows) + "\n")
+    gains = np.full((FEW["rounds"], 6), 0.04)
+    np.savetxt(TRACE, gains, delimiter=",", fmt="%.3f")
+    sources: list[tuple[dict[str, Any], str]] = [
+        (settings_of(kind), f"{next(iter(named_code(OWN[kind]).values())).partition(':')[0]}.py")
+        for kind in OWN
+    ]
+    sources.append((settings_of("update"), "my_helper.py"))
+    data = {"data_file": "data.csv", "target": "y", "deal": "iid", "devices": 6, **FEW}
+    sources.append((data, "data.csv"))
+    sources.append(({**SIZES, **FEW, "fading": f"trace:{TRACE}"}, TRACE))
+    wanted = repeated(100, 22, 11)
+    for number in range(wanted):
+        given, name = sources[number % len(sources)]
+        path, record = place / name, place / f"record-{number}"
+        problem = assemble(merge({}, given))
+        plan, engine = problem.plan(), make_engine(problem.settings)
+        with pytest.raises(flmc.errors.Interrupted):
+            flmc.run(
+                plan,
+                problem.model,
+                engine=engine,
+                out=record,
+                settings=given,
+                checkpoint_rounds=5,
+                stop=lambda: True,
+            )
+        points = [merge({}, given)]
+        before = [key_of(each) for each in points]
+        text = path.read_text()
+        edit(path, rng)
+        own = engine if not isinstance(engine, str) else None
+        with pytest.raises(flmc.errors.InvalidSetting, match="was changed since the run"):
+            flmc.resume(record, plan, problem.model, engine=own)
+        assert before != [key_of(each) for each in points], name
+        path.write_text(text)
+        assert before == [key_of(each) for each in points], name
+        assert flmc.resume(record, plan, problem.model, engine=own).num_chains == 1
+    evidence(
+        "edits", "edits of own code or data between a start and what goes on", wanted, "all noticed"
+    )
 
 
 UNKNOWN = """

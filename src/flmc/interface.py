@@ -20,6 +20,7 @@ from flmc.planning.planner import plan
 from flmc.planning.plans import Plan
 from flmc.planning.server_update import MajorityVote, Momentum, ServerState, ServerUpdate
 from flmc.planning.two_stage_plan import TwoStagePlan, plan_two_stages
+from flmc.runs.citation import Citation, cite
 from flmc.runs.comparison import Comparison, compare
 from flmc.runs.execution import resume, run
 from flmc.runs.ledger_cost import spent
@@ -60,6 +61,7 @@ from flmc.uplink.uplink import Uplink, replace
 __all__ = [
     "AllDevices",
     "Analog",
+    "Citation",
     "Comparison",
     "ConstantFading",
     "CorrelatedNormal",
@@ -110,6 +112,7 @@ __all__ = [
     "Uplink",
     "check_model",
     "choose_link",
+    "cite",
     "compare",
     "data",
     "diagnose",

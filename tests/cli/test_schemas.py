@@ -113,6 +113,11 @@ def comparisons(call: Call) -> Iterator[Any]:
     yield call("compare", "--baselines", *SIZES, "--engine", "numpy", "--scheme", "ideal")
 
 
+def citations(call: Call) -> Iterator[Any]:
+    call(*RUN, "--out", "record")
+    yield call("cite", "record")
+
+
 def ledgers(call: Call) -> Iterator[Any]:
     call(*RUN, "--out", "record")
     yield call("ledger", "record")
@@ -198,6 +203,7 @@ PRINTED: dict[str, Callable[[Call], Iterator[Any]]] = {
     "compare": comparisons,
     "plan-two-stages": two_stage_plans,
     "run-two-stages": two_stage_results,
+    "cite": citations,
     "ledger": ledgers,
     "sweep": sweeps,
     "status": observations,

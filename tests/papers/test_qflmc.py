@@ -346,6 +346,11 @@ def test_changed_base_case_and_own_curve(
     text = " ".join((out / "report.md").read_text().split())
     assert "--set devices=10 --set link=probit --add-curve mine=mine.toml" in text
     assert "base case was changed" in text
+    assert "Curves of your own" in text
+    listed = text[text.index("Curves of your own") :]
+    # Her own settings, and those that she has from the study.
+    for setting in ("link = linear", "fading = rayleigh:0.04", "rounds = 300"):
+        assert setting in listed
 
     def refused(*arguments: str) -> str:
         assert main([*few, *arguments, "--out", str(tmp_path / "no")]) == 2

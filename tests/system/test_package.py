@@ -16,6 +16,7 @@ import pytest
 
 import flmc
 from flmc.cli import main
+from flmc.runs import citation
 from support import QUICK
 
 ROOT = Path(__file__).parents[2]
@@ -60,8 +61,17 @@ def test_one_version_everywhere(wheel: Path, capsys: pytest.CaptureFixture[str])
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"{flmc.__version__}\n"
     assert metadata(wheel)["Version"] == flmc.__version__
-    citation = (ROOT / "CITATION.cff").read_text()
-    assert re.findall(r"^version: (.+)$", citation, flags=re.MULTILINE) == [flmc.__version__]
+    cited = (ROOT / "CITATION.cff").read_text()
+    assert re.findall(r"^version: (.+)$", cited, flags=re.MULTILINE) == [flmc.__version__]
+
+
+def test_citations_say_what_the_citation_file_says() -> None:
+    text = (ROOT / "CITATION.cff").read_text()
+    titles = re.findall(r"^ *(?:- )?title: \"(.+)\"$", text, flags=re.MULTILINE)
+    assert titles == [citation.TITLE, citation.PAPER]
+    assert re.findall(r"^  - name: \"(.+)\"$", text, flags=re.MULTILINE) == [citation.AUTHOR]
+    authors = re.findall(r"family-names: (.+)\n +given-names: (.+)$", text, flags=re.MULTILINE)
+    assert tuple(", ".join(each) for each in authors) == citation.PAPER_AUTHORS
 
 
 def test_the_wheel_asks_for_no_tool_of_developers(wheel: Path) -> None:

@@ -57,6 +57,10 @@ _COMMANDS = {
         "What one chain of a recorded run costs: epsilon of the whole planned run and of its rounds"
         " so far, for the device that spends most, and a picture.",
     ),
+    "cite": (
+        "commands.citations:cite_command",
+        "A paragraph for a methods section and BibTeX entries, of what a record or a sweep says.",
+    ),
     "sweep": (
         "commands.sweeps:sweep_command",
         "A grid of plans, each planned and run: the settings in the table [sweep] of the config"

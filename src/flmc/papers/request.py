@@ -51,6 +51,13 @@ def read_own_curve(
         raise InvalidSetting(f"{str(path)!r}: {error}") from error
 
 
+def settings_in_words(settings: Settings) -> str:
+    """The settings of a user's own curve as ``name = value``, with those that it inherits from the
+    study; all others have their defaults."""
+    given = settings.model_dump(exclude_unset=True, mode="json")
+    return ", ".join(f"{name} = {value}" for name, value in given.items())
+
+
 Stage = Callable[[str], Callable[[float], None]]
 """A function that begins a named stage of the work and returns one that takes its finished
 fraction."""

@@ -36,6 +36,7 @@ def run(
     progress: Progress | None = None,
     out: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
+    resolved: Mapping[str, Any] | None = None,
     checkpoint_rounds: int | None = None,
     stop: Callable[[], bool] = never,
     watch: Watch | None = None,
@@ -66,6 +67,8 @@ def run(
         A new or empty directory in which the run is recorded while it goes, so that
         :func:`flmc.resume` can continue it; and settings stored there, from which the command
         `flmc resume` makes plan and model again.
+    resolved
+        The same settings with every default and every choice written out, for who reads the record.
     checkpoint_rounds
         Rounds between checkpoints; None: as many as pass in about five seconds.
     stop
@@ -116,6 +119,7 @@ def run(
     }
     kept = {
         "settings": None if settings is None else dict(settings),
+        "resolved": None if resolved is None else dict(resolved),
         "checkpoint_rounds": checkpoint_rounds,
     }
     with records.create(Path(out), {**description, **kept}):

@@ -42,6 +42,7 @@ from flmc.base.version import VERSION
 from flmc.runs.files.append_log import Log
 from flmc.runs.files.durable_files import locked, read_arrays, read_json, write_json
 from flmc.runs.files.regular_files import check_regular, digest_of_file, read_regular
+from flmc.runs.provenance import provenance
 
 SCHEMA_VERSION = 3
 """Version of the record format in which records are written; from version 3 on every file has a
@@ -90,9 +91,11 @@ def create(directory: Path, description: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _head() -> dict[str, Any]:
-    """Versions of the record format, of flmc, NumPy and Python, for ``run.json``."""
+    """Versions of the record format, of flmc, NumPy and Python, and the whole provenance, for
+    ``run.json``."""
     versions = {"flmc": VERSION, "numpy": np.__version__, "python": platform.python_version()}
-    return {"schema_version": SCHEMA_VERSION, "versions": versions}
+    made_by = {"versions": versions, "provenance": provenance()}
+    return {"schema_version": SCHEMA_VERSION, **made_by}
 
 
 @contextmanager

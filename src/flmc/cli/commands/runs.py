@@ -111,6 +111,7 @@ def run_command(
                 **(problem.asked or settings).model_dump(exclude_defaults=True),
                 **({} if given is None else {_GIVEN_PLAN: True}),
             },
+            resolved={**settings.model_dump(mode="json"), "chains": settings.num_chains},
             checkpoint_rounds=settings.checkpoint_rounds,
             stop=stop,
         )

@@ -47,6 +47,7 @@ ANSWERS: Mapping[str, AnswerSchema] = {
         "what `flmc run --precondition pilot --json` prints", run_answers.TwoStageRunDocument
     ),
     "compare": AnswerSchema("what `flmc compare --json` prints", run_answers.ComparisonDocument),
+    "cite": AnswerSchema("what `flmc cite --json` prints", run_answers.CitationDocument),
     "ledger": AnswerSchema(
         "what `flmc ledger --json` prints, with and without --at", run_answers.LedgerDocument
     ),

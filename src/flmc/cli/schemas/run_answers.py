@@ -213,6 +213,13 @@ class RunDocument(Document):
     seed: Count = words("seed of the run")
 
 
+class CitationDocument(AnswerDocument):
+    """How to cite a result, as ``Citation.to_document`` writes it."""
+
+    methods: str = words("a paragraph for a methods section, with facts from the record only")
+    bibtex: str = words("BibTeX entries of flmc and of the paper whose method it implements")
+
+
 class LedgerDocument(AnswerDocument):
     """The spent budget of a recorded run, as ``SpentCurve.to_document`` writes it."""
 

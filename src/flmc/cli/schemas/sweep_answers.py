@@ -202,6 +202,10 @@ class SweepDocument(AnswerDocument):
         "differences to the first method on the same data sets, by point and metric; empty for one"
         " data set"
     )
+    provenance: dict[str, dict[str, Any]] = words(
+        "what computed the points (flmc, its commit and sources, libraries, processor), by its"
+        " digest; points of earlier versions have none"
+    )
     failed: Count = words("rows with an error")
     distinct: Count = words("points that differ in what decides their rows; each computed once")
     out: str | None = words("directory of the table; null: nothing was written")

@@ -187,6 +187,13 @@ def _combination_row(judged: JudgedCombination) -> dict[str, Any]:
     }
 
 
+OWN_CURVES = (
+    "Settings of the curves that were added, with those that they have from the study; what a"
+    " figure varies is varied, and all other settings have their defaults."
+)
+"""What the list of a user's own curves shows, in words."""
+
+
 def report(study: Study, command: str, pictures: Sequence[tuple[str, str]]) -> list[Block]:
     """The report on a study as a list of blocks (headings, paragraphs, tables, pictures);
     ``pictures`` are pairs of file name and caption."""
@@ -220,6 +227,9 @@ def report(study: Study, command: str, pictures: Sequence[tuple[str, str]]) -> l
         blocks += [*landmarks_section(study), *contradiction_section()]
     blocks += [("heading", "Figures"), ("text", FIGURES_IN_WORDS)]
     blocks += [("picture", picture) for picture in pictures]
+    if study.own_settings:
+        words = [f"`{name}`: {settings}" for name, settings in study.own_settings.items()]
+        blocks += [("heading", "Curves of your own"), ("text", OWN_CURVES), ("list", words)]
     if study.beyond:
         blocks += beyond_section(study)
     if study.combinations:

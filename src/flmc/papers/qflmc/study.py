@@ -29,7 +29,7 @@ from flmc.papers.qflmc.experiment import (
 )
 from flmc.papers.qflmc.landmarks import Landmarks, landmarks_of
 from flmc.papers.qflmc.readings import BaseCase
-from flmc.papers.request import StudyRequest, read_own_curve
+from flmc.papers.request import StudyRequest, read_own_curve, settings_in_words
 from flmc.settings.construction import engine_named
 from flmc.settings.schema import Settings
 
@@ -70,6 +70,8 @@ class Study:
     """Settings of the base case that were changed: then no claims are judged."""
     own_curves: tuple[str, ...] = ()
     """Names of a user's own curves."""
+    own_settings: Mapping[str, str] = field(default_factory=dict)
+    """Settings of a user's own curves in words, by name."""
 
     def grid(self) -> Grid:
         """A table with the verdict on every claim under every reading."""
@@ -176,6 +178,7 @@ def conduct(request: StudyRequest) -> Study:
         exact,
         changes=request.changes,
         own_curves=tuple(request.curves),
+        own_settings={name: settings_in_words(each) for name, each in own.items()},
     )
     if wanted:
         points = [point for number in wanted for point in points_of(number, base)]

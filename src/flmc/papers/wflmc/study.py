@@ -22,7 +22,7 @@ from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import InvalidSetting
 from flmc.base.tables import Grid, Row
 from flmc.base.version import VERSION
-from flmc.papers.request import StudyRequest, read_own_curve
+from flmc.papers.request import StudyRequest, read_own_curve, settings_in_words
 from flmc.papers.wflmc.base_case import (
     CURVES,
     NUM_RUNS,
@@ -240,10 +240,8 @@ class Design:
     @property
     def described(self) -> str:
         """The settings of this curve in words, including those that it inherits from the study."""
-        given = self.settings.model_dump(exclude_unset=True, mode="json")
-        words = [f"{name} = {value}" for name, value in given.items()]
         rule = "" if self.own_rule else "; who transmits: the study's rule"
-        return ", ".join(words) + rule
+        return settings_in_words(self.settings) + rule
 
     def has_channel_of(self, case: BaseCase) -> bool:
         """Whether this curve can be run on the study's own channels, with the study's rule for who

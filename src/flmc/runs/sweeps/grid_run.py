@@ -8,7 +8,8 @@ and the others go on."""
 from __future__ import annotations
 
 import json
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,16 @@ from flmc.base.version import VERSION
 from flmc.runs.files.durable_files import read_json, shared, write_json
 from flmc.runs.files.regular_files import check_regular
 from flmc.runs.fingerprints import Fingerprints
+from flmc.runs.provenance import digest_of
 from flmc.runs.sweeps.grid import SweepGrid
 from flmc.runs.sweeps.pairs import paired_rows
 from flmc.runs.sweeps.points import Beside, data_key, forget_model, given_in, key_of
-from flmc.runs.sweeps.table import Sweep
+from flmc.runs.sweeps.table import PROVENANCE, Sweep
 from flmc.runs.sweeps.workers import Work
 from flmc.settings.schema import OF_COMPARISONS, Settings
 
+_PROVENANCE = "provenance"
+"""Name of the directory with what computed the points, a file for each digest."""
 _GRID = "sweep.json"
 """Name of the file that describes the grid whose rows are in the table beside it."""
 
@@ -67,8 +71,7 @@ def run_grid(
                 for key, (point, beside) in ((key, missing[key]) for key in order)
             ]
             for count, (key, row) in enumerate(work(tasks)):
-                store.write(key, row)
-                done[key] = row
+                done[key] = store.write(key, row)
                 if progress is not None:
                     progress((count + 1) / len(tasks))
         of_points = [done[key] or {"error": "the point was lost"} for key in keys]
@@ -87,10 +90,11 @@ def run_grid(
             paired=paired,
             equal=grid.equal,
             methods=grid.methods,
+            provenance=store.provenance,
         )
         if out is not None:
             done_sweep.write(out)
-            write_json(out / _GRID, _document(grid, plan_only))
+            write_json(out / _GRID, {**_document(grid, plan_only), **_facts(grid, store, points)})
     except OSError as error:
         raise RunFailed(
             f"cannot write to {str(out)!r}: {error.strerror}; finished points are kept"
@@ -129,12 +133,30 @@ def _document(grid: SweepGrid, plan_only: bool) -> dict[str, Any]:
     }
 
 
+def _facts(grid: SweepGrid, store: _Store, points: Sequence[Settings]) -> dict[str, Any]:
+    """What a sweep's results rest on beside its grid, in plain values: all settings with their
+    defaults, without those that vary; digests of data files and own code; and what computed the
+    points."""
+    shared = points[0].model_dump(mode="json")
+    fingerprints = Fingerprints()
+    contents: dict[str, str] = {}
+    for point in points:
+        contents |= fingerprints.of_settings(point.model_dump(mode="json"))
+    return {
+        "resolved": {name: value for name, value in shared.items() if name not in grid.axes},
+        "contents": contents,
+        "provenance": store.provenance,
+    }
+
+
 class _Store:
     """Rows of finished points, each in a file of a directory; without a directory (None) nothing is
     kept."""
 
     def __init__(self, directory: Path | None) -> None:
         self.directory = directory
+        self.provenance: dict[str, dict[str, Any]] = {}
+        """What computed the points that were read or written, by its digest."""
         if directory is not None:
             if directory.is_symlink():
                 raise InvalidSetting(f"{str(directory)!r} is a symbolic link: name another place")
@@ -146,7 +168,8 @@ class _Store:
         as leftovers."""
         if self.directory is None:
             return nullcontext()
-        names = (f"{self.directory.name}/.*.json.*", ".table.*", f".{_GRID}.*")
+        directories = (f"{self.directory.name}/.*.json.*", f"{_PROVENANCE}/.*.json.*")
+        names = (*directories, ".table.*", ".data_sets.*", ".paired.*", f".{_GRID}.*")
         return shared(self.directory.parent, *names)
 
     def read(self, key: str) -> dict[str, Any] | None:
@@ -165,10 +188,35 @@ class _Store:
                 f" {version!r}, and this flmc ({VERSION}) reads {ANSWER_VERSION}: use the flmc that"
                 " made it, or a newer one, or another directory"
             )
-        return row if row.get("error") is None else None
+        made_by = row.pop(PROVENANCE, None)
+        if row.get("error") is not None:
+            return None
+        self._read_provenance(made_by)
+        return row
 
-    def write(self, key: str, row: dict[str, Any]) -> None:
-        """Write the row of a finished point to the file that its key names."""
+    def _read_provenance(self, digest: str | None) -> None:
+        """Remember what computed a point, by its digest; None, or a file that is missing or
+        damaged: it is not known."""
+        if digest is None or digest in self.provenance or self.directory is None:
+            return
+        path = self.directory.parent / _PROVENANCE / f"{digest}.json"
+        if path.exists():
+            with suppress(RunFailed):
+                self.provenance[digest] = read_json(path, signed=True)
+
+    def write(self, key: str, row: dict[str, Any]) -> dict[str, Any]:
+        """Write the row of a finished point to the file that its key names, and return it without
+        what computed it, which is written once for all points."""
+        row = dict(row)
+        made_by = row.pop(PROVENANCE, None)
+        digest = None if made_by is None else digest_of(made_by)
+        if digest is not None and digest not in self.provenance:
+            self.provenance[digest] = made_by
+            if self.directory is not None:
+                place = self.directory.parent / _PROVENANCE
+                place.mkdir(exist_ok=True)
+                write_json(place / f"{digest}.json", made_by)
         if self.directory is not None:
-            document = {"schema_version": ANSWER_VERSION, **row}
+            document = {"schema_version": ANSWER_VERSION, **row, PROVENANCE: digest}
             write_json(self.directory / f"{key}.json", document)
+        return row

@@ -55,6 +55,9 @@ _SHOWN_OF_PLANS = (
 )
 """Columns that the screen shows of a sweep that was planned only."""
 _MOST_ROWS = 40
+PROVENANCE = "provenance"
+"""Key of a row, on its way from a worker, with what computed it; finished points keep its digest.
+"""
 DATA_SETS = "data_sets"
 """Key of a row with the values of single data sets, (experiment) by name of the metric; tables have
 them in a file of their own."""
@@ -103,6 +106,9 @@ class Sweep:
         What methods were made equal in; None: each point was planned by itself.
     methods
         The setting whose values are compared; None: none is.
+    provenance
+        What computed the points, by its digest: flmc and its sources, libraries, processor. Points
+        that were kept by an earlier version have none.
     """
 
     axes: dict[str, list[Any]]
@@ -113,6 +119,7 @@ class Sweep:
     paired: list[dict[str, Any]] = field(default_factory=list)
     equal: str | None = None
     methods: str | None = None
+    provenance: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return "\n\n".join(str(grid) for grid in self.grids())
@@ -256,6 +263,7 @@ class Sweep:
             "equal": self.equal,
             "methods": self.methods,
             "paired": self.paired,
+            "provenance": self.provenance,
             "failed": self.num_failed,
             "distinct": self.num_distinct,
         }

@@ -16,7 +16,9 @@ from typing import Any
 
 from flmc.base.arrays import one_blas_thread
 from flmc.base.errors import InvalidSetting, MissingExtra, RunFailed
+from flmc.runs.provenance import provenance
 from flmc.runs.sweeps.points import plan_point, run_point
+from flmc.runs.sweeps.table import PROVENANCE
 
 _log = logging.getLogger(__name__)
 
@@ -132,7 +134,8 @@ def _joblib() -> Any:
 def _do(task: Task, *, plan_only: bool) -> tuple[str, dict[str, Any]]:
     """Key and row of one task, a point of a sweep."""
     key, given = task
-    return key, plan_point(given) if plan_only else run_point(given)
+    row = plan_point(given) if plan_only else run_point(given)
+    return key, {**row, PROVENANCE: provenance()}
 
 
 def _do_for(parent: int, task: Task, *, plan_only: bool) -> tuple[str, dict[str, Any]]:

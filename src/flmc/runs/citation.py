@@ -1,0 +1,284 @@
+"""How to cite a record or a sweep: a paragraph for a methods section and BibTeX entries, made of
+what the record says and of nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flmc.base.documents import ANSWER_VERSION
+from flmc.base.errors import InvalidSetting
+from flmc.base.tables import format_up
+from flmc.planning.fairness import QUANTITIES
+from flmc.runs.files.durable_files import read_json
+from flmc.runs.records import Record, load
+
+TITLE = "flmc: federated Langevin Monte Carlo over a noisy uplink"
+AUTHOR = "The flmc authors"
+PAPER = (
+    "Leveraging Channel Noise for Sampling and Privacy via Quantized Federated Langevin Monte Carlo"
+)
+PAPER_AUTHORS = ("Zhang, Yunchuan", "Liu, Dongzhu", "Simeone, Osvaldo")
+"""What ``CITATION.cff`` says of flmc and of the paper whose method it implements."""
+
+
+@dataclass(frozen=True)
+class Citation:
+    """How to cite a result. Made by :func:`flmc.cite`.
+
+    Attributes
+    ----------
+    methods
+        A paragraph for a methods section, with facts from the record only.
+    bibtex
+        BibTeX entries of flmc, in the version that made the result, and of the paper whose method
+        it implements.
+    """
+
+    methods: str
+    bibtex: str
+
+    def __str__(self) -> str:
+        return f"{self.methods}\n\n{self.bibtex}"
+
+    def to_document(self) -> dict[str, Any]:
+        """Paragraph and BibTeX entries by name, for JSON."""
+        return {
+            "schema_version": ANSWER_VERSION,
+            "methods": self.methods,
+            "bibtex": self.bibtex,
+        }
+
+
+def cite(directory: str | Path) -> Citation:
+    """How to cite the run or the sweep in a directory.
+
+    Parameters
+    ----------
+    directory
+        What ``flmc run --out`` or ``flmc sweep --out`` made, or Python's ``out``.
+
+    Returns
+    -------
+    Citation
+        ``print`` shows the paragraph and the entries. What the record does not say, as one of an
+        earlier version may not, is said to be not recorded.
+
+    Raises
+    ------
+    InvalidSetting
+        If there is neither a record nor a sweep.
+    RunFailed
+        If its file is damaged.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=40, num_devices=4))
+    >>> plan = flmc.plan(model, flmc.Digital(), num_rounds=6, num_burn_in=2)
+    >>> with tempfile.TemporaryDirectory() as out:
+    ...     result = flmc.run(plan, model, engine="numpy", out=out)
+    ...     citation = flmc.cite(out)
+    >>> citation.methods[:54]
+    'One chain of 6 rounds, of which 2 were burn-in, was si'
+    >>> citation.bibtex.splitlines()[0]
+    '@software{flmc,'
+    """
+    path = Path(directory)
+    if (path / "sweep.json").exists():
+        grid = read_json(path / "sweep.json")
+        sentences, made_by = [*_of_sweep(grid)], [*(grid.get("provenance") or {}).values()]
+    else:
+        record = load(path)
+        if not record.asked:
+            raise InvalidSetting(
+                f"{str(path)!r} is a record of version 1, which does not say how it was made"
+            )
+        sentences = [*_of_record(record)]
+        # Records of earlier versions have versions only.
+        asked = record.asked
+        known = asked.get("provenance") or {
+            "flmc": asked["versions"]["flmc"],
+            "libraries": {n: v for n, v in asked["versions"].items() if n == "numpy"},
+            "python": asked["versions"].get("python"),
+        }
+        made_by = [known]
+    sentences += _of_machines(made_by)
+    return Citation(" ".join(sentences), _bibtex(made_by))
+
+
+def _of_record(record: Record) -> Iterator[str]:
+    """Sentences about a recorded run: what was run, over which channel, how private, how judged."""
+    asked, plan = record.asked, record.asked["plan"]
+    count = asked["num_chains"]
+    chains = "One chain" if count == 1 else f"{count} chains"
+    were = "was" if count == 1 else "were"
+    unfinished = "" if record.result is not None else f" ({record.round} rounds are done so far)"
+    where = "in a federation of separate processes" if "federation" in asked else "simulated"
+    yield (
+        f"{chains} of {plan['num_rounds']} rounds, of which {plan['num_burn_in']} were burn-in,"
+        f" {were} {where} with seed {asked['seed']} on the {asked['engine']} engine{unfinished}."
+    )
+    yield _of_problem(asked.get("resolved") or asked.get("settings"), asked.get("contents"))
+    uplink = _uplink(plan)
+    yield f"{plan['num_devices']} devices transmitted by the {plan['scheme']} scheme ({uplink})."
+    gain = plan["gain"] if isinstance(plan["gain"], float) else None
+    step = plan.get("effective_step_size")
+    yield (
+        ("The gain was " + (f"{gain:.6g}" if gain is not None else "another in each round"))
+        + f", decided by: {plan['binding']}; the step size was {plan['step_size']:.6g}"
+        + ("." if step is None else f" (effective {step:.6g}).")
+    )
+    yield _of_privacy(record)
+    metrics = (record.result or {}).get("metrics")
+    if metrics:
+        ratio = metrics["variance_ratio"]
+        error = "" if ratio["se"] is None else f" ± {ratio['se']:.2g}"
+        yield (
+            "Against the exact posterior the variance ratio of the draws was"
+            f" {ratio['mean']:.4g}{error} (1 is right; ±: standard error)."
+        )
+    yield f"The plan's digest is {asked['plan_digest']}."
+
+
+def _uplink(plan: Mapping[str, Any]) -> str:
+    """The uplink of a plan's document in words: its classes with their numbers."""
+    return ", ".join(
+        _in_words(name, value) for name, value in plan["uplink"].items() if value is not None
+    )
+
+
+def _in_words(name: str, value: Any) -> str:
+    """A setting in a plan's document in words; an object by its class and its own settings."""
+    label = name.replace("_", " ")
+    if not isinstance(value, Mapping):
+        return str(value) if name == "type" else f"{label} {value}"
+    own = [_in_words(n, v) for n, v in value.items() if n != "type" and v is not None]
+    return f"{label} {value['type']}" + (f" with {' and '.join(own)}" if own else "")
+
+
+def _of_problem(settings: Mapping[str, Any] | None, contents: Mapping[str, str] | None) -> str:
+    """A sentence about model and data; ``contents`` are digests of files and own code."""
+    if settings is None:
+        text = "Model and data were given in Python and are not recorded"
+    else:
+        model, file = settings.get("model", "linear"), settings.get("data_file")
+        text = f"The model was {model!r}"
+        if file is not None:
+            text += f" on the data of {file!r}"
+            text += "" if settings.get("target") is None else f", target {settings['target']!r}"
+            text += "" if settings.get("deal") is None else f", dealt {settings['deal']!r}"
+        elif "samples" in settings and model == "linear":
+            text += (
+                f" on {settings.get('experiments', 1)} synthetic data set(s) of"
+                f" {settings['samples']} examples with {settings['dim']} features"
+            )
+    if contents:
+        listed = ", ".join(f"{name} {digest[:12]}" for name, digest in sorted(contents.items()))
+        text += f" (SHA-256 of data files and own code: {listed})"
+    return text + "."
+
+
+def _of_privacy(record: Record) -> str:
+    """A sentence about the privacy of a recorded run, with what makes it no statement."""
+    plan = record.asked["plan"]
+    covered = (record.result or {}).get("coverage")
+    if plan.get("unknown_privacy") is not None:
+        return f"There is no privacy statement: {plan['unknown_privacy']}."
+    if covered is None:
+        asked = plan["asked"]
+        return f"The privacy of the run is not in this record (criterion {asked['privacy']!r})."
+    epsilon = covered["epsilon"]
+    text = (
+        "No bound of epsilon is known for the run"
+        if epsilon is None
+        else f"One chain of the run is ({format_up(epsilon)}, {covered['delta']:g})-differentially"
+        " private"
+    )
+    if ":" in plan["uplink"]["type"]:  # which may have stated it itself
+        text += f", for the user's own uplink {plan['uplink']['type']}"
+    neighbouring = (plan.get("privacy") or {}).get("neighbouring")
+    text += "" if neighbouring is None else f", neighbouring data: {neighbouring}"
+    text += (
+        f"; all {record.asked['num_chains']} chains together have epsilon"
+        f" {format_up(covered['epsilon_all_chains'])}"
+        if record.asked["num_chains"] > 1 and covered["epsilon_all_chains"] is not None
+        else ""
+    )
+    if covered["data_dependent"]:
+        text += (
+            "; the plan was computed from the devices' data, so that this holds for a simulation"
+            " and is no statement for a deployment"
+        )
+    return text + "."
+
+
+def _of_sweep(grid: Mapping[str, Any]) -> Iterator[str]:
+    """Sentences about a sweep: what varied, what was held, what methods were made equal in."""
+    axes = grid["sweep"]
+    count = 1
+    for values in axes.values():
+        count *= len(values)
+    varied = "; ".join(f"{name} over {_values(values)}" for name, values in axes.items())
+    done = "planned" if grid.get("plan_only") else "planned and simulated"
+    yield f"{count} points of a grid were {done}: {varied}."
+    resolved = grid.get("resolved")
+    yield _of_problem({**grid["settings"], **(resolved or {})}, grid.get("contents"))
+    held = resolved or grid["settings"]
+    shown = ", ".join(f"{n} = {v}" for n, v in held.items() if v is not None)
+    kind = "All other settings" if resolved else "Settings that were given for all points"
+    yield f"{kind}: {shown}." if shown else "All other settings had their defaults."
+    if grid.get("equal") is not None:
+        yield f"Methods were made equal: {QUANTITIES[grid['equal']].definition}."
+    if grid.get("hold_out") is not None:
+        yield f"A share of {grid['hold_out']} of every device's examples was held out."
+
+
+def _values(values: list[Any]) -> str:
+    """The values of a setting in words; of many the first and the last."""
+    shown = [str(value) for value in values]
+    return (
+        ", ".join(shown) if len(shown) <= 8 else f"{shown[0]} to {shown[-1]} ({len(shown)} values)"
+    )
+
+
+def _of_machines(made_by: list[dict[str, Any]]) -> Iterator[str]:
+    """Sentences about the software and the processors that computed a result."""
+    if not made_by:
+        yield "Which versions and processors computed it is not recorded."
+    for each in made_by:
+        libraries = ", ".join(f"{name} {v}" for name, v in (each.get("libraries") or {}).items())
+        text = f"Computed by flmc {each['flmc']}"
+        commit, sources = each.get("commit"), each.get("sources")
+        text += " (commit not recorded" if commit is None else f" (commit {commit}"
+        text += ")" if sources is None else f", SHA-256 of its sources {sources[:12]})"
+        text += f" with {libraries}" if libraries else ""
+        text += "" if each.get("python") is None else f", {each['python']}"
+        text += "" if each.get("blas") is None else f", BLAS {each['blas']}"
+        if each.get("processor") is not None:
+            text += f", on {each['processor']} ({each['system']})"
+            features = each.get("features") or []
+            text += f" with {', '.join(features)}" if features else ""
+        yield f"{text}."
+
+
+def _bibtex(made_by: list[dict[str, Any]]) -> str:
+    """BibTeX entries of flmc and of the paper whose method it implements; the first says version
+    and commit where these are known, and the same for all points."""
+    fields = {"title": f"{{{TITLE}}}", "author": f"{{{AUTHOR}}}"}
+    versions = {each["flmc"] for each in made_by}
+    if versions:
+        fields["version"] = ", ".join(sorted(versions))
+    commits = {each.get("commit") for each in made_by}
+    if len(commits) == 1 and None not in commits:
+        fields["note"] = f"commit {commits.pop()}"
+    paper = {"title": f"{{{PAPER}}}", "author": " and ".join(PAPER_AUTHORS)}
+    return f"{_entry('software', 'flmc', fields)}\n\n{_entry('inproceedings', 'qflmc', paper)}"
+
+
+def _entry(kind: str, key: str, fields: Mapping[str, str]) -> str:
+    """One BibTeX entry."""
+    lines = [f"  {name} = {{{value}}}," for name, value in fields.items()]
+    return "\n".join([f"@{kind}{{{key},", *lines, "}"])

@@ -1,0 +1,144 @@
+"""Provenance of results: which flmc, which libraries and which processor computed them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import sys
+from functools import cache, lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import threadpoolctl
+
+from flmc.base.version import VERSION
+
+_LIBRARIES = {
+    "numpy": "numpy",
+    "scipy": "scipy",
+    "numba": "numba",
+    "llvmlite": "llvmlite",
+    "jax": "jax",
+    "jaxlib": "jaxlib",
+    "dp_accounting": "dp-accounting",
+    "prv_accountant": "prv-accountant",
+    "pandas": "pandas",
+    "pyarrow": "pyarrow",
+    "sklearn": "scikit-learn",
+    "torch": "torch",
+    "numpyro": "numpyro",
+}
+"""Libraries that may compute part of a result, by the name of their module, each with the name of
+its distribution."""
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def provenance() -> dict[str, Any]:
+    """Everything about flmc, libraries and machine that may decide the bits of a result, as plain
+    values: ``flmc``, ``commit`` and ``sources`` (SHA-256 of flmc's own source files), versions of
+    the libraries that this process has imported, Python, system, processor and its features, BLAS.
+    What is not known is None."""
+    loaded = [name for name in _LIBRARIES if name in sys.modules or name == "scipy"]
+    return {
+        "flmc": VERSION,
+        "commit": _commit(),
+        "sources": _sources(),
+        "libraries": {name: _version(name) for name in loaded},
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
+        "features": _features(),
+        "blas": _blas(),
+    }
+
+
+def digest_of(document: dict[str, Any]) -> str:
+    """Digest, 12 hexadecimal digits, by which equal provenances are stored once."""
+    text = json.dumps(document, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+@cache
+def _version(module: str) -> str | None:
+    """Version of a library, from its module where that is imported; None where it says none."""
+    stated = getattr(sys.modules.get(module), "__version__", None)
+    if isinstance(stated, str):
+        return stated
+    try:
+        return metadata.version(_LIBRARIES[module])
+    except metadata.PackageNotFoundError:
+        return None
+
+
+@lru_cache(maxsize=1)
+def _commit() -> str | None:
+    """Commit that flmc's checkout is at; None for an installed package, or where it cannot be told.
+    Files may have been changed since, which ``sources`` tells."""
+    # Of src/flmc in a checkout only: an installed package may lie in the checkout of something
+    # else.
+    root = _PACKAGE.parents[1]
+    if _PACKAGE.parent.name != "src" or not (root / "CITATION.cff").is_file():
+        return None
+    try:
+        place = root / ".git"
+        if place.is_file():  # a worktree, whose references lie in the main checkout
+            place = root / place.read_text().removeprefix("gitdir:").strip()
+        head = (place / "HEAD").read_text().strip()
+        if not head.startswith("ref:"):
+            return head
+        common = place / "commondir"
+        shared = place / common.read_text().strip() if common.is_file() else place
+        name = head.removeprefix("ref:").strip()
+        if (shared / name).is_file():
+            return (shared / name).read_text().strip()
+        packed = (line.split() for line in (shared / "packed-refs").read_text().splitlines())
+        return next((words[0] for words in packed if words[1:] == [name]), None)
+    except OSError:
+        return None
+
+
+@lru_cache(maxsize=1)
+def _sources() -> str | None:
+    """SHA-256 of the names and contents of flmc's own source files; None where they cannot be
+    read."""
+    digest = hashlib.sha256()
+    try:
+        for path in sorted(_PACKAGE.rglob("*.py")):
+            digest.update(f"{path.relative_to(_PACKAGE).as_posix()}\0".encode())
+            digest.update(path.read_bytes())
+    except OSError:
+        return None
+    return digest.hexdigest()
+
+
+@lru_cache(maxsize=1)
+def _processor() -> str | None:
+    """Name of the processor; None where the system tells none."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or None
+
+
+@lru_cache(maxsize=1)
+def _features() -> list[str] | None:
+    """Features of the processor that NumPy found, such as AVX2; None where it does not tell."""
+    core = getattr(np, "_core", None) or getattr(np, "core", None)
+    found = getattr(getattr(core, "_multiarray_umath", None), "__cpu_features__", None)
+    return None if found is None else sorted(name for name, there in found.items() if there)
+
+
+@lru_cache(maxsize=1)
+def _blas() -> str | None:
+    """Name, version and kernels of the BLAS library; None where it is not known."""
+    for each in threadpoolctl.threadpool_info():
+        if each["user_api"] == "blas":
+            parts = (each["internal_api"], each["version"], each.get("architecture"))
+            return " ".join(part for part in parts if part)
+    return None

@@ -1,0 +1,177 @@
+"""Provenance of records and sweeps, and citations made of it."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flmc
+from flmc.base.errors import InvalidSetting
+from flmc.cli import main
+from flmc.runs import provenance as module
+from flmc.runs.files.durable_files import write_json
+from flmc.runs.provenance import digest_of, provenance
+
+SMALL: dict[str, Any] = {"devices": 4, "samples": 80, "rounds": 40, "burn_in": 20, "chains": 2}
+SMALL |= {"engine": "numpy"}
+OPTIONS = [f"--{name.replace('_', '-')}={value}" for name, value in SMALL.items()]
+RECORDS = Path(__file__).parents[1] / "records"
+
+
+def test_what_computes_is_known() -> None:
+    known = provenance()
+    assert known["flmc"] == flmc.__version__
+    assert known["libraries"]["numpy"] == np.__version__
+    assert known["python"].endswith(platform.python_version())
+    assert known["processor"]
+    assert known["features"] == sorted(known["features"])
+    assert re.fullmatch("[0-9a-f]{64}", known["sources"])
+    assert json.loads(json.dumps(known)) == known
+    code = "import numba; from flmc.runs.provenance import provenance; print(provenance())"
+    with_numba = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    assert "'numba': '" in with_numba
+
+
+def test_the_commit_is_that_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    package = tmp_path / "src" / "flmc"
+    package.mkdir(parents=True)
+    (tmp_path / "CITATION.cff").write_text("title")
+    monkeypatch.setattr(module, "_PACKAGE", package)
+
+    def commit() -> str | None:
+        module._commit.cache_clear()
+        return module._commit()
+
+    def git(*words: str, where: Path = tmp_path) -> str:
+        identity = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+        done = subprocess.run(
+            ["git", *identity, *words], cwd=where, check=True, capture_output=True, text=True
+        )
+        return done.stdout.strip()
+
+    try:
+        assert commit() is None
+        git("init", "-q")
+        assert commit() is None  # nothing was committed
+        git("add", "."), git("commit", "-qm", "one")
+        assert commit() == git("rev-parse", "HEAD")
+        git("pack-refs", "--all")
+        assert commit() == git("rev-parse", "HEAD")
+        git("commit", "-qm", "two", "--allow-empty")
+        assert commit() == git("rev-parse", "HEAD")
+        git("checkout", "-q", "--detach", "HEAD~1")
+        assert commit() == git("rev-parse", "HEAD")
+        tree = tmp_path / "tree"
+        git("worktree", "add", "-q", "-b", "other", str(tree))
+        git("commit", "-qm", "three", "--allow-empty", where=tree)
+        (tree / "src" / "flmc").mkdir(parents=True)
+        monkeypatch.setattr(module, "_PACKAGE", tree / "src" / "flmc")
+        assert commit() == git("rev-parse", "HEAD", where=tree)
+        # An installed package within a checkout of something else has none.
+        monkeypatch.setattr(module, "_PACKAGE", tmp_path / "lib" / "site-packages" / "flmc")
+        assert commit() is None
+    finally:
+        module._commit.cache_clear()
+
+
+def test_a_record_says_what_made_it(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    link = ["--link", "auto", "--experiments", "1"]
+    assert main(["run", *OPTIONS, *link, "--out", str(out)]) == 0
+    asked = flmc.load(out).asked
+    assert asked["provenance"]["sources"] == provenance()["sources"]
+    resolved = asked["resolved"]
+    # Defaults are written out, and what was chosen is there in place of auto.
+    assert (resolved["snr_db"], resolved["seed"], resolved["chains"]) == (25.0, 0, 2)
+    assert resolved["link"] != "auto"
+    assert asked["settings"]["link"] == "auto"
+
+
+def test_a_sweep_says_what_made_its_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vary = {"snr_db": [0.0, 20.0]}
+    done = flmc.sweep(SMALL, vary=vary, workers=1, out=tmp_path)
+    (digest,) = done.provenance
+    assert digest == digest_of(done.provenance[digest])
+    stated = json.loads((tmp_path / "sweep.json").read_text())
+    assert stated["provenance"] == done.provenance
+    assert stated["resolved"]["clip"] == 30.0
+    assert "snr_db" not in stated["resolved"]
+    for path in (tmp_path / "points").iterdir():
+        assert json.loads(path.read_text())["provenance"] == digest
+    # Points that are kept keep theirs, beside that of points from another machine.
+    elsewhere = {**provenance(), "processor": "another"}
+    monkeypatch.setattr("flmc.runs.sweeps.workers.provenance", lambda: elsewhere)
+    more = flmc.sweep(SMALL, vary={"snr_db": [0.0, 20.0, 30.0]}, workers=1, out=tmp_path)
+    assert {each["processor"] for each in more.provenance.values()} == {
+        provenance()["processor"],
+        "another",
+    }
+    assert more.rows[:2] == done.rows
+    assert "on another" in flmc.cite(tmp_path).methods
+    # A file that is missing or damaged costs its facts, not the points.
+    for path in (tmp_path / "provenance").iterdir():
+        path.write_text("{")
+    again = flmc.sweep(SMALL, vary={"snr_db": [0.0, 20.0, 30.0]}, workers=1, out=tmp_path)
+    assert (again.rows, again.provenance) == (more.rows, {})
+
+
+def test_citation_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert main(["run", *OPTIONS, "--scheme", "analog", "--out", str(out)]) == 0
+    capsys.readouterr()
+    assert main(["cite", str(out)]) == 0
+    said = capsys.readouterr().out
+    record = flmc.load(out)
+    assert record.result is not None
+    assert said.startswith("2 chains of 40 rounds, of which 20 were burn-in, were simulated")
+    assert "on 1 synthetic data set(s) of 80 examples with 5 features" in said
+    assert "by the analog scheme (Analog, clip 30.0" in said
+    ratio = record.result["metrics"]["variance_ratio"]["mean"]
+    assert f"variance ratio of the draws was {ratio:.4g}" in said
+    # An epsilon is rounded up, and what it is worth is said.
+    epsilon = float(re.search(r"One chain of the run is \(([\d.]+), 1e-05\)", said)[1])  # type: ignore[index]
+    assert epsilon >= record.result["coverage"]["epsilon"]
+    assert "is no statement for a deployment" in said
+    assert record.asked["plan_digest"] in said
+    assert f"numpy {np.__version__}" in said
+    assert "@software{flmc," in said
+    assert said.count("{") == said.count("}")
+
+
+def test_citations_of_old_damaged_and_missing_records(tmp_path: Path) -> None:
+    """Nothing is said that a record does not say."""
+    old = RECORDS / "schema-3" / "finished-numpy"
+    said = flmc.cite(old).methods
+    assert "commit not recorded" in said
+    assert "SHA-256 of its sources" not in said
+    with pytest.raises(InvalidSetting, match="holds no record"):
+        flmc.cite(tmp_path)
+    planned = {"schema_version": 1, "settings": {"dim": 3}, "sweep": {"snr_db": [1, 2]}}
+    write_json(tmp_path / "sweep.json", {**planned, "plan_only": True})
+    early = str(flmc.cite(tmp_path))
+    assert early.startswith("2 points of a grid were planned: snr_db over 1, 2.")
+    assert "Which versions and processors computed it is not recorded" in early
+    assert "version =" not in early
+
+
+def test_a_run_from_python_says_that_its_data_are_not_recorded(tmp_path: Path) -> None:
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=40, num_devices=4))
+    plan = flmc.plan(model, flmc.Ideal(), num_rounds=6, num_burn_in=2)
+    flmc.run(plan, model, engine="numpy", out=tmp_path)
+    said = flmc.cite(tmp_path).methods
+    assert "Model and data were given in Python and are not recorded" in said
+    assert "There is no privacy statement" in said
+    assert "differentially private" not in said

@@ -97,6 +97,51 @@ def test_a_statement_of_a_user_is_printed_as_theirs() -> None:
     assert "(tight:" not in text
 
 
+class Plain(flmc.Link):
+    """States nothing but its probability, from which flmc finds the extremes."""
+
+    def probability(self, g: Array) -> Array:
+        return np.asarray(0.5 + np.arctan(g / 20.0) / np.pi)
+
+
+class Monotone(Plain):
+    monotone = True
+
+
+class Reset(flmc.Sigmoid):
+    """Its own probability takes the shape that is known of a sigmoid away."""
+
+    def probability(self, g: Array) -> Array:
+        return np.asarray(0.5 + np.arctan(g / 20.0) / np.pi)
+
+
+class Narrow(Plain):
+    def extremes(self, clip: float) -> tuple[float, float]:
+        return 0.501, 0.499
+
+
+@pytest.mark.parametrize(
+    ("uplink", "by"),
+    [
+        (flmc.Digital(link=Plain()), None),
+        (flmc.Digital(link=Reset()), None),
+        (flmc.Digital(link=Monotone()), "Monotone"),
+        (flmc.Digital(link=Narrow()), "Narrow"),
+        (flmc.Digital(link=Monotone(), csi_error=0.1), "Monotone"),
+    ],
+)
+def test_facts_of_a_users_link_are_theirs(uplink: flmc.Uplink, by: str | None) -> None:
+    """What flmc does not prove of a link, the statement does not claim as its own."""
+    assert uplink.privacy_stated_by == (by and f"{__name__}:{by}")
+
+
+@pytest.mark.parametrize("name", ["peak", "power_limit"])
+def test_who_states_the_loudest_symbol_states_the_privacy(name: str) -> None:
+    """Wrong estimates let symbols arrive louder than planned, by a bound that these two decide."""
+    own = type("Own", (flmc.Analog,), {name: property(lambda self: 1.0), "__module__": __name__})
+    assert own(csi_error=0.1).privacy_stated_by == f"{__name__}:Own"
+
+
 @pytest.mark.parametrize("uplink", [flmc.Analog(), flmc.Digital(), flmc.Ideal()])
 def test_statements_of_flmc_are_its_own(uplink: flmc.Uplink) -> None:
     assert uplink.privacy_stated_by is None

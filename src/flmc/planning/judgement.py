@@ -542,6 +542,15 @@ def judge_burn_in(
         f" that still travels can have any variance; {cure}"
     )
     short = f"{needed} rounds of burn-in needed, {planned} planned"
+    if left is not None and needed <= planned:
+        # Most of the way is done, and what is left of it still counts: few rounds are kept, or the
+        # noise of early steps is larger than the posterior.
+        text = (
+            f"after {planned} rounds of burn-in the starts still move the mean of the kept rounds"
+            f" by {left:.2g} posterior standard deviations, or their variance by that share,"
+            f" although likely starts arrive within about {needed}; {cure}"
+        )
+        short = f"starts still show after {planned} rounds of burn-in, error {left:.2g}"
     return [Finding("burn-in", grade, text, short, {"needed": needed, "planned": planned})]
 
 

@@ -45,6 +45,10 @@ _STATEMENT = (
     "example_bound",
     "example_moves_like_device",
     "clips_norm",
+    "peak",
+    "power_limit",
+    "shares_power",
+    "known_fading",
     "estimated",
     "transmits_like",
     "_clips_as_proven",
@@ -52,9 +56,32 @@ _STATEMENT = (
 """Methods and facts of an uplink that a privacy statement is made of."""
 
 
+_FACTS_OF_LINKS = (
+    *("monotone", "odd", "log_concave", "jumps", "within_extremes", "accounts_moves"),
+    *("extremes", "bounded_probability", "moved", "gaussian_rate"),
+)
+"""Methods and facts of a link that a privacy statement is made of; its probability is not among
+them, because the extremes that are accounted follow from it."""
+
+
 def _definer(kind: type, name: str) -> type:
     """The class in the method resolution order of ``kind`` that defines the attribute ``name``."""
     return next(each for each in kind.__mro__ if name in vars(each))
+
+
+def _first_own(kind: type, names: tuple[str, ...]) -> type | None:
+    """The user's class nearest to ``kind`` that defines one of the attributes ``names``; None where
+    all are flmc's own."""
+    own = []
+    for name in names:
+        definer = _definer(kind, name)
+        made = vars(definer)[name]
+        made = made.fget if isinstance(made, property) else made
+        # A method that was reset to flmc's own stands in the user's class too.
+        reset = str(getattr(made, "__module__", "")).partition(".")[0] == "flmc"
+        if not _of_flmc(definer) and not reset:
+            own.append(definer)
+    return min(own, key=kind.__mro__.index) if own else None
 
 
 def _of_flmc(kind: type) -> bool:
@@ -351,11 +378,13 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
     def privacy_stated_by(self) -> str | None:
         """The user's class that makes the privacy statement, or a part of it, as
         ``module:Class``; None where every part is flmc's own."""
-        kinds = [_definer(type(self), name) for name in _STATEMENT]
-        own = [kind for kind in kinds if not _of_flmc(kind)]
-        if not own:
+        kind = _first_own(type(self), _STATEMENT)
+        if kind is None and self.link is not None:
+            # A fact that a class does not state is False, and claims nothing.
+            stated = (name for name in _FACTS_OF_LINKS if getattr(type(self.link), name))
+            kind = _first_own(type(self.link), tuple(stated))
+        if kind is None:
             return None
-        kind = min(own, key=type(self).__mro__.index)
         return f"{kind.__module__}:{kind.__qualname__}"
 
     def event_of_rounds(

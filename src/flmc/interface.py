@@ -7,6 +7,7 @@ from __future__ import annotations
 import flmc.data as data  # not "from flmc import data", which would ask this file for the name
 from flmc.base import errors
 from flmc.data.linear_data import LinearData
+from flmc.evaluation.answer import Answer
 from flmc.evaluation.diagnostics import Diagnostics, diagnose
 from flmc.models.distributions import Gaussian, Normal
 from flmc.models.linear import LinearGaussian
@@ -61,6 +62,7 @@ from flmc.uplink.uplink import Uplink, replace
 __all__ = [
     "AllDevices",
     "Analog",
+    "Answer",
     "Citation",
     "Comparison",
     "ConstantFading",

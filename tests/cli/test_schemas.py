@@ -97,6 +97,8 @@ def solutions(call: Call) -> Iterator[Any]:
 def results(call: Call) -> Iterator[Any]:
     yield call(*RUN, "--chains", "4", "--out", "record")
     yield call("resume", "record")
+    yield call(*RUN, "--chains", "4", "--answer", "chain")
+    yield call(*RUN, "--chains", "2", "--answer", "aware")
     yield call(*RUN, "--chains", "1", "--scheme", "analog")
     yield call(*RUN, "--chains", "2", "--experiments", "3")
     own = ["--model", "own_for_schemas:unknown", "--scheme", "analog", "--chains", "2"]
@@ -116,6 +118,15 @@ def comparisons(call: Call) -> Iterator[Any]:
 def citations(call: Call) -> Iterator[Any]:
     call(*RUN, "--out", "record")
     yield call("cite", "record")
+
+
+def answers(call: Call) -> Iterator[Any]:
+    known = ["--scheme", "analog", "--snr-db", "40", "--chains", "2", "--epsilon", "100"]
+    call(*RUN, *known, "--out", "record")
+    yield call("answer", "record")
+    own = ["--model", "own_for_schemas:unknown", "--scheme", "analog", "--chains", "1"]
+    call("run", *own, "--rounds", "80", "--burn-in", "20", "--out", "own")
+    yield call("answer", "own", "--trust-code", "--interval", "0.5")
 
 
 def ledgers(call: Call) -> Iterator[Any]:
@@ -200,6 +211,7 @@ PRINTED: dict[str, Callable[[Call], Iterator[Any]]] = {
     "plan": plans,
     "plan-solve": solutions,
     "run": results,
+    "answer": answers,
     "compare": comparisons,
     "plan-two-stages": two_stage_plans,
     "run-two-stages": two_stage_results,

@@ -42,6 +42,15 @@ def test_opens(schema: int, engine: str) -> None:
 
 
 @EVERY
+def test_has_an_answer(schema: int, engine: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """From the kept draws alone, because the burn-in was not kept."""
+    assert main(["answer", str(record_of(schema, f"finished-{engine}")), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["posterior"]["num_rounds"] == 199
+    assert document["held"]["answers"] == 4
+
+
+@EVERY
 def test_goes_on_to_the_same_draws(
     schema: int, engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

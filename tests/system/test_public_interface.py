@@ -19,6 +19,8 @@ def test_public_names_are_frozen() -> None:
     assert flmc.__all__ == [
         "AllDevices",
         "Analog",
+        "Answer",
+        "Citation",
         "Comparison",
         "ConstantFading",
         "CorrelatedNormal",
@@ -69,6 +71,7 @@ def test_public_names_are_frozen() -> None:
         "Uplink",
         "check_model",
         "choose_link",
+        "cite",
         "compare",
         "data",
         "diagnose",

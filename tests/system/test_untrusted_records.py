@@ -40,7 +40,7 @@ def say(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("name", [".lock", "ledger.txt", "ledger.txt.cut", "ledger.png", "new"])
-@pytest.mark.parametrize("command", ["resume", "ledger"])
+@pytest.mark.parametrize("command", ["resume", "ledger", "answer"])
 def test_links_in_a_record_are_refused(
     command: str, name: str, record: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,7 +100,7 @@ def test_pipes_are_not_waited_for(
 ) -> None:
     (record / name).unlink(missing_ok=True)
     os.mkfifo(record / name)
-    for command in ("resume", "ledger"):
+    for command in ("resume", "ledger", "answer"):
         code, said = say(capsys, command, str(record))
         assert code == 2
         assert "is a pipe" in said

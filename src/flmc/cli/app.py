@@ -41,6 +41,11 @@ _COMMANDS = {
         "commands.runs:resume_command",
         "Go on with a recorded run after an interruption, to the identical result.",
     ),
+    "answer": (
+        "commands.runs:answer_command",
+        "What the server knows after a recorded run: mean, intervals that hold, how much wider than"
+        " without noise, and draws.",
+    ),
     "compare": (
         "commands.comparisons:compare_command",
         "Compare uplinks and baselines on one problem: privacy, scores on held-out examples, and"

@@ -652,7 +652,13 @@ class Answer:
 
     def rows(self, probability: float = 0.9) -> list[Row]:
         """Rows of the answer of the first data set: entries with mean, standard deviation, central
-        interval and width, at most 12, then the width of all and its parts."""
+        interval and width, at most 12, then the width of all and its parts.
+
+        Parameters
+        ----------
+        probability
+            Probability of the intervals.
+        """
         names = named_draws.entry_names(self.mean.shape[1], self.layout)
         ends = self.intervals(probability)[0]
         rows = [
@@ -684,9 +690,7 @@ class Answer:
             Probability of the intervals.
         """
         shown = (*self.rows(probability), *(each.row for each in self.findings))
-        held, title = self.held(probability), f"mean ± sd, {100 * probability:.3g} % interval"
-        if held is not None:
-            shown = (*shown, held_row(held, probability, "data sets"))
+        title = f"mean ± sd, {100 * probability:.3g} % interval"
         return Listing(f"what the server knows, {self.num_rounds[0]} rounds: {title}", shown)
 
     def to_document(self, probability: float = 0.9) -> dict[str, Any]:
@@ -697,7 +701,6 @@ class Answer:
         probability
             Probability of the intervals.
         """
-        held = self.held(probability)
         return {
             "entries": named_draws.entry_names(self.mean.shape[1], self.layout),
             "mean": self.mean[0].tolist(),
@@ -708,7 +711,6 @@ class Answer:
             "width": self.width[0].tolist(),
             "parts": {name: float(share[0]) for name, share in self.parts.items()},
             "num_rounds": int(self.num_rounds[0]),
-            "held": None if held is None else float(held[0].mean()),
             "findings": [each.to_document() for each in self.findings],
         }
 
@@ -731,20 +733,6 @@ class Answer:
     def _to_model(self, theta: Array) -> Array:
         """Theta in the model's coordinates, given ``theta`` in the sampler's."""
         return theta if self._coordinates is None else np.asarray(self._coordinates.to_model(theta))
-
-
-def held_row(held: Array, probability: float, of: str) -> Row:
-    """The row that states the mean probability with which exact posteriors put theta into central
-    intervals, from that of every answer, (answer, dim); ``of`` names what was averaged over."""
-    each = 100 * held.mean(axis=1)
-    error, over = "", ""
-    if len(each) > 1:
-        error = f" ± {each.std(ddof=1) / np.sqrt(len(each)):.2g}"
-        over = f", mean over {len(each)} {of}"
-    return Row(
-        f"{100 * probability:.3g} % intervals hold",
-        f"{each.mean():.3g}{error} % of the exact posterior{over}",
-    )
 
 
 def _quadratic_prior(

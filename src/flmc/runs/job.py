@@ -18,11 +18,12 @@ from flmc.base.arrays import Array, one_blas_thread
 from flmc.base.errors import Interrupted, RunFailed
 from flmc.base.findings import Finding
 from flmc.base.version import VERSION
-from flmc.evaluation.answer import Answer, find_answer
+from flmc.evaluation.answer import find_answer
 from flmc.evaluation.diagnostics import thinned
 from flmc.evaluation.exact_posterior import ExactPosterior
 from flmc.evaluation.metrics import Metrics, measure
 from flmc.evaluation.one_chain import OneChain, measure_one_chain
+from flmc.evaluation.shown_answer import FindAnswer
 from flmc.evaluation.stein import Evidence, examine
 from flmc.models.distributions import Normal
 from flmc.models.linear import LinearGaussian
@@ -273,7 +274,7 @@ class Job:
             blocking=self.engine.blocking(self.plan, self.model, self.num_chains),
         )
 
-    def _answer(self, chains: Chains) -> Callable[..., Answer] | None:
+    def _answer(self, chains: Chains) -> FindAnswer | None:
         """A function that computes what the server knows after a finished run; None without
         draws."""
         if chains.draws is None:

@@ -30,6 +30,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,10 @@ import numpy.typing as npt
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.base.version import VERSION
+from flmc.evaluation.answer import Answer, find_answer
+from flmc.evaluation.shown_answer import FindAnswer, ShownAnswer
+from flmc.models.model import Model
+from flmc.planning.plans import Plan
 from flmc.runs.files.append_log import Log
 from flmc.runs.files.durable_files import locked, read_arrays, read_json, write_json
 from flmc.runs.files.regular_files import check_regular, digest_of_file, read_regular
@@ -205,7 +210,8 @@ class Record:
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Arrays of a finished run by name: ``mean`` (experiment, dim), ``covariance`` (experiment,
         dim, dim) or, where entries are many, ``variance`` (experiment, dim), and, if they were
-        kept, ``draws`` (experiment, chain, draw, dim). ``InvalidSetting`` if the run is not
+        kept, ``draws`` (experiment, chain, draw, dim) and ``burn_in`` (experiment, chain, round,
+        dim). ``InvalidSetting`` if the run is not
         finished, ``RunFailed`` if the file is damaged."""
         if self.result is None:
             raise InvalidSetting(
@@ -220,6 +226,95 @@ class Record:
         if not kept:
             raise RunFailed(f"{str(path)!r} is damaged: its contents do not have its digest")
         return read_arrays(path)
+
+    def posterior(
+        self, model: Model, plan: Plan | None = None, *, by_chain: bool = False
+    ) -> Answer:
+        """What the server knows of theta after a finished run, as :meth:`flmc.Result.posterior`
+        has it.
+
+        Parameters
+        ----------
+        model
+            The model that was run; of its data only sizes are used.
+        plan
+            The plan of the run; None: as the record has it. A plan with classes of your own, such
+            as a fading, must be given.
+        by_chain
+            Whether every chain is answered by itself.
+
+        Returns
+        -------
+        Answer
+            One answer for every data set, or for every chain.
+
+        Raises
+        ------
+        InvalidSetting
+            If the run is not finished, kept no draws or thinned them out, or the plan or the model
+            is not that of the record.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
+        >>> plan = flmc.plan(model, flmc.Analog(clip=30), flmc.Limits(privacy="off"))
+        >>> with tempfile.TemporaryDirectory() as out:
+        ...     result = flmc.run(plan, model, engine="numpy", out=out)
+        ...     answer = flmc.load(out).posterior(model)
+        ...     bool((answer.mean == result.posterior().mean).all())
+        True
+        """
+        return self._answer_finder(model, plan)[0](by_chain=by_chain)
+
+    def shown_answer(
+        self, model: Model, plan: Plan | None = None, *, all_chains: bool = False
+    ) -> ShownAnswer:
+        """The answer as the command ``flmc answer`` shows it, for the first data set; errors are
+        those of :meth:`posterior`.
+
+        Parameters
+        ----------
+        model, plan
+            As for :meth:`posterior`.
+        all_chains
+            Whether it is from all chains together, and not from the first.
+        """
+        find, shape = self._answer_finder(model, plan)
+        return ShownAnswer.of(find, "aware", shape, all_chains=all_chains)
+
+    def _answer_finder(self, model: Model, plan: Plan | None) -> tuple[FindAnswer, tuple[int, ...]]:
+        """A function that computes what :meth:`posterior` returns, with the keyword arguments of
+        :func:`flmc.evaluation.answer.find_answer`, and the shape of the draws; errors as there."""
+        arrays, asked = self.arrays, self.asked
+        if not asked:
+            raise InvalidSetting(
+                f"the record in {str(self.directory)!r} has version 1, without seed and plan: an"
+                " answer needs them; run it again"
+            )
+        if "draws" not in arrays:
+            raise InvalidSetting("an answer needs the draws, and this run kept none: run it again")
+        if plan is None:
+            plan = Plan.from_document(asked["plan"])
+        if plan.digest != asked.get("plan_digest", plan.digest):
+            raise InvalidSetting(
+                f"the record in {str(self.directory)!r} has another plan"
+                f" ({asked['plan_digest'][:12]}, given {plan.digest[:12]})"
+            )
+        draws, burn_in = (arrays.get(name) for name in ("draws", "burn_in"))
+        assert draws is not None
+        sizes = (model.num_experiments, plan.num_devices, plan.dim)
+        if sizes != (len(draws), model.num_devices, model.dim):
+            raise InvalidSetting(
+                f"the record has {len(draws)} data sets of {plan.num_devices} devices and dim"
+                f" {plan.dim}, and the model has {model.num_experiments}, {model.num_devices} and"
+                f" {model.dim}"
+            )
+        if model.coordinates is not None:
+            draws = model.coordinates.from_model(draws)
+            burn_in = None if burn_in is None else model.coordinates.from_model(burn_in)
+        find = partial(find_answer, plan, int(asked["seed"]), model, draws, burn_in)
+        return find, draws.shape
 
     @property
     def kept_draws(self) -> Array | None:

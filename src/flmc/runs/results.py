@@ -25,6 +25,7 @@ from flmc.evaluation.answer import Answer
 from flmc.evaluation.diagnostics import Mixing, judge_mixing, judge_shape
 from flmc.evaluation.metrics import Metrics
 from flmc.evaluation.one_chain import OneChain, Spread
+from flmc.evaluation.shown_answer import AnswerMode, FindAnswer, ShownAnswer
 from flmc.evaluation.stein import Evidence
 from flmc.planning.plans import Plan
 from flmc.planning.plans.release import Coverage, coverage_of
@@ -35,10 +36,10 @@ from flmc.runs.recorder import Recorder
 from flmc.sampling.moments import Moments
 
 
-def listing(result: Result) -> Listing:
+def listing(result: Result, answer: AnswerMode = "auto") -> Listing:
     """All rows of a printed result: metrics with standard errors beside their expected values (or
     mean, sd and Stein's evidence without a known posterior), quality and privacy of one chain,
-    agreement of the chains, findings."""
+    agreement of the chains, findings, and the ``answer``."""
     title = (
         f"{result.plan.uplink.scheme} uplink, {len(result.mean)} data set(s), {result.num_chains}"
         " chain(s) each"
@@ -60,6 +61,8 @@ def listing(result: Result) -> Listing:
     verdict = result.verdict
     lights = [] if verdict is None else [each.row for each in verdict.lights]
     shown = (*lights, *rows, *(finding.row for finding in result.findings))
+    if answer != "chain":
+        shown += tuple(result.shown_answer(answer).rows())
     return Listing(title, shown, None if verdict is None else verdict.headline)
 
 
@@ -258,7 +261,7 @@ class Result:
     burn_in: Array | None = None
     """Theta after every round of the burn-in, (experiment, chain, round, dim); None if it was not
     kept: with draws thinned out, without them, or where it would take too much memory."""
-    find_answer: Callable[..., Answer] | None = None
+    find_answer: FindAnswer | None = None
     """Function that computes what :meth:`posterior` returns, with the keyword arguments of
     :func:`flmc.evaluation.answer.find_answer`; None without draws."""
     layout: named_draws.Layout | None = None
@@ -449,10 +452,36 @@ class Result:
     def __str__(self) -> str:
         return str(self.listing())
 
-    def listing(self) -> Listing:
+    def listing(self, answer: AnswerMode = "auto") -> Listing:
         """The result as rows for printing: metrics beside their expected values, agreement of the
-        chains, findings."""
-        return listing(self)
+        chains, findings, and the answer.
+
+        Parameters
+        ----------
+        answer
+            ``chain``: the draws of the chains only; ``aware``: what the server knows as well
+            (:meth:`posterior`); ``auto``: that too, unless it may not be right, with the reason.
+
+        Raises
+        ------
+        InvalidSetting
+            If the answer is ``aware`` and there is none.
+        """
+        return listing(self, answer)
+
+    def shown_answer(self, mode: AnswerMode, *, all_chains: bool = False) -> ShownAnswer:
+        """The answer as a result shows it, for the first data set, or the reason for which there is
+        none.
+
+        Parameters
+        ----------
+        mode
+            As ``answer`` for :meth:`listing`.
+        all_chains
+            Whether it is from all chains together, and not from the first.
+        """
+        shape = (len(self.mean), self.num_chains, self.plan.num_rounds, self.plan.dim)
+        return ShownAnswer.of(self.find_answer, mode, shape, all_chains=all_chains)
 
     @cached_property
     def coverage(self) -> Coverage | None:

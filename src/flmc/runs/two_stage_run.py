@@ -17,6 +17,7 @@ from flmc.base.progress import Progress, report_within
 from flmc.base.randomness import second_seed
 from flmc.base.tables import Listing, Row, format_up
 from flmc.evaluation.chain_statistics import FEWEST_DRAWS, effective_size_of_mean
+from flmc.evaluation.shown_answer import AnswerMode
 from flmc.models.affine import Coordinates
 from flmc.models.model import Model
 from flmc.models.whitening import in_coordinates
@@ -82,15 +83,21 @@ class TwoStageResult:
         it is unknown."""
         return self.plan.cost
 
-    def listing(self) -> Listing:
+    def listing(self, answer: AnswerMode = "auto") -> Listing:
         """The result of the second stage as rows for printing, with the pilot's size and the
-        privacy of both stages."""
+        privacy of both stages.
+
+        Parameters
+        ----------
+        answer
+            As for :meth:`flmc.Result.listing`.
+        """
         rounds, worth = self.pilot.plan.num_rounds, self.pilot_findings.effective_draws
         rows = [Row("pilot", f"{rounds} rounds, worth {worth:.0f} independent draws")]
         if self.cost is not None:
             text = f"epsilon {format_up(self.cost.epsilon)} at delta {self.cost.delta:g}, of one"
             rows.append(Row("privacy of both", f"{text} chain and the pilot together"))
-        shown = self.main.listing()
+        shown = self.main.listing(answer)
         # The cost of the second stage alone leaves out the pilot: it must not be shown.
         left = [
             row for row in shown.rows if row.label != "privacy" and "two stages" not in row.value

@@ -58,6 +58,7 @@ _OF_THE_RUN = {
     "engine",
     "checkpoint_rounds",
     "threads",
+    "answer",
     "require",
 }
 """Settings that may be given beside a plan from a file: they describe the model and how to run it.

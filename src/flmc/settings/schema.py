@@ -287,6 +287,13 @@ class Settings(BaseModel):
     threads: Annotated[PositiveCount | None, NOTHING] = Field(
         None, description="of the numba engine; default: all processors"
     )
+    answer: Annotated[Literal["auto", "aware", "chain"], NOTHING] = Field(
+        "auto",
+        description=(
+            "what a result says in the end: what the server knows (aware), the draws of the chain"
+            " only (chain), or the former where it applies (auto)"
+        ),
+    )
 
     @property
     def num_chains(self) -> int:

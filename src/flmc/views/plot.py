@@ -18,6 +18,8 @@ import numpy as np
 from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
+from flmc.base.special import ndtri
+from flmc.evaluation.answer import Answer
 from flmc.evaluation.chain_statistics import chain_statistics
 from flmc.evaluation.named_draws import entry_names
 from flmc.evaluation.predictive import (
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["autocorrelation", "pair", "rank", "reliability", "trace", "write_figures"]
+__all__ = ["autocorrelation", "intervals", "pair", "rank", "reliability", "trace", "write_figures"]
 
 _MOST_SHOWN = 2000
 """Largest number of draws of a chain that a figure shows."""
@@ -43,6 +45,8 @@ MOST_ENTRIES = 6
 """Number of entries of theta that are drawn unless the caller names others."""
 MOST_CHAINS = len(COLOURS)
 """Largest number of chains that a figure shows where each has a colour of its own."""
+_MOST_INTERVALS = 40
+"""Largest number of entries whose intervals stand above each other in one column."""
 _MOST_LETTERS = 22
 """Number of letters of an entry's name that fit beside its Axes."""
 _RANK_BINS = 20
@@ -215,6 +219,45 @@ def reliability(scores: Predictive, axes: Axes | None = None) -> Figure:
         f"accuracy {scores.accuracy:.3f}, calibration error {scores.ece:.3f}", fontsize=9
     )
     return cast("Figure", axes.get_figure())  # Matplotlib 3.9 does not know the argument root=True
+
+
+def intervals(answer: Answer, probability: float = 0.9) -> Figure:
+    """Draw the central intervals of all entries of an answer, and beside them those of the exact
+    posterior where it is known, for the first data set.
+
+    Parameters
+    ----------
+    answer
+        What :meth:`flmc.Result.posterior` returns.
+    probability
+        Probability of the intervals.
+    """
+    names = entry_names(answer.mean.shape[1], answer.layout)
+    columns = -(-len(names) // _MOST_INTERVALS)
+    rows = -(-len(names) // columns)
+    figure, axes = new_figure(columns=columns, width=4.2, height=1.3 + 0.24 * rows)
+    ends = answer.intervals(probability)[0]
+    drawn = [(ends, answer.mean[0], COLOURS[0], "what the server knows")]
+    if answer.exact is not None:
+        sd = np.sqrt(np.diagonal(answer.exact.covariance[0]))
+        reach = np.array([-1.0, 1.0]) * float(ndtri(np.array([(1 + probability) / 2]))[0])
+        exact = answer.exact.mean[0][:, None] + sd[:, None] * reach
+        drawn.append((exact, answer.exact.mean[0], COLOURS[1], "exact posterior"))
+    for column, axis in enumerate(axes):
+        some = slice(column * rows, (column + 1) * rows)
+        height = np.arange(len(names[some]))
+        for index, (both, mean, colour, words) in enumerate(drawn):
+            at = height + 0.3 * (index - (len(drawn) - 1) / 2)
+            axis.hlines(at, both[some, 0], both[some, 1], color=colour, linewidth=2)
+            axis.plot(mean[some], at, "o", color=colour, markersize=4, label=words)
+        axis.set_yticks(height, [_short(name) for name in names[some]], fontsize=8)
+        axis.set_ylim(len(height) - 0.4, -0.6)
+        axis.grid(axis="x", color="0.9", linewidth=0.6)
+        axis.set_axisbelow(True)
+        axis.set_xlabel(f"mean and {100 * probability:.3g} % interval")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False, fontsize=8)
+    return figure
 
 
 def _short(name: str) -> str:

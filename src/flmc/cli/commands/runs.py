@@ -1,26 +1,37 @@
-"""`flmc run`, `flmc resume` and `flmc ledger`: runs, their records, and the privacy they spent."""
+"""`flmc run`, `flmc resume`, `flmc answer` and `flmc ledger`: runs, their records, what the server
+knows after them, and the privacy they spent."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
+from flmc.base import checks
 from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.base.tables import Listing, Row
 from flmc.cli.options import Require, check_requirements, refuse_beside_pilot, with_settings
 from flmc.cli.output import Json, cost_fields, data_note, print_json
 from flmc.cli.signals import stopping_at_signals
+from flmc.evaluation.answer import Answer
+from flmc.evaluation.named_draws import entry_names
+from flmc.evaluation.shown_answer import AnswerMode, ShownAnswer
+from flmc.evaluation.transcript import check_answerable
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.runs.execution import resume, run
+from flmc.runs.files.durable_files import write_arrays, write_table
+from flmc.runs.fingerprints import Fingerprints
 from flmc.runs.ledger_cost import check_ledger, spent
 from flmc.runs.records import Record, check_new, clean_up, describe, is_finished, load
 from flmc.runs.results import Result
 from flmc.runs.two_stage_run import TwoStageResult, run_two_stages
+from flmc.sampling.chains import MOST_DRAWN_BYTES
 from flmc.sampling.engine_choice import choose_engine
 from flmc.settings.assembly import Problem, assemble, assemble_for, planner_arguments, read_plan
 from flmc.settings.construction import (
@@ -95,13 +106,21 @@ def run_command(
     if not json_:
         show(planned.listing(), *data_note(settings), "")
     check_requirements(planned, require)
+    if settings.answer == "aware":
+        check_answerable(planned)
+        if settings.thin > 1:
+            raise InvalidSetting(
+                f"answer 'aware' needs all draws: thin must be 1, got {settings.thin}"
+            )
+    kept_anyway = out is not None or plots is not None
+    keep = kept_anyway or _keeps_for_answer(settings, planned, problem.model)
     with show_progress("simulating") as progress, stopping_at_signals(out) as stop:
         result = run(
             planned,
             problem.model,
             settings.seed,
             settings.num_chains,
-            keep_draws=out is not None or plots is not None,
+            keep_draws=keep,
             thin=settings.thin,
             engine=engine,
             threads=settings.threads,
@@ -115,9 +134,22 @@ def run_command(
             checkpoint_rounds=settings.checkpoint_rounds,
             stop=stop,
         )
-    _answer(result, out, json_)
+    if not kept_anyway:
+        # Draws that were kept for the answer alone are not judged: that is asked for by --out.
+        result = replace(result, chains=None, predictions=None)
+    _show_result(result, settings.answer, out, json_)
     if plots is not None:
         _write_plots(result, problem.model, plots, json_)
+
+
+def _keeps_for_answer(settings: Settings, planned: Plan, model: Model) -> bool:
+    """Whether the draws of a run are kept for its answer only: it is asked for, or they take little
+    memory."""
+    if settings.answer == "chain" or settings.thin > 1:
+        return False
+    num_chains = settings.num_chains * model.num_experiments
+    size = 8 * planned.num_rounds * planned.dim * num_chains
+    return settings.answer == "aware" or size <= MOST_DRAWN_BYTES
 
 
 def _run_two_stages(problem: Problem, out: Path | None, json_: bool) -> TwoStageResult:
@@ -142,22 +174,22 @@ def _run_two_stages(problem: Problem, out: Path | None, json_: bool) -> TwoStage
             stop=stop,
         )
     if json_:
-        print_json(_two_stage_document(result))
+        print_json(_two_stage_document(result, settings.answer))
     else:
         show(
-            result.listing(),
+            result.listing(settings.answer),
             *([] if out is None else [f"records: {out / 'pilot'}, {out / 'main'}"]),
         )
     return result
 
 
-def _two_stage_document(result: TwoStageResult) -> dict[str, Any]:
+def _two_stage_document(result: TwoStageResult, answer: AnswerMode) -> dict[str, Any]:
     """The results of both stages of a run, and what both together cost in privacy, in plain values
     for JSON."""
     return {
         "schema_version": ANSWER_VERSION,
         "pilot": result.pilot.to_document(),
-        "main": result.main.to_document(),
+        "main": with_answer(result.main, answer),
         "effective_draws_of_pilot": result.pilot_findings.effective_draws,
         **cost_fields(result.cost),
     }
@@ -187,14 +219,23 @@ def _check_plots(directory: Path, out: Path | None) -> None:
         )
 
 
-def _answer(result: Result, out: Path | None, json_: bool) -> None:
-    """Print the result of a run, as JSON or in rows with the place of its record."""
+def _show_result(result: Result, answer: AnswerMode, out: Path | None, json_: bool) -> None:
+    """Print the result of a run, with the ``answer`` that was asked for, as JSON or in rows with
+    the place of its record."""
     if json_:
-        print_json(result.to_document())
+        print_json(with_answer(result, answer))
         return
     from flmc.views.terminal import show
 
-    show(result.listing(), *([] if out is None else [f"record: {out}"]))
+    show(result.listing(answer), *([] if out is None else [f"record: {out}"]))
+
+
+def with_answer(result: Result, answer: AnswerMode) -> dict[str, Any]:
+    """The document of a result for JSON, with what the server knows if that was asked for."""
+    document = result.to_document()
+    if answer != "chain":
+        document["answer"] = result.shown_answer(answer).to_document()
+    return document
 
 
 def resume_command(
@@ -234,7 +275,7 @@ def resume_command(
                 progress=progress,
                 stop=stop,
             )
-    _answer(result, directory, json_)
+    _show_result(result, settings.answer, directory, json_)
 
 
 _GIVEN_PLAN = "plan"
@@ -363,3 +404,131 @@ def ledger_command(
     picture = None if at is not None else draw_ledger_file(curve, directory)
     if picture is not None:
         typer.echo(f"picture: {picture}")
+
+
+def answer_command(
+    directory: Directory,
+    interval: Annotated[
+        float, typer.Option("--interval", metavar="NUMBER", help="probability of the intervals")
+    ] = 0.9,
+    draws: Annotated[
+        int | None, typer.Option("--draws", metavar="N", help="draws for --out; default: 1000")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="write draws to a file, .npz or .csv"),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            "--plot",
+            metavar="FILE",
+            help="draw the intervals of all entries, beside the exact ones where these are known,"
+            " as PNG",
+        ),
+    ] = None,
+    all_chains: Annotated[
+        bool,
+        typer.Option(
+            "--all-chains",
+            help="from all chains together; without: from the first, whose privacy is stated",
+        ),
+    ] = False,
+    trust_code: TrustCode = False,
+    code_from: CodeFrom = None,
+    json_: Json = False,
+) -> None:
+    """What the server knows after a recorded run: mean, intervals that hold, how much wider than
+    without noise, and draws."""
+    checks.between("--interval", interval, 0.0, 1.0)
+    _check_answer_files(draws, out, plot)
+    record = load(directory)
+    with searching_only(code_from):
+        shown = _answer_of(record, all_chains, trust_code, code_from)
+        document = shown.to_document(interval)
+    assert shown.answer is not None
+    if out is not None:
+        _write_draws(shown.answer, 1000 if draws is None else draws, out)
+    if plot is not None:
+        from flmc.views.figures import write_png
+        from flmc.views.plot import intervals
+
+        write_png(intervals(shown.answer, interval), plot)
+    if json_:
+        print_json({"schema_version": ANSWER_VERSION, **document})
+        return
+    from flmc.views.terminal import show
+
+    written = [f"{what}: {path}" for what, path in (("draws", out), ("picture", plot)) if path]
+    show(shown.listing(interval), *written)
+
+
+def _check_answer_files(draws: int | None, out: Path | None, plot: Path | None) -> None:
+    """Raise ``InvalidSetting`` or ``MissingExtra``, before anything is computed, for files that the
+    answer cannot be written to, and for draws without a file."""
+    if draws is not None:
+        checks.at_least("--draws", draws, 1)
+        if out is None:
+            raise InvalidSetting("--draws needs --out FILE.npz or FILE.csv, where they are written")
+    for name, path, endings in (("--out", out, (".npz", ".csv")), ("--plot", plot, (".png",))):
+        if path is None:
+            continue
+        if path.suffix not in endings:
+            raise InvalidSetting(f"{name} must end in {' or '.join(endings)}, got {str(path)!r}")
+        if not path.parent.is_dir() or path.is_dir():
+            raise InvalidSetting(
+                f"{name} must be a file in a directory that exists, got {str(path)!r}"
+            )
+    if plot is not None:
+        from flmc.views.figures import new_figure
+
+        new_figure(columns=1)
+
+
+def _answer_of(
+    record: Record, all_chains: bool, trust_code: bool, code_from: Path | None
+) -> ShownAnswer:
+    """The answer of a recorded run, from its model rebuilt from the record's settings; Python code
+    that the record names is imported only with ``trust_code`` or ``code_from``. ``InvalidSetting``
+    if the record does not tell enough, or a file that it names was changed."""
+    asked, place = record.asked, repr(str(record.directory))
+    if record.result is None:
+        raise InvalidSetting(f"the run in {place} is not finished: go on with flmc resume")
+    settings = asked.get("settings")
+    if settings is None:
+        raise InvalidSetting(
+            f"{place} was made from Python, with a model that is known there only: use"
+            " flmc.load(DIR).posterior(model)"
+        )
+    if asked.get("thin", 1) > 1:
+        raise InvalidSetting(
+            f"an answer needs all draws, and the record in {place} kept one in {asked['thin']}: run"
+            " with thin 1"
+        )
+    _check_trust(record.directory, named_code(settings), trust_code, code_from)
+    now, then = Fingerprints().of_settings(settings), asked.get("contents")
+    if then is None and named_code(settings):
+        raise InvalidSetting(
+            f"the record in {place} has no digests of the code that it names: whether that was"
+            " changed since the run is not known"
+        )
+    changed = sorted(name for name in now if then is not None and then.get(name) != now[name])
+    if changed:
+        raise InvalidSetting(
+            f"{changed[0]!r} was changed since the run in {place} began: restore what it was"
+        )
+    plan = _plan_of(record, trust_code=trust_code, code_from=code_from)
+    return record.shown_answer(_problem_of(asked).model, plan, all_chains=all_chains)
+
+
+def _write_draws(answer: Answer, num_draws: int, path: Path) -> None:
+    """Write draws of the answer of the first data set to a file, in place of an older one: an npz
+    with ``draws`` (draw, dim), ``mean``, ``covariance`` and the names ``entries``, or a CSV with a
+    column for each entry."""
+    drawn = answer.draws(num_draws)[0]
+    names = entry_names(drawn.shape[1], answer.layout)
+    if path.suffix == ".npz":
+        arrays = {"mean": answer.mean[0], "covariance": answer.covariance[0]}
+        write_arrays(path, {"draws": drawn, **arrays, "entries": np.array(names)})
+    else:
+        write_table(path, [dict(zip(names, map(float, row), strict=True)) for row in drawn])

@@ -46,6 +46,9 @@ ANSWERS: Mapping[str, AnswerSchema] = {
     "run-two-stages": AnswerSchema(
         "what `flmc run --precondition pilot --json` prints", run_answers.TwoStageRunDocument
     ),
+    "answer": AnswerSchema(
+        "what `flmc answer` prints with `--json`", run_answers.ServerAnswerDocument
+    ),
     "compare": AnswerSchema("what `flmc compare --json` prints", run_answers.ComparisonDocument),
     "cite": AnswerSchema("what `flmc cite --json` prints", run_answers.CitationDocument),
     "ledger": AnswerSchema(

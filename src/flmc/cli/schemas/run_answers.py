@@ -158,6 +158,52 @@ class EvidenceDocument(Document):
     why_unknown: str = words("why the errors are not known; empty where they are")
 
 
+class PartsDocument(Document):
+    """Shares of the variance of an answer, all entries together."""
+
+    data: float = words("share that the exact posterior has")
+    noise: float = words("share because channel, quantisation and privacy leave the mean unknown")
+    curvature: float = words("share because they leave the width unknown")
+
+
+class PosteriorDocument(Document):
+    """What a server knows of theta, for the first data set, as ``Answer.to_document`` writes it."""
+
+    entries: list[str] = words("names of the entries of theta")
+    mean: list[float] = words("mean of every entry")
+    sd: list[float] = words("standard deviation of every entry")
+    covariance: list[list[float]] = words("covariance of the entries")
+    interval: float = words("probability of the intervals")
+    ends: list[tuple[float, float]] = words("lower and upper end of each entry's interval")
+    width: list[float] = words("standard deviation of every entry over the exact posterior's")
+    parts: PartsDocument = words("shares of the variance by their cause")
+    num_rounds: Count = words("rounds that it uses, of all its chains together")
+    findings: list[FindingDocument] = words("statements against it, such as that it is wide")
+
+
+class HeldDocument(Document):
+    """How much of the exact posterior intervals hold, counted over chains."""
+
+    mean: float = words("mean mass of the exact posterior in the intervals of an answer")
+    se: float | None = words("its standard error; null with one answer")
+    answers: Count = words("answers, of as many chains, over which it is the mean")
+
+
+class ShownAnswerDocument(Document):
+    """What the server knows after a run, as ``ShownAnswer.to_document`` writes it."""
+
+    why: str = words("why the draws of the chain stand in its place; empty: they do not")
+    num_chains: Count = words("chains of the first data set that the answer uses")
+    posterior: PosteriorDocument | None = words("the answer; null where the draws stand")
+    held: HeldDocument | None = words(
+        "how much of the exact posterior intervals hold; null where it is not known"
+    )
+
+
+class ServerAnswerDocument(AnswerDocument, ShownAnswerDocument):
+    """What `flmc answer` prints."""
+
+
 class RunDocument(Document):
     """A finished run, as ``Result.to_document`` writes it."""
 
@@ -211,6 +257,11 @@ class RunDocument(Document):
     blocking: str = words("how it put chains together; empty where there was no choice")
     seconds: float = words("CPU seconds of this process, without those before an interruption")
     seed: Count = words("seed of the run")
+    answer: ShownAnswerDocument = words(
+        "what the server knows after the run; only where it was asked for, and not in"
+        " `result.json`",
+        optional=True,
+    )
 
 
 class CitationDocument(AnswerDocument):

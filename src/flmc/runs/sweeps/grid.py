@@ -171,6 +171,8 @@ def _refuse_without_effect(names: set[str]) -> None:
         raise InvalidSetting(
             "require must not be given for a sweep, whose table says what speaks against each plan"
         )
+    if "answer" in names:
+        raise InvalidSetting("answer must not be given for a sweep, whose table is of draws")
     for name in ("threads", "checkpoint_rounds"):
         if name in names:
             raise InvalidSetting(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flmc.base.errors import InvalidSetting
-from flmc.settings.schema import Settings, merge
+from flmc.settings.schema import Settings, merge, naming
 from flmc.studio.controls import CONTROLS, Control, default_text, field_of, format_value, read_given
 from flmc.studio.page_addresses import address, changed, command_line, given_of, unknown_keys
 
@@ -86,6 +87,7 @@ def test_settings_without_effect_are_left_out_of_the_command() -> None:
         ("scheduling", "subprocess:Popen", "must be one of"),
         ("data_file", "/etc/passwd", "cannot be set in the studio"),
         ("model", "os:system", "cannot be set in the studio"),
+        ("scheme", "os:system", "code of your own is for the command line"),
         ("engine", "numpy", "cannot be set in the studio"),
     ],
 )
@@ -100,3 +102,14 @@ def test_messages_find_their_field(name: str) -> None:
         read_given({name: "nonsense"})
     assert field_of(str(refused.value)) == name
     assert field_of("something else went wrong") is None
+
+
+@pytest.mark.parametrize("name", sorted(naming().keys() & CONTROLS.keys()))
+def test_no_control_imports_code(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever settings may name code: the sender of a link to the studio must not run any."""
+    (tmp_path / "harmful.py").write_text("raise SystemExit('it ran')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InvalidSetting, match="code of your own is for the command line"):
+        read_given({name: "harmful:Thing"})

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from flmc.base.errors import InvalidSetting
 from flmc.settings.construction import scheme_of
 from flmc.settings.registered import FADINGS, LINKS, SCHEDULERS, SCHEMES
-from flmc.settings.schema import Settings, merge
+from flmc.settings.schema import Settings, merge, naming
 
 Given = Mapping[str, str]
 """Settings that differ from their defaults, as text by name."""
@@ -193,7 +193,8 @@ def read_given(given: Given) -> Settings:
 def _refuse_code(name: str, text: str) -> None:
     """Raise ``InvalidSetting`` if the text of a setting would import code or read a file: the
     sender of a link to the studio must not do either."""
-    registry = _REGISTRIES.get(name)
+    # Asked of the schema, so that no setting that may name code is forgotten here.
+    registry = naming().get(name)
     # Compared as a whole text, because "auto:thing" would import a module named auto.
     if registry is None or text == "auto" or is_number(text):
         return
@@ -216,11 +217,6 @@ def is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-_REGISTRIES = {"fading": FADINGS, "scheduling": SCHEDULERS, "link": LINKS}
-"""Registries of the allowed names, by setting, for settings whose text could otherwise name code
-to import."""
 
 
 def default_text(name: str) -> str:

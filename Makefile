@@ -12,7 +12,7 @@ REPEATS ?= 7
 CASES ?=
 OUT ?= out
 
-.PHONY: run test test-quick evidence format test-lowest accounting-check lint review bench bench-compare verdicts reproduction docs clean
+.PHONY: run test test-quick evidence format test-lowest accounting-check lint review bench bench-compare verdicts coverage reproduction docs clean
 
 # One federated run in words and a picture, then the paper's figures and claims.
 run: $(VENV)/.installed
@@ -69,6 +69,10 @@ bench-compare: $(VENV)/.test-installed
 # Verdicts of plans and runs against the truth, in some twenty minutes: docs/verdicts.md.
 verdicts: $(VENV)/.test-installed
 	$(BIN)/python benchmarks/verdicts.py --out docs/verdicts.md
+
+# Intervals of answers against the truth, in some twenty minutes: docs/coverage.md.
+coverage: $(VENV)/.test-installed
+	$(BIN)/python benchmarks/interval_coverage.py --out docs/coverage.md
 
 # The pages about the reproductions are generated from full runs.
 reproduction: $(VENV)/.installed

@@ -391,3 +391,29 @@ def test_what_has_no_answer_is_refused(small: flmc.LinearGaussian) -> None:
                          update=flmc.Momentum(0.5))  # fmt: skip
     with pytest.raises(InvalidSetting, match="Momentum is another"):
         flmc.run(swinging, small).posterior()
+
+
+def test_ranks_of_the_truth_are_uniform() -> None:
+    """Simulation-based calibration of one chain a data set: the truth, a draw of the exact
+    posterior, is as likely to have any rank among the answer's draws; so is its distance from the
+    mean, which looks at all entries together."""
+    sets, bins = full(1000, 200), 8
+    answer = run_many(DIGITAL, sets, num_rounds=500, num_burn_in=100, step_size=0.01)
+    exact, rng = answer.exact, np.random.default_rng(6)
+    assert exact is not None
+    root = np.linalg.cholesky(exact.covariance)
+    truth = exact.mean + (root @ rng.standard_normal((sets, 5, 1)))[..., 0]
+    draws = answer.draws(bins * 16 - 1, seed=1)
+    ranks = [(draws < truth[:, None]).sum(axis=1)[:, i] for i in range(5)]
+    metric = np.linalg.cholesky(np.linalg.inv(answer.covariance))
+    away = np.concatenate([truth[:, None], draws], axis=1) - answer.mean[:, None]
+    distance = np.square(away @ metric).sum(axis=2)
+    ranks.append((distance[:, 1:] < distance[:, :1]).sum(axis=1))
+    for rank in ranks:
+        counts = np.bincount(rank // 16, minlength=bins)
+        expected = sets / bins
+        statistic = float((np.square(counts - expected) / expected).sum())
+        # Mean and variance of chi-square with 7 degrees of freedom are 7 and 14; its tail beyond
+        # five of its standard deviations is 0.03 %. The law of the curvature is approximate, which
+        # these counts cannot see.
+        assert statistic < 7 + 5 * np.sqrt(14), counts

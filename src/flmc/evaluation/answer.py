@@ -60,7 +60,15 @@ _NEAR = 4.0
 any more for its rounds of the burn-in to count."""
 _MOST_ROWS = 12
 """Number of entries that are printed."""
-_DOUBTS = ("curvature-unknown", "not-quadratic")
+OF_GRADIENTS = frozenset(
+    (
+        "clipped", "mean-not-sum", "mean-shift", "noise-law", "not-a-gradient", "not-finite",
+        "random-gradient", "tails",
+    )
+)  # fmt: skip
+"""Codes of findings about a plan or a run that speak of the estimates of gradients themselves, and
+so against an answer as much as against a chain."""
+_DOUBTS = OF_GRADIENTS | {"curvature-unknown", "not-quadratic"}
 """Codes of findings that say why an answer may not be right, where others only say it is wide."""
 _LEVEL = 0.01
 """Probability with which a quadratic posterior gets the warning that its gradient is not linear."""
@@ -421,6 +429,9 @@ class Answer:
     """The exact posterior of every data set, in the model's coordinates; None where it is not
     known."""
     _predict: Predict | None = None
+    of_gradients: tuple[Finding, ...] = ()
+    """Findings of plan and run that speak against estimates of the gradient, which no transcript
+    can show: a shift of the mean by a curved link, or by a clip, over unlike devices."""
 
     @property
     def num_rounds(self) -> Array:
@@ -611,12 +622,23 @@ class Answer:
         text = f"{self.num_rounds[0]} rounds; width: sd beside that of the exact posterior"
         return Grid(("entry", "mean", "sd", *edges, "width"), rows, text)
 
-    @cached_property
+    @property
     def findings(self) -> tuple[Finding, ...]:
-        """Findings against the answer of the first data set: curvature that the rounds do not
-        tell, gradients that are not linear in theta, intervals that are wide."""
-        findings = []
-        degrees = float(self._law.degrees[0].min())
+        """Findings against the answer of the first data set."""
+        return self.findings_of(0)
+
+    def findings_of(self, data_set: int) -> tuple[Finding, ...]:
+        """Findings against the answer of a data set: what plan and run say against estimates of
+        the gradient, curvature that the rounds do not tell, gradients that are not linear in theta,
+        intervals that are wide.
+
+        Parameters
+        ----------
+        data_set
+            Number of the data set, from 0.
+        """
+        findings = list(self.of_gradients)
+        degrees = float(self._law.degrees[data_set].min())
         if degrees < _FEWEST_DEGREES:
             short = "the rounds do not tell the curvature in some direction"
             text = (
@@ -625,7 +647,7 @@ class Answer:
                 " in which the posterior is round"
             )
             findings.append(Finding("curvature-unknown", "warning", text, short, {"df": degrees}))
-        slope, error = (each[0] for each in self._rounds.bends(self._used, self._law.fit))
+        slope, error = (each[data_set] for each in self._bends)
         # Bonferroni over the principal directions, two-sided.
         limit = float(ndtri(np.array([1 - _LEVEL / (2 * len(slope))]))[0])
         shift = float((np.abs(slope) - limit * error).max())
@@ -636,18 +658,23 @@ class Answer:
                 " use the draws of a chain at temperature 1, or a smaller step"
             )
             findings.append(Finding("not-quadratic", "warning", text, short, {"shift": shift}))
-        width = float(self.width[0].max())
+        width = float(self.width[data_set].max())
         if width > _WIDE:
             short = f"intervals are {width:.2g} times as wide as those of the exact posterior"
             text = f"{short}; more rounds, a higher SNR, or a larger epsilon make them narrower"
             findings.append(Finding("wide", "warning", text, short, {"width": width}, "use"))
         return tuple(findings)
 
+    @cached_property
+    def _bends(self) -> tuple[Array, Array]:
+        """Slopes by which the gradient bends, and their standard errors, (data set, dim)."""
+        return self._rounds.bends(self._used, self._law.fit)
+
     @property
     def doubts(self) -> tuple[Finding, ...]:
         """Findings because of which the answer of the first data set may not be right, so that the
-        draws of a chain at temperature 1 should be used: the rounds do not tell the curvature, or
-        the posterior is not normal."""
+        draws of a chain at temperature 1 should be used: the rounds do not tell the curvature, the
+        posterior is not normal, or estimates of the gradient are biased."""
         return tuple(each for each in self.findings if each.code in _DOUBTS)
 
     def rows(self, probability: float = 0.9) -> list[Row]:

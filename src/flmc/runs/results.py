@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from flmc.base.findings import Finding, Grade
 from flmc.base.tables import Grid, Listing, Row, format_percent
 from flmc.base.version import VERSION
 from flmc.evaluation import named_draws
-from flmc.evaluation.answer import Answer
+from flmc.evaluation.answer import OF_GRADIENTS, Answer
 from flmc.evaluation.diagnostics import Mixing, judge_mixing, judge_shape
 from flmc.evaluation.metrics import Metrics
 from flmc.evaluation.one_chain import OneChain, Spread
@@ -337,7 +337,9 @@ class Result:
         """
         if self.find_answer is None:
             raise InvalidSetting("an answer needs the draws: run it with keep_draws=True")
-        return self.find_answer(by_chain=by_chain)
+        speak = (each for each in self.findings if each.severity != "note")
+        of_gradients = tuple(each for each in speak if each.code in OF_GRADIENTS)
+        return replace(self.find_answer(by_chain=by_chain), of_gradients=of_gradients)
 
     @property
     def _first_draws(self) -> Array:

@@ -111,6 +111,12 @@ def test_an_own_object_plans_runs_and_resumes(
     assert first.draws is not None
     assert second.draws is not None
     np.testing.assert_array_equal(first.draws, second.draws)
+    assert main(["cite", "cut"]) == 0
+    cited = " ".join(capsys.readouterr().out.split())
+    # Everything that is not flmc's own is in the paragraph about methods, by its class; models and
+    # engines by the names that they have.
+    names = {"model": repr(text), "engine": "one-by-one"}
+    assert names.get(kind, f"{module}:") in cited
     ledger = ["ledger", "cut", "--json", "--code-from", "elsewhere"]
     known = planned["unknown_privacy"] is None
     assert main(ledger) == (0 if known else 2), capsys.readouterr().err

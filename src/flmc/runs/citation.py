@@ -124,6 +124,11 @@ def _of_record(record: Record) -> Iterator[str]:
     yield _of_problem(asked.get("resolved") or asked.get("settings"), asked.get("contents"))
     uplink = _uplink(plan)
     yield f"{plan['num_devices']} devices transmitted by the {plan['scheme']} scheme ({uplink})."
+    scheduler, update = plan.get("scheduler"), plan.get("update")
+    if scheduler is not None and scheduler["type"] != "AllDevices":
+        yield f"Who transmitted in a round was decided by {_object(scheduler)}."
+    if update is not None:  # left out where it is the sampler's own
+        yield f"The server's update was {_object(update)} in place of a Langevin step."
     gain = plan["gain"] if isinstance(plan["gain"], float) else None
     step = plan.get("effective_step_size")
     yield (
@@ -155,8 +160,13 @@ def _in_words(name: str, value: Any) -> str:
     label = name.replace("_", " ")
     if not isinstance(value, Mapping):
         return str(value) if name == "type" else f"{label} {value}"
+    return f"{label} {_object(value)}"
+
+
+def _object(value: Mapping[str, Any]) -> str:
+    """An object of a plan's document in words: its class and its own settings."""
     own = [_in_words(n, v) for n, v in value.items() if n != "type" and v is not None]
-    return f"{label} {value['type']}" + (f" with {' and '.join(own)}" if own else "")
+    return str(value["type"]) + (f" with {' and '.join(own)}" if own else "")
 
 
 def _of_problem(settings: Mapping[str, Any] | None, contents: Mapping[str, str] | None) -> str:
@@ -197,8 +207,10 @@ def _of_privacy(record: Record) -> str:
         else f"One chain of the run is ({format_up(epsilon)}, {covered['delta']:g})-differentially"
         " private"
     )
-    if ":" in plan["uplink"]["type"]:  # which may have stated it itself
-        text += f", for the user's own uplink {plan['uplink']['type']}"
+    link = plan["uplink"].get("link") or {"type": ""}
+    for what, kind in (("uplink", plan["uplink"]["type"]), ("link", link["type"])):
+        if ":" in kind:  # which may have stated it itself, or facts that it rests on
+            text += f", for the user's own {what} {kind}"
     neighbouring = (plan.get("privacy") or {}).get("neighbouring")
     text += "" if neighbouring is None else f", neighbouring data: {neighbouring}"
     text += (

@@ -13,7 +13,7 @@ from flmc.base.randomness import check_seed
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.runs import records
-from flmc.runs.fingerprints import Fingerprints
+from flmc.runs.fingerprints import Fingerprints, what_changed
 from flmc.runs.job import Job
 from flmc.runs.results import Result, describe
 from flmc.runs.snapshots import Watch
@@ -183,12 +183,9 @@ def resume(
                 " flmc's: whether it was changed since the run began is not known; begin a new run"
             )
         then = asked.get("contents", now)  # older records have no ``contents``, only the identity
-        changed = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
-        if changed:
-            raise InvalidSetting(
-                f"{changed[0]!r} was changed since the run in {str(path)!r} began: restore what it"
-                " was, or begin a new run"
-            )
+        changed = what_changed(then, now, repr(str(path)))
+        if changed is not None:
+            raise InvalidSetting(f"{changed}, or begin a new run")
         if asked["identity"] != job.identity:
             raise InvalidSetting(
                 f"the record in {str(path)!r} was made with other data, or another prior, link or"

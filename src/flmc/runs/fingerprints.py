@@ -99,6 +99,21 @@ class Fingerprints:
         return self._files[path]
 
 
+def what_changed(then: Mapping[str, str], now: Mapping[str, str], where: str) -> str | None:
+    """The beginning of a sentence about the first file or module whose digest is not what it was
+    when the run in ``where`` began, or that is not found any more; None where all are the same."""
+    changed = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
+    if not changed:
+        return None
+    name = changed[0]
+    if now.get(name) == MISSING:
+        return (
+            f"{name!r}, which the run in {where} began with, is not found here: go to its"
+            " directory, or for code name that with --code-from"
+        )
+    return f"{name!r} was changed since the run in {where} began: restore what it was"
+
+
 def _digest(path: Path) -> str:
     """SHA-256 of the contents of a regular file; ``OSError`` for anything else."""
     if not path.is_file():  # opening a pipe would wait for a writer

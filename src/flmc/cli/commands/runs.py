@@ -26,7 +26,7 @@ from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.runs.execution import resume, run
 from flmc.runs.files.durable_files import write_arrays, write_table
-from flmc.runs.fingerprints import Fingerprints
+from flmc.runs.fingerprints import Fingerprints, what_changed
 from flmc.runs.ledger_cost import check_ledger, spent
 from flmc.runs.records import Record, check_new, clean_up, describe, is_finished, load
 from flmc.runs.results import Result
@@ -512,11 +512,10 @@ def _answer_of(
             f"the record in {place} has no digests of the code that it names: whether that was"
             " changed since the run is not known"
         )
-    changed = sorted(name for name in now if then is not None and then.get(name) != now[name])
-    if changed:
-        raise InvalidSetting(
-            f"{changed[0]!r} was changed since the run in {place} began: restore what it was"
-        )
+    known = {name: (then or now).get(name, "") for name in now}
+    changed = what_changed(known, now, place)
+    if changed is not None:
+        raise InvalidSetting(changed)
     plan = _plan_of(record, trust_code=trust_code, code_from=code_from)
     return record.shown_answer(_problem_of(asked).model, plan, all_chains=all_chains)
 

@@ -94,8 +94,10 @@ def chains_of(plan: Plan, kept: Array, centre: Array) -> Chains:
     moments = Moments.empty(centre, 1, len(kept))
     for theta in kept:
         moments.add(theta[None, None], slice(0, 1), 0)
-    position = kept[-1][None, None]
-    return Chains(plan.num_rounds, position, moments, kept[None, None], 0, 0, plan.num_burn_in)
+    position, burn_in = kept[-1][None, None], plan.num_burn_in
+    return Chains(
+        plan.num_rounds, position, moments, kept[None, None], num_burn_in=burn_in, path_from=burn_in
+    )
 
 
 def absences(plan: Plan, ledger: Sequence[str]) -> tuple[Finding, ...]:

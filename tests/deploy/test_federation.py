@@ -14,6 +14,7 @@ import pytest
 
 import flmc
 from deploy.echo import echo_floor
+from evidence import State
 from flmc.cli.schemas import ANSWERS
 from flmc.deploy.accounting import cost_of_run
 from flmc.deploy.demo.demonstration import public_curvature, watch
@@ -23,7 +24,7 @@ from flmc.deploy.server.federation_result import result_of_record
 from flmc.wire.federation import Federation
 from flmc.wire.status import Status
 from flmc.wire.topics import AIR, SERVER, device_name
-from support import full, full_only, in_own_loop
+from support import EVIDENCE, full, in_own_loop, many_repetitions
 
 DEVICES = full(20, 4)
 ROUNDS, BURN_IN = full(100, 30), full(20, 5)
@@ -81,7 +82,7 @@ def whole_run(directory: Path) -> Finished:
             federation.start(processes, role)
         status = in_own_loop(watch(federation, processes, lambda _: None))
         assert status is not None
-        codes = {role: processes.wait(role, 30) for role in roles}
+        codes = {role: processes.wait(role, 120) for role in roles}
         echo = echo_floor(federation, processes, repeats=full(60, 20))
     return Finished(federation, model, plan, status, echo, codes)
 
@@ -109,17 +110,25 @@ def test_the_posterior_mean_is_that_of_the_simulation(finished: Finished) -> Non
     assert deviation @ inverse @ deviation < 40
 
 
-@full_only
-def test_a_round_costs_little_more_than_the_echo(finished: Finished, tmp_path: Path) -> None:
-    """What a round takes beyond the public slot is at most three times a question to as many
-    processes and back, with one line on the disk each, on the same broker.
+@many_repetitions
+def test_a_round_costs_little_more_than_the_echo(
+    finished: Finished, tmp_path: Path, evidence: State
+) -> None:
+    """No round is shorter than the public slot. For the evidence: what it takes beyond the slot is
+    at most three times a question to as many processes and back, with one line on the disk each,
+    on the same broker.
 
     The two are measured one after the other, because an identity has one connection, and this
     machine has other work, which may come during one of them. So there are three attempts."""
     attempts = [cost_of_round(finished)]
+    assert attempts[0]["beyond_ms"] >= 0
+    if not EVIDENCE:  # how fast it is depends on what else the machine does
+        return
     while attempts[-1]["beyond_ms"] > 3 * attempts[-1]["echo_ms"] and len(attempts) < 3:
         attempts.append(cost_of_round(whole_run(tmp_path / str(len(attempts)))))
     assert attempts[-1]["beyond_ms"] <= 3 * attempts[-1]["echo_ms"], attempts
+    outcome = "beyond its slot at most three echoes of the same processes, in the median"
+    evidence("Rounds", f"a round of {DEVICES} processes over {BROKER}", ROUNDS, outcome)
 
 
 def cost_of_round(finished: Finished) -> dict[str, float]:

@@ -24,6 +24,7 @@ from flmc.deploy.device.device_role import DeviceRole
 from flmc.deploy.device.local_model import LocalGradient, local_gradient
 from flmc.deploy.role import Outgoing, Role
 from flmc.deploy.sealing import Opener, Seal, new_keys
+from flmc.deploy.server.server_prior import prior_of
 from flmc.deploy.server.server_record import ServerRecord
 from flmc.deploy.server.server_role import ServerRole
 from flmc.planning.plans import Plan
@@ -152,10 +153,17 @@ class Kit:
         carried = channel or SoftwareChannel(self.federation, np.random.default_rng(seed))
         return _made(AirRole(self.federation, journal, Opener(KEYS[0]), carried))
 
-    def server(self, *, start: Sequence[float] | None = None, patience: float = 60.0) -> ServerRole:
-        """The server."""
+    def server(
+        self,
+        *,
+        start: Sequence[float] | None = None,
+        patience: float = 60.0,
+        prior: flmc.Normal | None = None,
+    ) -> ServerRole:
+        """The server; its configuration may state a prior."""
         at = np.zeros(self.federation.plan.dim) if start is None else np.array(start)
-        record = ServerRecord(self.folder / "record", self.federation, lambda: at)
+        known = prior_of(self.federation, prior)
+        record = ServerRecord(self.folder / "record", self.federation, lambda: at, known)
         return _made(ServerRole(self.federation, record, patience, wall_clock=lambda: 1e9))
 
     # Messages as the roles would say them.

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:  # for type checkers only: without these imports help and --version are faster
+    from flmc.evaluation.shown_answer import AnswerMode
     from flmc.planning.privacy_cost import Cost
+    from flmc.runs.results import Result
     from flmc.settings.schema import Settings
 
 Json = Annotated[
@@ -25,6 +27,14 @@ Json = Annotated[
 def print_json(document: dict[str, Any]) -> None:
     """Print one JSON object on a line of standard output; NaN and infinity raise ``ValueError``."""
     sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
+
+
+def with_answer(result: Result, answer: AnswerMode) -> dict[str, Any]:
+    """The document of a result for JSON, with what the server knows if that was asked for."""
+    document = result.to_document()
+    if answer != "chain":
+        document["answer"] = result.shown_answer(answer).to_document()
+    return document
 
 
 def fail(message: str, code: int) -> int:

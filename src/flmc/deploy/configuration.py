@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from flmc.base import checks
 from flmc.base.errors import InvalidSetting
 from flmc.deploy.device.consent import Budget, Rules
+from flmc.models.distributions import Normal
 from flmc.settings.assembly import read_plan
 from flmc.wire.federation import Federation
 from flmc.wire.mqtt import Credentials, Mqtt
@@ -85,6 +88,8 @@ class ServerConfiguration:
     prior_mean, prior_sd
         Mean and standard deviation of each entry of the chain's normal start, unless the plan
         starts it at zero.
+    prior
+        The prior of the model's parameters, for the answer; None: as the model's name tells it.
     broker
         Broker and credentials.
     """
@@ -94,6 +99,7 @@ class ServerConfiguration:
     patience: float
     prior_mean: float
     prior_sd: float
+    prior: Normal | None
     broker: Mqtt
 
 
@@ -174,6 +180,7 @@ def read_server(path: Path, broker: str, tls: Path | None, **options: Any) -> Se
         table.number("patience_seconds", 60.0),
         table.number("prior_mean", 0.0),
         table.number("prior_sd", 1.0),
+        _prior(table),
         _broker(table, broker, tls),
     )
     table.end()
@@ -317,6 +324,25 @@ class ConfigTable:
         must not be silently ignored."""
         if self._values:
             raise InvalidSetting(f"{self.origin}: there is no setting {next(iter(self._values))!r}")
+
+
+def _prior(table: ConfigTable) -> Normal | None:
+    """The prior in the table ``[prior]`` of a server's configuration, with ``mean`` (0 unless
+    stated) and ``sd``, a number or a list with one for each entry; None without that table."""
+    inner = table.table("prior")
+    if inner is None:
+        return None
+    both = {}
+    for name, default in (("mean", 0.0), ("sd", None)):
+        value = inner.take(name, default)
+        numbers = value if isinstance(value, list) and value else [value]
+        if any(isinstance(each, bool) or not isinstance(each, int | float) for each in numbers):
+            raise InvalidSetting(
+                f"{inner.origin}: {name} must be a number, or a list of numbers, got {value!r}"
+            )
+        both[name] = np.array(value, dtype=np.float64) if numbers is value else float(value)
+    inner.end()
+    return Normal(**both)
 
 
 def _pair(table: ConfigTable, name: str) -> tuple[float, float]:

@@ -14,6 +14,7 @@ from flmc.deploy.device.device_role import DeviceRole
 from flmc.deploy.device.local_model import LocalGradient, local_gradient, read_model
 from flmc.deploy.role import Outgoing, Role
 from flmc.deploy.sealing import Opener, Seal, read_key
+from flmc.deploy.server.server_prior import prior_of
 from flmc.deploy.server.server_record import ServerRecord
 from flmc.deploy.server.server_role import ServerRole
 from flmc.settings.registered import MODELS
@@ -68,7 +69,8 @@ def make_server(given: ServerConfiguration) -> ServerRole:
         # Entropy of the operating system: a deployment has no seed that anybody could repeat.
         return given.prior_mean + given.prior_sd * np.random.default_rng().standard_normal(plan.dim)
 
-    record = ServerRecord(given.record, given.federation, start)
+    prior = prior_of(given.federation, given.prior)
+    record = ServerRecord(given.record, given.federation, start, prior)
     return ServerRole(given.federation, record, given.patience)
 
 

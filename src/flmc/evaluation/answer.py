@@ -32,7 +32,7 @@ from flmc.base.tables import Grid, Listing, Row
 from flmc.evaluation import named_draws
 from flmc.evaluation.transcript import Transcript
 from flmc.models.affine import Coordinates
-from flmc.models.distributions import Gaussian
+from flmc.models.distributions import Gaussian, Prior
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 
@@ -299,13 +299,44 @@ def find_answer(
         mean, covariance = exact.mean[: len(kept)], exact.covariance[: len(kept)]
         exact = Gaussian(np.repeat(mean, repeats, 0), np.repeat(covariance, repeats, 0))
 
+    return _answer_of_model(seen.by_chain if by_chain else seen, model, exact)
+
+
+def find_federated_answer(
+    plan: Plan,
+    model: Model | Prior,
+    draws: Array,
+    burn_in: Array | None,
+    num_active: Array,
+    gain: Array,
+    *,
+    by_chain: bool = False,
+    sets: int | None = None,
+    chains: int | None = None,
+) -> Answer:
+    """The answer of a federation's chain from its kept draws, (draw, dim), its positions during the
+    burn-in, (round, dim), and what was recorded of every round: the number of devices that
+    answered, (round), and the gain with which symbols arrived, (round, 1 or dim). The server has no
+    data, so that a prior may take the place of the model. The other arguments are those of
+    :func:`find_answer`: there is one data set, and one chain."""
+    seen = Transcript.of_rounds(plan, draws, burn_in, num_active, gain)
+    if isinstance(model, Prior):
+        return answer_of(seen, model.gradient)
+    if model.coordinates is not None:
+        raise InvalidSetting("a federation samples in the model's own coordinates: give that model")
+    return _answer_of_model(seen, model, model.posterior)
+
+
+def _answer_of_model(seen: Transcript, model: Model, exact: Gaussian | None) -> Answer:
+    """The answer with what a model tells beside its data: prior, coordinates, names, and how it
+    predicts; ``exact`` are the posteriors of the data sets of the transcript."""
+
     def prior(theta: Array) -> Array:
         return model.num_devices * model.prior_share(theta)
 
     def predict(theta: Array) -> Array | None:
         return model.predict(theta, slice(0, 1))
 
-    seen = seen.by_chain if by_chain else seen
     return answer_of(seen, prior, model.coordinates, model.layout, exact, predict)
 
 

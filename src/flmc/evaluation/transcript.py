@@ -73,7 +73,9 @@ class Transcript(NamedTuple):
                 f"an answer needs gain and answers of all {rounds} rounds, got {len(count)}"
             )
         of_one = bit_noise(plan.uplink, plan.num_devices, plan.scheduler)
-        gain = np.broadcast_to(gain, (rounds, draws.shape[1]))
+        # A report of the devices is an entry behind those of the draws.
+        dim = draws.shape[1]
+        gain = np.broadcast_to(gain[:, :dim], (rounds, dim))
         noise = _noise_of(plan, slope, of_one, count[None], gain[None])
         before = None if burn_in is None else burn_in[None, None]
         return cls._of_path(plan, draws[None, None], before, *noise, bounded=False)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -126,3 +127,11 @@ def planned_entries(plan: Plan, caps: Array, rounds: range) -> list[str]:
         entry = {"round": index + 1, "gain": [float(value) for value in gain], "silent": silent}
         lines.append(json.dumps(entry, separators=(",", ":")))
     return lines
+
+
+def rounds_seen(entries: Sequence[str], num_devices: int) -> tuple[Array, Array]:
+    """Read from lines of a federation's ledger: numbers of devices that answered, (round), and
+    gains with which their symbols arrived, (round, 1 or dim)."""
+    rounds = [json.loads(line) for line in entries]
+    active = np.array([float(num_devices - len(each["silent"])) for each in rounds])
+    return active, np.array([each.get("arrived", each["gain"]) for each in rounds])

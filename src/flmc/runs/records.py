@@ -40,13 +40,15 @@ import numpy.typing as npt
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.base.version import VERSION
-from flmc.evaluation.answer import Answer, find_answer
+from flmc.evaluation.answer import Answer, find_answer, find_federated_answer
 from flmc.evaluation.shown_answer import FindAnswer, ShownAnswer
+from flmc.models.distributions import Prior
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.runs.files.append_log import Log
 from flmc.runs.files.durable_files import locked, read_arrays, read_json, write_json
 from flmc.runs.files.regular_files import check_regular, digest_of_file, read_regular
+from flmc.runs.ledger import rounds_seen
 from flmc.runs.provenance import provenance
 
 SCHEMA_VERSION = 3
@@ -228,7 +230,7 @@ class Record:
         return read_arrays(path)
 
     def posterior(
-        self, model: Model, plan: Plan | None = None, *, by_chain: bool = False
+        self, model: Model | Prior, plan: Plan | None = None, *, by_chain: bool = False
     ) -> Answer:
         """What the server knows of theta after a finished run, as :meth:`flmc.Result.posterior`
         has it.
@@ -236,7 +238,9 @@ class Record:
         Parameters
         ----------
         model
-            The model that was run; of its data only sizes are used.
+            The model that was run; of its data only sizes are used. For the record of a
+            federation, whose server has no data, the prior (:class:`flmc.Normal` or another) is
+            enough.
         plan
             The plan of the run; None: as the record has it. A plan with classes of your own, such
             as a fading, must be given.
@@ -268,7 +272,7 @@ class Record:
         return self._answer_finder(model, plan)[0](by_chain=by_chain)
 
     def shown_answer(
-        self, model: Model, plan: Plan | None = None, *, all_chains: bool = False
+        self, model: Model | Prior, plan: Plan | None = None, *, all_chains: bool = False
     ) -> ShownAnswer:
         """The answer as the command ``flmc answer`` shows it, for the first data set; errors are
         those of :meth:`posterior`.
@@ -283,7 +287,9 @@ class Record:
         find, shape = self._answer_finder(model, plan)
         return ShownAnswer.of(find, "aware", shape, all_chains=all_chains)
 
-    def _answer_finder(self, model: Model, plan: Plan | None) -> tuple[FindAnswer, tuple[int, ...]]:
+    def _answer_finder(
+        self, model: Model | Prior, plan: Plan | None
+    ) -> tuple[FindAnswer, tuple[int, ...]]:
         """A function that computes what :meth:`posterior` returns, with the keyword arguments of
         :func:`flmc.evaluation.answer.find_answer`, and the shape of the draws; errors as there."""
         arrays, asked = self.arrays, self.asked
@@ -303,6 +309,14 @@ class Record:
             )
         draws, burn_in = (arrays.get(name) for name in ("draws", "burn_in"))
         assert draws is not None
+        if "federation" in asked:
+            seen = rounds_seen(self.ledger[: plan.num_rounds], plan.num_devices)
+            path = (draws[0, 0], None if burn_in is None else burn_in[0, 0])
+            return partial(find_federated_answer, plan, model, *path, *seen), draws.shape
+        if isinstance(model, Prior):
+            raise InvalidSetting(
+                "only the record of a federation has an answer from the prior alone: give the model"
+            )
         sizes = (model.num_experiments, plan.num_devices, plan.dim)
         if sizes != (len(draws), model.num_devices, model.dim):
             raise InvalidSetting(

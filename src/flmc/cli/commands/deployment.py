@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flmc.base.errors import InvalidSetting
-from flmc.cli.output import Json, print_json
+from flmc.cli.output import Json, print_json, with_answer
 
 if TYPE_CHECKING:
     from flmc.deploy.setup.directory import SetupOutcome
@@ -106,7 +106,7 @@ def demo_command(
 
         outcome = demonstrate(federation, plan, problem.model, tell)
     if json_:
-        print_json(outcome.result.to_document())
+        print_json(with_answer(outcome.result, "auto"))
         return
     status = outcome.status
     pace = ""

@@ -15,7 +15,7 @@ from flmc.base import checks
 from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import InvalidSetting, MissingExtra, RunFailed
 from flmc.base.tables import Grid, Listing, Row
-from flmc.cli.output import Json, print_json
+from flmc.cli.output import Json, print_json, with_answer
 from flmc.deploy.loop import stop_event
 from flmc.wire.mqtt import Credentials, Mqtt
 from flmc.wire.observation import Observed, observe_for, observe_forever, subscriptions
@@ -171,7 +171,7 @@ def serve_command(
             raise RunFailed(f"stopped after round {done} of {planned}; the same command goes on")
     result = result_of_record(given.record)
     if json_:
-        print_json(result.to_document())
+        print_json(with_answer(result, "auto"))
         return
     from flmc.views.terminal import show
 

@@ -16,7 +16,7 @@ from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.base.tables import Listing, Row
 from flmc.cli.options import Require, check_requirements, refuse_beside_pilot, with_settings
-from flmc.cli.output import Json, cost_fields, data_note, print_json
+from flmc.cli.output import Json, cost_fields, data_note, print_json, with_answer
 from flmc.cli.signals import stopping_at_signals
 from flmc.evaluation.answer import Answer
 from flmc.evaluation.named_draws import entry_names
@@ -228,14 +228,6 @@ def _show_result(result: Result, answer: AnswerMode, out: Path | None, json_: bo
     from flmc.views.terminal import show
 
     show(result.listing(answer), *([] if out is None else [f"record: {out}"]))
-
-
-def with_answer(result: Result, answer: AnswerMode) -> dict[str, Any]:
-    """The document of a result for JSON, with what the server knows if that was asked for."""
-    document = result.to_document()
-    if answer != "chain":
-        document["answer"] = result.shown_answer(answer).to_document()
-    return document
 
 
 def resume_command(
@@ -494,6 +486,13 @@ def _answer_of(
     asked, place = record.asked, repr(str(record.directory))
     if record.result is None:
         raise InvalidSetting(f"the run in {place} is not finished: go on with flmc resume")
+    if "federation" in asked:
+        from flmc.deploy.server.server_prior import PRIOR_UNKNOWN, prior_in
+
+        prior = prior_in(asked)
+        if prior is None:
+            raise InvalidSetting(PRIOR_UNKNOWN)
+        return record.shown_answer(prior)
     settings = asked.get("settings")
     if settings is None:
         raise InvalidSetting(

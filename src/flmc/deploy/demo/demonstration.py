@@ -12,7 +12,7 @@ from flmc.base.errors import RunFailed
 from flmc.deploy.configuration import credentials_in
 from flmc.deploy.demo.local_federation import LocalFederation, Processes
 from flmc.deploy.loop import stop_event
-from flmc.deploy.server.federation_result import draws_of_record, result_with_model
+from flmc.deploy.server.federation_result import read_recorded, result_with_model
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.runs.results import Result
@@ -80,8 +80,9 @@ def demonstrate(
     if stopped:
         raise KeyboardInterrupt
     seconds = time.monotonic() - began
-    _, kept, took, ledger = draws_of_record(federation.record)
-    return Demonstrated(result_with_model(plan, model, kept, took, ledger), seconds, status)
+    held = read_recorded(federation.record)
+    path = (held.kept, held.seconds, held.ledger, held.burn_in)
+    return Demonstrated(result_with_model(plan, model, *path), seconds, status)
 
 
 async def watch(

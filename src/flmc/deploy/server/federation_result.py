@@ -6,18 +6,26 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.clipping import count_clipped
+from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
+from flmc.deploy.server.server_prior import PRIOR_UNKNOWN, prior_in
 from flmc.deploy.server.server_record import ENGINE, REPORT
+from flmc.evaluation.answer import Answer, find_federated_answer
 from flmc.evaluation.server_evidence import judge_without_data
+from flmc.evaluation.shown_answer import FindAnswer
+from flmc.models.distributions import Prior
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.runs.job import Job
+from flmc.runs.ledger import rounds_seen
 from flmc.runs.records import load
 from flmc.runs.results import Result
 from flmc.sampling.chains import Chains, centre_of
@@ -36,14 +44,21 @@ def result_without_data(
     ledger: Sequence[str] = (),
     *,
     reports: bool = False,
+    burn_in: Array | None = None,
+    prior: Prior | None = None,
 ) -> Result:
     """The result as the server knows it: without data, so without a posterior to compare with, and
     judged by :func:`flmc.evaluation.server_evidence.judge_without_data`.
 
     ``kept`` holds the kept draws (draw, dim), ``seconds`` is CPU time, and ``ledger`` has one line
     of JSON for each round, with gains and absent devices. With ``reports`` the last entry of
-    ``kept`` adds up the devices' reports, and the result's draws leave it out."""
-    judgement = judge_without_data(plan, kept, *_seen(plan, ledger), reports=reports)
+    ``kept`` adds up the devices' reports, and the result's draws leave it out. ``burn_in`` has the
+    positions during the burn-in (round, dim), without reports; without the model's ``prior``
+    the result has no answer."""
+    active, gains = (None, None)
+    if ledger[plan.num_burn_in : plan.num_rounds]:
+        active, gains = rounds_seen(ledger[plan.num_burn_in : plan.num_rounds], plan.num_devices)
+    judgement = judge_without_data(plan, kept, active, gains, reports=reports)
     kept = kept[:, :-1] if reports else kept
     chains = chains_of(plan, kept, kept.mean(axis=0)[None])
     return Result(
@@ -58,25 +73,43 @@ def result_without_data(
         moments=chains.moments,
         chains=chains.draws,
         model_findings=(*absences(plan, ledger), *judgement),
+        burn_in=None if burn_in is None else burn_in[None, None],
+        find_answer=_answer(plan, prior, kept, burn_in, ledger),
     )
 
 
-def _seen(plan: Plan, ledger: Sequence[str]) -> tuple[Array | None, Array | None]:
-    """Read from the ledger's kept rounds: numbers of active devices (round), and gains with which
-    symbols arrived (round, 1 or dim); None and None without a ledger."""
-    rounds = [json.loads(line) for line in ledger[plan.num_burn_in : plan.num_rounds]]
-    if not rounds:
-        return None, None
-    active = np.array([float(plan.num_devices - len(each["silent"])) for each in rounds])
-    return active, np.array([each.get("arrived", each["gain"]) for each in rounds])
+def _answer(
+    plan: Plan,
+    model: Model | Prior | None,
+    kept: Array,
+    burn_in: Array | None,
+    ledger: Sequence[str],
+) -> FindAnswer:
+    """A function that computes what the server knows of theta from positions and the ledger of all
+    rounds; it raises ``InvalidSetting`` where the prior is not known."""
+    seen = rounds_seen(ledger[: plan.num_rounds], plan.num_devices)
+    if model is None:
+        return partial(_refuse, PRIOR_UNKNOWN)
+    return partial(find_federated_answer, plan, model, kept, burn_in, *seen)
+
+
+def _refuse(why: str, **words: object) -> Answer:
+    """No answer, but ``InvalidSetting`` with the reason: what the server knows cannot be told."""
+    raise InvalidSetting(why)
 
 
 def result_with_model(
-    plan: Plan, model: Model, kept: Array, seconds: float, ledger: Sequence[str] = ()
+    plan: Plan,
+    model: Model,
+    kept: Array,
+    seconds: float,
+    ledger: Sequence[str] = (),
+    burn_in: Array | None = None,
 ) -> Result:
     """The result with the model of all devices' data, like that of a simulation: with metrics
     against the exact posterior where it is known. ``kept`` holds the kept draws (draw, dim),
-    ``seconds`` is CPU time, and ``ledger`` has one line of JSON for each round."""
+    ``seconds`` is CPU time, ``ledger`` has one line of JSON for each round, and ``burn_in`` the
+    positions during the burn-in (round, dim)."""
     chains = chains_of(plan, kept, centre_of(model))
     # Devices do not report clipping; with all data it is counted at the kept draws.
     local = plan.uplink.local_gradients(model, kept[None])
@@ -85,7 +118,10 @@ def result_with_model(
     job = Job(plan, model, 0, 1, choose_engine("numpy", plan, model), keep_draws=True)
     every = np.full((1, plan.num_rounds), float(plan.num_devices))
     result = job.result_of(chains, every, seconds, absences(plan, ledger))
-    return replace(result, engine=ENGINE, blocking="")
+    # Who answered, and with which gain, is in the ledger, and not what a seed would draw.
+    find = _answer(plan, model, kept, burn_in, ledger)
+    before = None if burn_in is None else burn_in[None, None]
+    return replace(result, engine=ENGINE, blocking="", find_answer=find, burn_in=before)
 
 
 def chains_of(plan: Plan, kept: Array, centre: Array) -> Chains:
@@ -125,19 +161,54 @@ def absences(plan: Plan, ledger: Sequence[str]) -> tuple[Finding, ...]:
     return (Finding("absent-devices", "warning" if hot else "note", words, numbers=numbers),)
 
 
-def draws_of_record(directory: Path) -> tuple[Plan, Array, float, list[str]]:
-    """Plan, kept draws (draw, dim), the server's CPU seconds and the ledger of a finished record;
-    the draws include the entry that adds up the devices' reports, if there were any."""
+class Recorded(NamedTuple):
+    """What the record of a finished federation holds, beside its result.
+
+    Attributes
+    ----------
+    plan
+        The plan of the run.
+    kept
+        Kept draws, (draw, dim), with the entry that adds up the devices' reports, if there were
+        any.
+    seconds
+        CPU seconds of the server.
+    ledger
+        One line of JSON for each round.
+    burn_in
+        Positions during the burn-in, (round, dim), without reports; None in a record of before.
+    """
+
+    plan: Plan
+    kept: Array
+    seconds: float
+    ledger: list[str]
+    burn_in: Array | None
+
+
+def read_recorded(directory: Path) -> Recorded:
+    """What the record of a finished federation in a directory holds."""
     record = load(directory)
-    kept = record.arrays["draws"][0, 0]
-    if REPORT in record.arrays:
-        kept = np.column_stack([kept, record.arrays[REPORT]])
+    arrays = record.arrays
+    kept = arrays["draws"][0, 0]
+    if REPORT in arrays:
+        kept = np.column_stack([kept, arrays[REPORT]])
     seconds = float((record.result or {}).get("seconds", 0.0))
-    return Plan.from_document(record.asked["plan"]), kept, seconds, record.ledger
+    burn_in = arrays["burn_in"][0, 0] if "burn_in" in arrays else None
+    plan = Plan.from_document(record.asked["plan"])
+    return Recorded(plan, kept, seconds, record.ledger, burn_in)
 
 
 def result_of_record(directory: Path) -> Result:
     """The result of a finished run from its record on disk, as the server knows it: without data,
     so without a posterior to compare with."""
-    reports = REPORT in load(directory).arrays
-    return result_without_data(*draws_of_record(directory), reports=reports)
+    held, record = read_recorded(directory), load(directory)
+    return result_without_data(
+        held.plan,
+        held.kept,
+        held.seconds,
+        held.ledger,
+        reports=REPORT in record.arrays,
+        burn_in=held.burn_in,
+        prior=prior_in(record.asked),
+    )

@@ -21,6 +21,8 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.deploy.accounting import accounted
 from flmc.deploy.journal_file import JournalFile
+from flmc.deploy.server import server_prior
+from flmc.models.distributions import Prior
 from flmc.runs import records
 from flmc.runs.files.append_log import Log
 from flmc.runs.recorder import finish_record
@@ -42,12 +44,18 @@ the ledger leaves out the former."""
 
 class ServerRecord:
     """The record of a run, open and locked: a new one in an empty directory, with the theta that
-    ``draw_start()`` returns (dim), or an unfinished one of the same federation. Raises
-    ``InvalidSetting`` for any other directory, and ``RunFailed`` if the record is damaged."""
+    ``draw_start()`` returns (dim), or an unfinished one of the same federation. A new one keeps the
+    ``prior`` of the model's parameters (None: not known). Raises ``InvalidSetting`` for any other
+    directory, and ``RunFailed`` if the record is damaged."""
 
     def __init__(
-        self, directory: Path, federation: Federation, draw_start: Callable[[], Array]
+        self,
+        directory: Path,
+        federation: Federation,
+        draw_start: Callable[[], Array],
+        prior: Prior | None = None,
     ) -> None:
+        self._new_prior = prior
         self.directory, self.federation = directory, federation
         self._held = ExitStack()
         try:
@@ -76,6 +84,7 @@ class ServerRecord:
             kept = {
                 "settings": None,
                 "checkpoint_rounds": None,
+                "prior": server_prior.to_document(self._new_prior),
                 "identity": about["digest"],
                 # Gains of rounds that have not begun: what they may cost, for the ledger of a run
                 # that stops.
@@ -114,6 +123,11 @@ class ServerRecord:
         text = base64.b64encode(np.ascontiguousarray(theta, dtype="<f8").tobytes()).decode()
         self._file.append({"round": len(self.thetas), "active": num_active, "theta": text})
         self.thetas.append(theta)
+
+    @property
+    def prior(self) -> Prior | None:
+        """The prior of the model's parameters that the record has; None: not known."""
+        return server_prior.prior_in(records.describe(self.directory))
 
     @property
     def round(self) -> int:

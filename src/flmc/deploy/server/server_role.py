@@ -243,7 +243,16 @@ class ServerRole(Role):
         kept = np.stack(record.thetas[plan.num_burn_in + 1 :])
         seconds = time.process_time()
         reports = self.federation.reports
-        result = result_without_data(plan, kept, seconds, record.ledger, reports=reports)
+        before = np.reshape(record.thetas[1 : plan.num_burn_in + 1], (-1, plan.dim))
+        result = result_without_data(
+            plan,
+            kept,
+            seconds,
+            record.ledger,
+            reports=reports,
+            burn_in=before[:, :-1] if reports else before,
+            prior=record.prior,
+        )
         record.finish(result)
         self._verdict = verdict_on(result.findings)
         self._phase = "finished"

@@ -82,6 +82,11 @@ patience_seconds = 60.0
 # Where the chain starts, if the plan says so: a normal draw.
 prior_mean = 0.0
 prior_sd = 1.0
+# Of a model other than "linear" the server knows no prior, and has no answer, unless it is stated
+# here: numbers, or lists with one for each entry.
+# [prior]
+# mean = 0.0
+# sd = 1.0
 """
     + _TLS
 )

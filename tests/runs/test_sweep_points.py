@@ -282,6 +282,9 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "example_shrink": (0.5, 1.0),
     "allocation": ("static", "adaptive"),
     "langevin": ("calibrated", "paper"),
+    "aim": ("chain", "answer"),
+    "noise_law": (None, "gaussian"),
+    "update": ("langevin", "momentum"),
     "step_size": ("auto", 0.002),
     "effective_step_size": (1e-3, 2e-3),
     "link": ("sigmoid", "linear"),
@@ -354,7 +357,7 @@ def assert_swept_as_run(base: dict[str, Any], vary: dict[str, list[Any]]) -> Non
 @pytest.mark.usefixtures("two_files")
 def test_a_sweep_over_any_setting_gives_the_rows_of_single_runs(base: dict[str, Any]) -> None:
     # A sweep refuses the others.
-    refused = {"require", "checkpoint_rounds", "threads"}
+    refused = {"require", "checkpoint_rounds", "threads", "answer"}
     assert {*VALUES} == {*Settings.model_fields} - refused
     for name, values in VALUES.items():
         given = [value for value in values if value is not None]

@@ -34,6 +34,8 @@ from flmc.evaluation.transcript import Transcript
 from flmc.models.affine import Coordinates
 from flmc.models.distributions import Gaussian, Prior
 from flmc.models.model import Model
+from flmc.planning import answer_law
+from flmc.planning.answer_law import LEAST, informed_share, joint_degrees
 from flmc.planning.plans import Plan
 
 PriorGradient = Callable[[Array], Array]
@@ -42,12 +44,6 @@ Predict = Callable[[Array], Array | None]
 """Predictions of a model for its first data set, (1, draw, prediction), at theta (1, draw, dim);
 None for a model that predicts nothing."""
 
-_NODES = 24
-"""Number of quantiles that stand for the law of a curvature; with 48 no width in the tests changes
-by 0.2 %."""
-_LEAST = 1e-6
-"""Smallest curvature of the likelihood in a direction, as a share of the largest. In a direction of
-which the data say nothing, theta so keeps the prior's width, and no matrix is singular."""
 _FEWEST_DEGREES = 12.0
 """Degrees of freedom of a principal curvature below which the intervals were not found to be
 calibrated."""
@@ -375,7 +371,7 @@ class _Law(NamedTuple):
         precision, pull = _quadratic_prior(fit, values, directions, prior)
         # The likelihood is taken to be log-concave: no direction is flatter than the prior.
         floor = np.einsum("eij,eij->ej", directions, precision @ directions)
-        values = np.maximum(values, floor + _LEAST * values[:, -1:])
+        values = np.maximum(values, floor + LEAST * values[:, -1:])
         spread = np.einsum("eij,eij->ej", directions, fit.scatter @ directions)
         return cls(fit, values, directions, 2 * np.square(values) * spread, precision, pull)
 
@@ -392,38 +388,22 @@ class _Law(NamedTuple):
             _across(self.directions, each) for each in (self.pull, self.fit.gradient - self.pull)
         )
         data = self.values - self.floor
-        gain = _gain(data, self.fit.weight[:, None])
+        gain = informed_share(data, self.fit.weight[:, None])
         way = (prior + gain * seen) / (self.floor + gain * data)
         return np.asarray(self.fit.theta - _along(self.directions, way))
 
     def variances(self) -> Array:
-        """Variances of theta along the principal directions, at ``_NODES`` quantiles of each
+        """Variances of theta along the principal directions, at ``NODES`` quantiles of each
         curvature, (data set, dim, node)."""
-        others = (1.0 / self._joint_degrees).sum(axis=2) - 1.0 / self.degrees
-        # A marginal variance follows a chi-square law with fewer degrees of freedom: those that
-        # other directions take (exactly so for equal degrees). Its quantiles are Wilson and
-        # Hilferty's.
-        free = (self.degrees * np.maximum(1.0 - others, 0.1))[..., None]
-        normal = ndtri((np.arange(_NODES) + 0.5) / _NODES)
-        chi = free * np.maximum(1 - 2 / (9 * free) + normal * np.sqrt(2 / (9 * free)), 0.0) ** 3
-        curvature = self.values[..., None] * chi / self.degrees[..., None]
-        least = _LEAST * self.values[:, -1:, None]
-        data = np.maximum(curvature - self.floor[..., None], least)
-        gain = _gain(data, self.fit.weight[:, None, None])
-        return np.asarray(1.0 / (self.floor[..., None] + gain * data))
-
-    @property
-    def _joint_degrees(self) -> Array:
-        """Degrees of freedom of each pair of principal directions, their mean, (data set, dim,
-        dim)."""
-        return (self.degrees[:, :, None] + self.degrees[:, None]) / 2
+        return answer_law.variances(self.values, self.floor, self.degrees, self.fit.weight)
 
     def draw(self, e: int, num_draws: int, rng: np.random.Generator) -> Array:
         """Draws of theta of data set ``e``, (draw, dim), each with a curvature of its own."""
         fit, dim = self.fit, self.values.shape[1]
         # Bartlett's decomposition, from the best known direction to the least.
         order = np.argsort(-self.degrees[e])
-        degrees, joint = self.degrees[e][order], self._joint_degrees[e][np.ix_(order, order)]
+        degrees = self.degrees[e][order]
+        joint = joint_degrees(degrees)
         factor = np.zeros((num_draws, dim, dim))
         for i in range(dim):
             factor[:, i, :i] = rng.standard_normal((num_draws, i)) / np.sqrt(joint[i, :i])
@@ -432,8 +412,8 @@ class _Law(NamedTuple):
             factor[:, i, i] = np.sqrt(rng.gamma(shape, mean / shape, num_draws))
         root = (self.directions[e][:, order] * np.sqrt(self.values[e][order])) @ factor
         values, directions = np.linalg.eigh(root @ _transposed(root) - self.precision[e])
-        values = np.maximum(values, _LEAST * values[:, -1:])
-        gain = _gain(values, fit.weight[e])
+        values = np.maximum(values, LEAST * values[:, -1:])
+        gain = informed_share(values, fit.weight[e])
         known = (directions * gain[:, None]) @ _transposed(directions)
         data = (directions * (gain * values)[:, None]) @ _transposed(directions)
         precision = self.precision[e] + data
@@ -497,7 +477,7 @@ class Answer:
         exact posterior, ``noise`` what channel, quantisation and privacy leave unknown of its mean,
         ``curvature`` what they leave unknown of its width."""
         law = self._law
-        gain = _gain(law.values - law.floor, law.fit.weight[:, None])
+        gain = informed_share(law.values - law.floor, law.fit.weight[:, None])
         known = 1.0 / (law.floor + gain * (law.values - law.floor))
         data, noisy = (
             np.trace(self._covariance_of(each), axis1=1, axis2=2)
@@ -815,17 +795,11 @@ def _quadratic_prior(
     return hessian, gradient[:, -1] / fit.unit
 
 
-def _gain(data: Array, weight: Array) -> Array:
-    """Share of the data's information about theta that the noise leaves, given curvatures ``data``
-    of the likelihood and the sum of the rounds' weights."""
-    return data / (data + 1.0 / weight)
-
-
 def _eigen(curvature: Array) -> tuple[Array, Array]:
     """Principal curvatures, in rising order, none smaller than a small share of the largest, and
     their directions as columns."""
     values, directions = np.linalg.eigh(curvature)
-    return np.maximum(values, _LEAST * np.abs(values).max(axis=1, keepdims=True)), directions
+    return np.maximum(values, LEAST * np.abs(values).max(axis=1, keepdims=True)), directions
 
 
 def _half_width(sd: Array, probability: float) -> Array:

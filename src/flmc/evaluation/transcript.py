@@ -14,9 +14,9 @@ import numpy as np
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.randomness import ROUNDS_PER_BLOCK
+from flmc.planning.answer_law import MOST_ANSWERED
 from flmc.planning.plans import Plan
 from flmc.planning.server_update import is_langevin
-from flmc.sampling.chains import MOST_ANSWERED
 from flmc.sampling.schedule import draw_schedule
 from flmc.uplink.csi import bit_noise
 

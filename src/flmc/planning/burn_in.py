@@ -136,18 +136,49 @@ def rounds_needed(
     tenth of the posterior's standard deviation, :math:`1/\sqrt\mu`; this takes at least five times
     :math:`1/(\eta\kappa\mu)` rounds.
     """
-    speed = step_size * num_devices * _largest_pull(uplink)
-    # without the condition, 0 rounds at the ideal uplink's infinite speed would be nan
-    covered = num_fast * fast * speed if num_fast else 0.0
-    travel = (
-        distance / (fast * speed)
-        if covered >= distance
-        else num_fast + (distance - covered) / speed
-    )
+    travel = _rounds_at_full_speed(uplink, step_size, fast, num_fast, num_devices, distance)
     left = min(distance, num_devices * uplink.clip / convexity)
     # Relaxation times until what is left is a tenth of the posterior's standard deviation.
     times = max(5.0, np.log(10.0 * left * np.sqrt(convexity)))
     return int(np.ceil(travel + times / (step_size * response(uplink, num_devices) * convexity)))
+
+
+def rounds_to_near(
+    uplink: Uplink,
+    step_size: float,
+    fast: float,
+    num_fast: int,
+    num_devices: int,
+    distance: float,
+    convexity: float,
+    near: float,
+) -> int:
+    """Number of rounds until a chain is within ``near`` of the mode in an entry: those in which it
+    travels half as far again as ``distance``, as in :func:`rounds_needed`, and those in which what
+    is left shrinks to ``near`` in the direction of least curvature."""
+    distance = 1.5 * distance
+    travel = _rounds_at_full_speed(uplink, step_size, fast, num_fast, num_devices, distance)
+    left = min(distance, num_devices * uplink.clip / convexity)
+    decay = -np.log1p(-min(0.9, step_size * response(uplink, num_devices) * convexity))
+    return int(np.ceil(travel + max(0.0, np.log(left / near)) / decay))
+
+
+def _rounds_at_full_speed(
+    uplink: Uplink,
+    step_size: float,
+    fast: float,
+    num_fast: int,
+    num_devices: int,
+    distance: float,
+) -> float:
+    """Rounds that a chain takes to cover ``distance`` in one entry while every device pulls with
+    its largest mean symbol; the first ``num_fast`` rounds are ``fast`` times as quick."""
+    speed = step_size * num_devices * _largest_pull(uplink)
+    # without the condition, 0 rounds at the ideal uplink's infinite speed would be nan
+    covered = num_fast * fast * speed if num_fast else 0.0
+    if covered >= distance:
+        return float(distance / (fast * speed))
+    return float(num_fast + (distance - covered) / speed)
 
 
 def _largest_pull(uplink: Uplink) -> float:

@@ -15,6 +15,7 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.models.model import Model
 from flmc.planning.allocation import RunBudget, allocate, noise_weights
+from flmc.planning.answer_step import answer_step_size
 from flmc.planning.burn_in import auto_burn_in_factor, rounds_needed
 from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
@@ -179,6 +180,24 @@ class Constraints:
             self.uplink, num_devices, gain, smoothness, convexity, self.num_active, self.scheduler
         )
         return langevin / heat, True
+
+    def answer_step_size(self, num_kept: int, given: Array | None) -> float:
+        """Automatic step of a run for an answer, of which ``num_kept`` rounds are kept; ``given``
+        is a gain that the user gave. Raises ``InvalidSetting`` if the smoothness is not known."""
+        smoothness, convexity = self.curvature.smoothness, self.curvature.convexity
+        if smoothness is None:
+            raise InvalidSetting(
+                "step_size 'auto' needs the smoothness L of the model, got none: give smoothness or"
+                " a step_size"
+            )
+        convexity = smoothness if convexity is None else convexity
+        slope = response(self.uplink, self.model.num_devices, self.scheduler)
+        # Without a Langevin limit the noise of an estimate does not depend on the step.
+        noise = self.estimate_variance(1.0, given)
+        effective = answer_step_size(
+            self.model, self.uplink, slope, noise, smoothness, convexity, num_kept
+        )
+        return effective / slope
 
     def estimate_variance(self, step: float, given: Array | None) -> float:
         """Variance of the noise in an entry of the server's gradient estimate, averaged over rounds

@@ -17,13 +17,14 @@ from flmc.base.memory import fits
 from flmc.base.special import median
 from flmc.models.clipped_examples import check_clipping
 from flmc.models.model import Model
+from flmc.planning.answer_forecast import rounds_to_arrive
 from flmc.planning.burn_in import distance_to_travel
 from flmc.planning.constraints import Constraints
 from flmc.planning.limits import GainLimits, Limits
 from flmc.planning.plans import Plan
 from flmc.planning.plans.expectation import slope_of
 from flmc.planning.plans.release import effective_draws
-from flmc.planning.server_update import LANGEVIN, ServerUpdate
+from flmc.planning.server_update import LANGEVIN, ServerUpdate, is_langevin
 from flmc.planning.step_size import Curvature
 from flmc.uplink.power import largest_mean_power, power_scale
 from flmc.uplink.scheduler import Scheduler
@@ -52,6 +53,7 @@ class Request:
     public_smoothness: float | None = None
     public_convexity: float | None = None
     update: ServerUpdate = LANGEVIN
+    aim: str = "chain"
 
     def curvature(self, model: Model) -> Curvature:
         """Curvature that the plan is made with: the public values, else the model's own."""
@@ -72,6 +74,7 @@ def decide(
     the budget allows. Where it is the estimate of a search, the plan may break the budget and must
     not be handed out."""
     _check_kinds(model, uplink, limits)
+    limits = _limits_for(request, limits)
     _check_update(request, limits)
     checks.one_of("start", request.start, ("prior", "zero"))
     if uplink.clips_examples:
@@ -130,7 +133,11 @@ def _decide(task: Constraints, request: Request) -> Plan:
     given = None if request.gain is None else _check_gain(task, request.gain)
     # The automatic step is made for the largest gain, so that T = 1 is within reach of it.
     most = min(power, privacy) if given is None else float(given.max())
-    step, computed = task.step_size(_given_step(task, request), most)
+    asked = _given_step(task, request)
+    if asked == "auto" and request.aim == "answer":
+        step, computed = task.answer_step_size(rounds.kept, given), True
+    else:
+        step, computed = task.step_size(asked, most)
     auto_step = step if computed else None
     factor = task.burn_in_factor(
         request.burn_in_step_factor, auto_step, rounds.fast, distance, given
@@ -161,11 +168,33 @@ def _decide(task: Constraints, request: Request) -> Plan:
         binding="given" if given is not None else gain_limits.binding,
         data_dependent=(from_data and not curvature.public) or model.made_from_data,
         update=task.update,
+        aim=request.aim,
     )
     automatic = computed and request.burn_in_step_factor == "auto"
-    needed = task.burn_in_needed(decided, distance, given, automatic=automatic)
+    if request.aim == "answer":
+        needed = rounds_to_arrive(decided, model, curvature)
+    else:
+        needed = task.burn_in_needed(decided, distance, given, automatic=automatic)
     draws = effective_draws(decided.effective_step_size, curvature.convexity, rounds.kept)
     return replace(decided, rounds_needed=needed, effective_draws=draws)
+
+
+def _limits_for(request: Request, limits: Limits) -> Limits:
+    """Limits of a plan with this aim: for an answer the noise that the sampler needs is no limit of
+    the gain. Raises ``InvalidSetting`` for an unknown aim, or one that contradicts the limits or
+    the server's update."""
+    if checks.one_of("aim", request.aim, ("chain", "answer")) == "chain":
+        return limits
+    if limits.langevin == "paper":
+        raise InvalidSetting(
+            "aim 'answer' has no noise that the sampler needs: leave langevin out, got 'paper'"
+        )
+    if not is_langevin(request.update):
+        raise InvalidSetting(
+            "aim 'answer' needs Langevin's update, from whose steps a server reads gradients; got"
+            f" {type(request.update).__name__}"
+        )
+    return replace(limits, langevin="off")
 
 
 def _given_step(task: Constraints, request: Request) -> float | str:

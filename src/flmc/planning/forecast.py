@@ -31,6 +31,7 @@ from flmc.base.randomness import Purpose, generator
 from flmc.models.distributions import Gaussian
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
+from flmc.planning.answer_law import Response
 from flmc.planning.pilot import MOST_DIRECTIONS, Pilot, places_at_once
 from flmc.planning.plans import Plan
 from flmc.planning.prediction import (
@@ -242,6 +243,14 @@ class Forecast:
     clipped_fraction: float
     step_size: float
     travel: Travel | None
+    noise: Array
+    """Variance of the server's estimate in every entry, averaged over the chain's law, (dim)."""
+
+    @property
+    def response(self) -> Response:
+        """What the server sees of the gradient, for its answer, not yet divided by the slope."""
+        chain, posterior = self.chain.covariance, self.posterior.covariance
+        return Response(self.jacobian, chain, self.noise, posterior)
 
     @property
     def prediction(self) -> Prediction:
@@ -291,7 +300,8 @@ def _search(plan: Plan, model: Model, posterior: Law, share: float) -> Forecast 
             clipped = _clipped_share(plan, model, law.mean + nodes @ law.root.T)
             with np.errstate(all="ignore"):
                 travel = follow_starts(plan, model, law, jacobian)
-            return Forecast(law, jacobian, posterior, clipped, plan.step_size, travel)
+            heard = variance.mean(axis=0)
+            return Forecast(law, jacobian, posterior, clipped, plan.step_size, travel, heard)
     return None
 
 

@@ -23,13 +23,25 @@ from flmc.base.tables import format_up
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
 from flmc.models.wide_linear import WideLinear
+from flmc.planning.answer_forecast import (
+    forecast_answer,
+    judge_arrival,
+    judge_linearity,
+    judge_width,
+    rounds_to_arrive,
+)
+from flmc.planning.answer_law import PredictedAnswer, Response
 from flmc.planning.burn_in import distance_to_travel, rounds_needed
 from flmc.planning.decision import Request
 from flmc.planning.forecast import Law, follow_linear, forecast, noise_of
 from flmc.planning.model_check import HOPELESSLY_CLIPPED, check_claims, survey
 from flmc.planning.pilot import MOST_DIRECTIONS
 from flmc.planning.plans import Plan
-from flmc.planning.prediction import EXPERIMENTS_PREDICTED, Prediction, predict
+from flmc.planning.prediction import (
+    EXPERIMENTS_PREDICTED,
+    Prediction,
+    predict_with_response,
+)
 from flmc.planning.public_model import PublicLaw, PublicModel
 from flmc.planning.server_update import is_langevin
 from flmc.planning.step_size import Curvature
@@ -38,27 +50,41 @@ from flmc.uplink.noise import is_normal
 from flmc.uplink.uplink import Uplink
 
 
+class ChainLaw(NamedTuple):
+    """Prediction of a plan's chain, and what its server sees of the gradient (not yet divided by
+    the slope); None where it cannot be made."""
+
+    law: Prediction | PublicLaw | None
+    response: Response | None = None
+
+
 def law_of(decided: Plan, model: Model) -> Prediction | PublicLaw | None:
     """Prediction of what a plan's chain will sample; None where it cannot be made.
 
     It follows from public sizes where these are all that is known, from an integral over gradient
     entries for linear regression, and else from gradients around the posterior, which a pilot
     finds where it is not known."""
+    return chain_law(decided, model).law
+
+
+def chain_law(decided: Plan, model: Model) -> ChainLaw:
+    """The prediction of :func:`law_of`, with what the server sees of the gradient."""
     if not is_langevin(decided.update):  # the laws below are those of Langevin's chain
-        return None
+        return ChainLaw(None)
     if isinstance(model, PublicModel):
-        return model.law(decided)
+        return ChainLaw(model.law(decided))
     uplink = decided.uplink
     # The law of a bounded norm, or of bounded examples, is not that of single entries.
     entries = decided.scheduler.everyone and not uplink.clips_examples and not uplink.clips_norm
     if isinstance(model, LinearGaussian) and entries:
-        return predict(model, uplink, decided.step_size, noise_of(decided))
+        solved = predict_with_response(model, uplink, decided.step_size, noise_of(decided))
+        return ChainLaw(None) if solved is None else ChainLaw(*solved)
     if isinstance(model, WideLinear) or model.dim > MOST_DIRECTIONS:
-        return None
+        return ChainLaw(None)
     exact = model.posterior
     posterior = survey(model).posterior if exact is None else Law.of(exact)
     expected = None if posterior is None else forecast(decided, model, posterior)
-    return None if expected is None else expected.prediction
+    return ChainLaw(None) if expected is None else ChainLaw(expected.prediction, expected.response)
 
 
 HEAT_TOLERANCE = 0.05
@@ -119,11 +145,12 @@ standard deviations."""
 
 
 class JudgedChain(NamedTuple):
-    """A plan's chain as it is judged: the law that it samples (None where that is not known), and
-    the findings against it."""
+    """A plan's chain as it is judged: the law that it samples and the answer that it gives (None
+    where they are not known), and the findings against it."""
 
     law: Prediction | PublicLaw | None
     findings: list[Finding]
+    answer: PredictedAnswer | None = None
 
 
 def judge_chain(
@@ -146,15 +173,20 @@ def judge_chain(
         return JudgedChain(None, [*against, *_judge_update(decided)])
     public = isinstance(model, PublicModel)
     failure = _pilot_failure(model)
-    law = None if failure else law_of(decided, model)
+    law, response = ChainLaw(None) if failure else chain_law(decided, model)
     tolerances = PUBLIC if public else PREDICTED
+    predicted = law if isinstance(law, Prediction) else None
+    answer = forecast_answer(decided, model, curvature, predicted, response)
     # Chains that have not arrived make everything else moot: the burn-in comes first.
-    needed = _burn_in_needed(decided, model, law, curvature)
-    short = needed is not None and needed > tolerances.burn_in * decided.num_burn_in
-    travel = _travel_of(decided, model, law, short=short and not candidate)
-    findings = judge_burn_in(
-        decided, needed, curvature, tolerances, left=_start_error(travel, law, heat)
-    )
+    if decided.aim == "answer":
+        findings = judge_arrival(decided, rounds_to_arrive(decided, model, curvature, predicted))
+    else:
+        needed = _burn_in_needed(decided, model, law, curvature)
+        short = needed is not None and needed > tolerances.burn_in * decided.num_burn_in
+        travel = _travel_of(decided, model, law, short=short and not candidate)
+        findings = judge_burn_in(
+            decided, needed, curvature, tolerances, left=_start_error(travel, law, heat)
+        )
     if law is not None:
         shift = law.mean_shift or 0.0
         # A search for a cure makes many forecasts, which are quick for linear regression alone.
@@ -165,16 +197,19 @@ def judge_chain(
             else partial(_cure_in_general, decided.uplink)
         )
         findings += judge_shift(shift, words, tolerances)
-    findings += judge_temperature(heat, cure_of_heat(decided))
+    if decided.aim == "answer":  # a known temperature is taken out of the answer
+        findings += judge_linearity(answer, law)
+    else:
+        findings += judge_temperature(heat, cure_of_heat(decided))
     findings += _judge_noise_law(decided.uplink)
-    if is_langevin(decided.update):
+    if is_langevin(decided.update) and decided.aim == "chain":
         findings += judge_law(law, 1.0 if public else heat, tolerances)
     findings += _judge_update(decided)
     if failure:
         findings += failure
     elif _asks_pilot(model):
         findings += check_claims(model, decided, survey(model))
-    return JudgedChain(law, findings)
+    return JudgedChain(law, findings, answer)
 
 
 def _asks_pilot(model: Model) -> bool:
@@ -235,9 +270,10 @@ def with_forecast(
     ``cure`` turns a shift of the mean into words that say what helps (:func:`judge_chain`).
     """
     curvature = request.curvature(model)
-    law, against = judge_chain(decided, model, curvature, cure)
+    law, against, answer = judge_chain(decided, model, curvature, cure)
     draws = _draws_of(decided, law)
-    findings = [*judge_budget(decided), *against, *judge_use(draws)]
+    use = judge_width(answer) if decided.aim == "answer" else judge_use(draws)
+    findings = [*judge_budget(decided), *against, *use]
     prediction = law if isinstance(law, Prediction) else None
     if decided.temperature is None:
         return replace(decided, judged=True, findings=tuple(findings))
@@ -254,6 +290,7 @@ def with_forecast(
         decided,
         judged=True,
         prediction=prediction,
+        answer=answer,
         effective_draws=draws,
         findings=tuple(findings),
     )
@@ -313,11 +350,19 @@ def check_model(model: Model, plan: Plan) -> tuple[Finding, ...]:
     # law: it comes alone, with its cure.
     if plan.temperature is None or gravest(findings):
         return tuple(findings)
-    law = law_of(plan, model)
+    law, response = chain_law(plan, model)
     if law is not None:
         findings += judge_shift(law.mean_shift or 0.0, lambda: _cure_in_general(plan.uplink))
     known = {each.code for each in findings}
-    findings += [each for each in judge_law(law, plan.temperature) if each.code not in known]
+    if plan.aim == "answer":
+        predicted, curvature = (
+            law if isinstance(law, Prediction) else None,
+            Curvature.of(model, None, None),
+        )
+        of_law = judge_linearity(forecast_answer(plan, model, curvature, predicted, response), law)
+    else:
+        of_law = judge_law(law, plan.temperature)
+    findings += [each for each in of_law if each.code not in known]
     return tuple(findings)
 
 

@@ -35,7 +35,7 @@ def plan(
     limits: Limits | None = None,
     *,
     num_rounds: int | str = 300,
-    num_burn_in: int | str = 200,
+    num_burn_in: int | str | None = None,
     step_size: float | str = "auto",
     effective_step_size: float | None = None,
     clip: float | str | None = None,
@@ -50,6 +50,7 @@ def plan(
     public_smoothness: float | None = None,
     public_convexity: float | None = None,
     update: ServerUpdate | None = None,
+    aim: str = "chain",
     forecast: bool = True,
 ) -> Plan:
     """Plan of a run: gain and step, decided before round 1 under the limits of power, noise and
@@ -66,7 +67,8 @@ def plan(
     num_rounds, num_burn_in
         Rounds in all, and the rounds among them that are not kept. ``num_rounds="auto"`` chooses
         both: a burn-in as long as the sampler needs, and 400 independent draws of a chain.
-        ``num_burn_in="auto"``: as long as the sampler needs, but at most nine tenths of all.
+        ``num_burn_in="auto"``: as long as the sampler needs, but at most nine tenths of all. None:
+        200, or ``"auto"`` where the aim is an answer.
     step_size
         Step of the sampler. ``"auto"`` takes :func:`~flmc.planning.step_size.auto_step_size`,
         with ``langevin="paper"`` the paper's.
@@ -96,6 +98,11 @@ def plan(
         What the server does with its estimate in a round, such as
         :class:`~flmc.planning.server_update.Momentum`; None: Langevin's step. It costs no privacy.
         An update that declares no ``step_factor`` needs a step, and a gain or ``langevin="off"``.
+    aim
+        What the run is for. ``chain``: draws of the posterior, so the noise must be that of the
+        sampler. ``answer``: what the server knows after the run
+        (:meth:`flmc.Result.posterior`), so the gain is the largest that power and privacy allow,
+        and an automatic step is the one with the smallest predicted intervals.
     forecast
         Whether to predict what the chain will sample and to look for warnings.
 
@@ -132,6 +139,8 @@ def plan(
     >>> plan.uplink.clip, [each.code for each in plan.findings if each.code.startswith("chosen")]
     (33.9, ['chosen-clip', 'chosen-link', 'chosen-rounds'])
     """
+    if num_burn_in is None:
+        num_burn_in = "auto" if aim == "answer" else 200
     choosable = {"clip": clip, "link": link, "slope": slope, "rounds": num_rounds}
     names = {"rounds": "num_rounds"}
     free = {name for name, value in choosable.items() if _is_auto(names.get(name, name), value)}
@@ -150,6 +159,7 @@ def plan(
         public_smoothness=public_smoothness,
         public_convexity=public_convexity,
         update=LANGEVIN if update is None else update,
+        aim=aim,
     )
     held = Candidate(model, uplink, limits or Limits(), request)
     if not free:

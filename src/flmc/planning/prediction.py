@@ -23,6 +23,7 @@ from flmc.base.arrays import Array
 from flmc.base.special import ndtr_once
 from flmc.models.distributions import Gaussian
 from flmc.models.linear import LinearGaussian
+from flmc.planning.answer_law import Response
 from flmc.uplink.csi import arrival_of
 from flmc.uplink.uplink import Uplink
 
@@ -103,13 +104,23 @@ def predict(
     None where the linearised chain is unstable, nearly every gradient is clipped, or the problem is
     too large.
     """
+    solved = predict_with_response(model, uplink, step_size, noise_variance)
+    return None if solved is None else solved[0]
+
+
+def predict_with_response(
+    model: LinearGaussian, uplink: Uplink, step_size: float, noise_variance: float | Array
+) -> tuple[Prediction, Response] | None:
+    """What :func:`predict` returns, and what the server of the first data set sees of the
+    gradient, for its answer; the gradient is that of the expected symbols, not yet divided by the
+    slope."""
     solved = _solve(model, uplink, step_size, noise_variance)
     if solved is None:
         return None
     stationary, chain_mean, chain_covariance = solved
     experiments = slice(0, len(chain_mean))
-    _, jacobian, _ = stationary.averages(chain_mean, chain_covariance)
-    return compare_laws(
+    _, jacobian, variance = stationary.averages(chain_mean, chain_covariance)
+    prediction = compare_laws(
         chain_mean,
         chain_covariance,
         model.posterior.mean[experiments],
@@ -117,6 +128,8 @@ def predict(
         clipped_fraction=stationary.clipped_fraction(chain_mean, chain_covariance),
         memory=slowest_memory(jacobian, step_size),
     )
+    posterior = np.asarray(model.posterior.covariance[0])
+    return prediction, Response(jacobian[0], chain_covariance[0], variance[0], posterior)
 
 
 def compare_laws(

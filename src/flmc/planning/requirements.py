@@ -34,7 +34,9 @@ _CODES = {
     "good": "all three lights are green, or not asked for",
     "sampling": "the samples are predicted to be those of the posterior",
     "privacy": "the budget of the whole run is kept",
-    "use": "one chain is worth enough independent draws",
+    "use": "one chain is worth enough independent draws, or the answer narrow enough",
+    "curvature-unknown": "the rounds tell every curvature well enough for an answer",
+    "not-linear": "gradients are linear where the chain goes, to 25 %",
 }
 """Words that are requirements by themselves, with their meaning: that a plan has no finding of this
 code, or that a light of its verdict is green."""
@@ -61,6 +63,8 @@ _QUANTITIES: dict[str, Callable[[Plan], float | None]] = {
     "price": lambda plan: plan.release().price,
     "round.epsilon": lambda plan: _epsilon(plan.round_cost),
     "run.epsilon": lambda plan: _epsilon(plan.run_cost),
+    "width": lambda plan: None if plan.answer is None else plan.answer.width,
+    "mean_width": lambda plan: None if plan.answer is None else plan.answer.mean_width,
     "variance_ratio": lambda plan: _predicted(plan, "variance_ratio"),
     "mean_shift": lambda plan: _predicted(plan, "mean_shift"),
     "clipped_fraction": lambda plan: _predicted(plan, "clipped_fraction"),

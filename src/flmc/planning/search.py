@@ -115,8 +115,8 @@ class Candidate:
             plan = decide(model, uplink, limits, request, allowed)
         except InvalidSetting as error:
             return Trial(self, None, None, (), str(error))
-        law, findings = judge_chain(plan, model, request.curvature(model), candidate=True)
-        return Trial(self, plan, law, tuple(findings))
+        judged = judge_chain(plan, model, request.curvature(model), candidate=True)
+        return Trial(self, plan, judged.law, tuple(judged.findings))
 
 
 def variants(held: Candidate, free: Mapping[str, Sequence[Any]]) -> Iterator[Candidate]:

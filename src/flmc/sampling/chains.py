@@ -14,12 +14,9 @@ import numpy as np
 from flmc.base.arrays import Array, broadcast
 from flmc.base.errors import RunFailed
 from flmc.models.model import Model
+from flmc.planning.answer_law import MOST_ANSWERED
 from flmc.planning.plans import Plan
 from flmc.sampling.moments import Moments
-
-MOST_ANSWERED = 200
-"""Largest number of entries for which a run keeps its burn-in for the answer
-(:mod:`flmc.evaluation.answer`), whose cost grows with the cube of the entries."""
 
 MOST_DRAWN_BYTES = 256_000_000
 """Largest number of bytes of draws in memory; more go to a file, if the run is recorded."""

@@ -15,15 +15,22 @@ from flmc.base.findings import Finding
 from flmc.data.federated import FederatedData
 from flmc.models.model import Model
 from flmc.models.whitening import whiten
+from flmc.planning.answer_forecast import (
+    ANSWER_CODES,
+    forecast_answer,
+    judge_linearity,
+    judge_width,
+)
 from flmc.planning.choice import choose, with_closest_link
 from flmc.planning.decision import Request, decide
 from flmc.planning.fairness import Equality
 from flmc.planning.judgement import (
+    ChainLaw,
+    chain_law,
     judge_budget,
     judge_law,
     judge_shift,
     judge_use,
-    law_of,
     with_forecast,
 )
 from flmc.planning.limits import Limits
@@ -32,6 +39,7 @@ from flmc.planning.plans import Plan
 from flmc.planning.privacy_estimate import estimate_limit
 from flmc.planning.public_model import PublicLaw
 from flmc.planning.search import Candidate
+from flmc.planning.step_size import Curvature
 from flmc.planning.two_stage_plan import TwoStagePlan, plan_two_stages
 from flmc.settings.construction import (
     data_of_file,
@@ -123,6 +131,7 @@ class Problem:
             "are chosen for each of two stages",
         )
         refuse(settings, ("update",), "is Langevin's in two stages")
+        refuse(settings, ("aim",), "is a chain in two stages")
         both = plan_two_stages(
             self.model,
             self.uplink,
@@ -268,9 +277,12 @@ def make_limits(settings: Settings) -> Limits:
 
 def planner_arguments(settings: Settings) -> dict[str, Any]:
     """The keyword arguments of :func:`flmc.plan` that settings decide, by name."""
+    given = "burn_in" in settings.model_fields_set
+    burn_in = settings.burn_in if given or settings.aim == "chain" else "auto"
     return {
         "num_rounds": settings.rounds,
-        "num_burn_in": settings.burn_in,
+        "num_burn_in": burn_in,
+        "aim": settings.aim,
         "step_size": settings.step_size,
         "effective_step_size": settings.effective_step_size,
         "gain": settings.gain,
@@ -328,16 +340,19 @@ def _with_link(settings: Settings, model: Model, limits: Limits) -> Settings:
 def _forecast_anew(plan: Plan, model: Model) -> Plan:
     """The plan with the forecast for this model: the plan may have been made for other data."""
     heat = plan.temperature
-    law = None if heat is None else law_of(plan, model)
+    law, response = ChainLaw(None) if heat is None else chain_law(plan, model)
     if heat is None or isinstance(law, PublicLaw) or (law is None and plan.prediction is None):
         return plan
-    codes = {"mean-shift", "variance-ratio", "clipped", "no-prediction"}
+    curvature = Curvature.of(model, None, None)
+    answer = forecast_answer(plan, model, curvature, law, response)
+    codes = {"mean-shift", "variance-ratio", "clipped", "no-prediction", *ANSWER_CODES}
+    of_answer = (*judge_linearity(answer, law), *judge_width(answer))
     cure = "the plan was made for other data, or for other reasons: make a new one"
     findings = (
         *(each for each in plan.findings if each.code not in codes),
         *judge_shift((law.mean_shift if law else None) or 0.0, lambda: cure),
-        *judge_law(law, heat),
+        *(of_answer if plan.aim == "answer" else judge_law(law, heat)),
     )
     if not plan.judged:  # a document of an early version, which has no lights
         findings += (*judge_budget(plan), *judge_use(plan.effective_draws))
-    return replace(plan, prediction=law, findings=findings, judged=True)
+    return replace(plan, prediction=law, answer=answer, findings=findings, judged=True)

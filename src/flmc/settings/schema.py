@@ -152,6 +152,13 @@ class Settings(BaseModel):
     langevin: Annotated[Literal["calibrated", "paper", "off"], PLAN] = Field(
         "calibrated", description="limit that keeps enough noise"
     )
+    aim: Annotated[Literal["chain", "answer"], PLAN] = Field(
+        "chain",
+        description=(
+            "what the run is for: draws of a chain, whose noise must be the sampler's; or an"
+            " answer, what the server knows after it"
+        ),
+    )
     step_size: Annotated[Positive | Literal["auto"], PLAN] = Field(
         "auto", description="a number or auto"
     )
@@ -188,7 +195,11 @@ class Settings(BaseModel):
     samples: PositiveCount = Field(1200, description="number of examples in all")
     rounds: Annotated[PositiveCount, PLAN] = Field(300, description="number of rounds")
     burn_in: Annotated[Annotated[int, Field(ge=0)] | Literal["auto"], PLAN] = Field(
-        200, description="rounds that are not kept; auto: as many as the sampler needs"
+        200,
+        description=(
+            "rounds that are not kept; auto: as many as the sampler needs, the default of the aim"
+            " answer"
+        ),
     )
     burn_in_step_factor: Annotated[Positive | Literal["auto"], PLAN] = Field(
         "auto", description="larger steps in early burn-in"

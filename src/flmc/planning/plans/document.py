@@ -23,6 +23,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
 from flmc.base.memory import fits
 from flmc.base.version import VERSION
+from flmc.planning.answer_law import read_answer
 from flmc.planning.limits import GainLimits, Limits
 from flmc.planning.plans.release import release_of
 from flmc.planning.plans.verdict import verdict_of
@@ -79,8 +80,8 @@ def decided(plan: Plan) -> dict[str, Any]:
 
 def forecast(plan: Plan, with_run: bool) -> dict[str, Any]:
     """Part of a plan's JSON document that follows from what is decided: privacy, release,
-    prediction and findings. ``with_run`` includes the privacy of the whole run, which takes longer.
-    """
+    prediction, answer and findings. ``with_run`` includes the privacy of the whole run, which takes
+    longer."""
     return {
         "rounds_needed": plan.rounds_needed,
         "margins_db": {name: to_document(each) for name, each in plan.margins_db.items()},
@@ -91,6 +92,8 @@ def forecast(plan: Plan, with_run: bool) -> dict[str, Any]:
         "release": release_of(plan, 1, with_cost=with_run).to_document(),
         "unknown_privacy": plan.unknown_privacy,
         "prediction": to_document(plan.prediction),
+        "aim": plan.aim,
+        "answer": to_document(plan.answer),
         "warnings": list(plan.warnings),
         "findings": [each.to_document() for each in plan.findings],
         "verdict": verdict_of(plan, with_run=with_run).to_document() if plan.judged else None,
@@ -196,6 +199,9 @@ def read(
         # Documents of early versions, which had no releases, lack this key.
         "effective_draws": document.get("release", {}).get("effective_draws"),
         "prediction": _prediction(document["prediction"]),
+        # Documents of earlier versions have neither aim nor answer.
+        "aim": document.get("aim", "chain"),
+        "answer": read_answer(document.get("answer")),
         "findings": _findings(document),
         # Documents from before there were lights have no verdict: their findings are about
         # sampling alone, from which no light may be called green.

@@ -200,6 +200,26 @@ class PredictionDocument(Document):
     )
 
 
+class AnswerDocument(Document):
+    """The answer that a run will give, against the exact posterior."""
+
+    type: str = words("always PredictedAnswer")
+    width: float = words(
+        "standard deviation over the exact posterior's, in the direction in which it is largest"
+    )
+    mean_width: float = words("root of the total variance over the exact posterior's")
+    data: float = words("share of the variance that is the posterior's, seen through the link")
+    noise: float = words("share that channel, quantisation and privacy leave unknown of the mean")
+    curvature: float = words("share that the rounds leave unknown of the posterior's curvature")
+    of_prior: float = words("total variance over the prior's; 1: nothing is learnt")
+    degrees: float = words("degrees of freedom of the curvature where they are fewest")
+    num_rounds: Count = words("rounds that count, those of the burn-in after arrival included")
+    response: list[float] | None = words(
+        "smallest and largest ratio of the curvature that rounds show to the posterior's; null"
+        " where it is not known"
+    )
+
+
 class PlanDocument(Document):
     """A plan, as ``Plan.to_document`` writes it."""
 
@@ -209,8 +229,8 @@ class PlanDocument(Document):
     digest: str = words(
         "SHA-256, in hexadecimal, of this object as JSON with sorted keys, no spaces and numbers"
         " as they stand, without digest, rounds_needed, margins_db, radio, airtime, estimates,"
-        " privacy, release, unknown_privacy, prediction, warnings, findings and verdict; and"
-        " without scheduler where its type is AllDevices or GivenDevices"
+        " privacy, release, unknown_privacy, prediction, aim, answer, warnings, findings and"
+        " verdict; and without scheduler where its type is AllDevices or GivenDevices"
     )
     scheme: str = words("how devices transmit")
     gain: float | list[Any] | None = words(
@@ -266,6 +286,13 @@ class PlanDocument(Document):
     asked: SettingsDocument = words("the limits that were asked for")
     prediction: PredictionDocument | None = words(
         "what the chain will sample, where it can be computed"
+    )
+    aim: Literal["chain", "answer"] = words(
+        "what the run is for, by which the verdict judges it: draws of a chain, or an answer",
+        optional=True,
+    )
+    answer: AnswerDocument | None = words(
+        "what the server will know after the run; null where that is not known", optional=True
     )
     warnings: list[str] = words("what speaks against the plan, in sentences")
     findings: list[FindingDocument] = words(

@@ -12,6 +12,7 @@ import numpy as np
 from flmc.base.arrays import Array
 from flmc.base.findings import Finding
 from flmc.base.tables import Listing
+from flmc.planning.answer_law import PredictedAnswer
 from flmc.planning.limits import GainLimits, Limits
 from flmc.planning.plans import document as document_of
 from flmc.planning.plans import rows
@@ -82,6 +83,11 @@ class Plan:
         worth; None where curvature or slope are not known.
     prediction
         Predicted law of the chain, for linear regression with all devices active; else None.
+    answer
+        Prediction of what the server will know after the run; None where that is not known.
+    aim
+        What the run is for, by which the verdict judges it: draws of a ``chain``, or an ``answer``,
+        which is computed from all rounds.
     findings, judged
         Notes, warnings and objections with codes and numbers, and whether they were looked for.
     update
@@ -117,6 +123,8 @@ class Plan:
     prediction: Prediction | None = None
     findings: tuple[Finding, ...] = ()
     judged: bool = False
+    answer: PredictedAnswer | None = None
+    aim: str = "chain"
     update: ServerUpdate = LANGEVIN
 
     @property

@@ -296,7 +296,10 @@ def _sampling_rows(plan: Plan) -> list[Row]:
             " noise must be right"
         )
     sampled = [each for each in plan.findings if each.light == "sampling"]
-    rows = [Row("step size", step), temperature_row(plan.temperature, sure=not gravest(sampled))]
+    heat = temperature_row(plan.temperature, sure=not gravest(sampled))
+    if plan.aim == "answer" and plan.temperature is not None:
+        heat = Row("temperature", f"{plan.temperature:.4g}, which the answer takes out")
+    rows = [Row("step size", step), heat]
     if plan.prediction is not None:
         p = plan.prediction
         spread = (
@@ -320,7 +323,7 @@ def _sampling_rows(plan: Plan) -> list[Row]:
         f"{plan.num_rounds}, of which {plan.num_burn_in} burn-in{early}; needed for burn-in:"
         f" {needed_in_words}"
     )
-    rows += [Row("rounds", rounds), Row("release", release_in_words(plan))]
+    rows += [Row("rounds", rounds), Row("release", release_in_words(plan)), *_answer_rows(plan)]
     if not is_langevin(plan.update):
         rows.append(Row("server's update", _update_in_words(plan.update)))
     if not plan.scheduler.everyone:
@@ -340,6 +343,26 @@ def _update_in_words(update: ServerUpdate) -> str:
         f"{type(update).__name__}, which declares {update.step_factor:.3g} times the effective"
         f" step{heat}"
     )
+
+
+def _answer_rows(plan: Plan) -> list[Row]:
+    """List with the row of the predicted answer: its width beside the exact posterior's, its parts,
+    and the rounds and channel uses that it takes; empty where the plan was not judged."""
+    if not plan.judged:
+        return []
+    answer = plan.answer
+    if answer is None:
+        return [Row("answer", "width of its intervals: not known")]
+    # Where only one curvature is known, it stands for all directions.
+    most = "at most " if answer.response is None else ""
+    uses = "" if plan.airtime is None else f", {plan.airtime.channel_uses} channel uses"
+    text = (
+        f"intervals {most}{answer.mean_width:.3g} times as wide as the exact posterior's"
+        f" ({answer.width:.3g} in the worst direction); {format_percent(answer.noise)} of the"
+        f" variance is channel noise, {format_percent(answer.curvature)} unknown curvature;"
+        f" {answer.num_rounds} of {plan.num_rounds} rounds count{uses}"
+    )
+    return [Row("answer", text)]
 
 
 def _shift_in_words(prediction: Prediction) -> str:

@@ -1,8 +1,10 @@
 """The verdict of a plan: three lights, of which each must be green for the word GOOD.
 
-*Sampling*: whether the samples are those of the posterior, as predicted or piloted. *Privacy*:
-whether the budget of the whole run is kept. *Use*: whether one chain is worth enough independent
-draws. A light that nobody could judge is not green; one that was not asked for does not count."""
+*Sampling*: whether the samples are those of the posterior, as predicted or piloted; where the aim
+is an answer, whether gradients are linear where the chain goes. *Privacy*: whether the budget of
+the whole run is kept. *Use*: whether one chain is worth enough independent draws, or whether the
+answer is narrow enough. A light that nobody could judge is not green; one that was not asked for
+does not count."""
 
 from __future__ import annotations
 
@@ -112,6 +114,11 @@ def _sampling(plan: Plan) -> tuple[State, str]:
     if law is None or law.mean_shift is None:
         return "unknown", "what the chain samples was not predicted"
     shift = "less than 0.01" if law.mean_shift < 0.01 else f"{law.mean_shift:.2g}"
+    if plan.aim == "answer":
+        return "good", (
+            "by prediction gradients are linear in theta where the chain goes, and the answer's"
+            f" mean is off by {shift} posterior sd"
+        )
     return "good", (
         f"by prediction the samples' variance is {law.variance_ratio:.3g} times the posterior's,"
         f" and their mean is off by {shift} posterior sd"
@@ -133,6 +140,9 @@ def _privacy(plan: Plan) -> tuple[State, str]:
 
 def _use(plan: Plan) -> tuple[State, str]:
     """State and words of the use light where no finding speaks against the plan."""
+    if plan.aim == "answer" and plan.answer is not None:
+        wide = f"{plan.answer.width:.3g} times as wide as the exact posterior's"
+        return "good", f"the answer's intervals will be at most {wide}"
     if plan.effective_draws is None:
         return "unknown", "how many independent draws one chain is worth is not known"
     return "good", f"one chain is worth {plan.effective_draws:.3g} independent draws"

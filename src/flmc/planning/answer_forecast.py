@@ -1,0 +1,231 @@
+"""Forecast of the answer that a plan's run will give, and the findings against a plan whose aim is
+an answer.
+
+A chain for an answer may be hot: its temperature is known, and taken out of the answer. What counts
+is that the gradient is linear in theta wherever the chain goes, that kept rounds begin after its
+arrival, and that intervals are narrow enough to be of use."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.findings import Finding, Grade
+from flmc.models.linear import LinearGaussian
+from flmc.models.model import Model
+from flmc.planning.answer_law import (
+    MOST_ANSWERED,
+    PredictedAnswer,
+    Response,
+    flat_response,
+    predicted_answer,
+)
+from flmc.planning.burn_in import distance_to_travel, rounds_to_near
+from flmc.planning.plans import Plan
+from flmc.planning.prediction import Prediction
+from flmc.planning.public_model import PublicLaw
+from flmc.planning.server_update import is_langevin
+from flmc.planning.step_size import Curvature
+from flmc.uplink.csi import bit_noise
+
+ANSWER_CODES = frozenset({"width", "not-linear", "curvature-unknown"})
+"""Codes of the findings about an answer."""
+WIDE = 2.0
+"""Width beside the exact posterior's from which on intervals are warned of."""
+_UNLEARNT = 0.9
+"""Share of the prior's variance from which on a run is said to teach nothing."""
+_FEWEST_DEGREES = 12.0
+"""Degrees of freedom of a curvature below which intervals were not found to be calibrated."""
+_BENT, _HOPELESSLY_BENT = 1.25, 2.0
+"""Largest ratio (or one over it) of the curvature that rounds show to the posterior's that brings
+no warning, 12 % of the width; and the largest with which intervals can mean anything."""
+_CLIPPED = 0.015
+"""Largest share of clipped gradient entries that brings no warning where only sizes are known."""
+_NEAR = 4.0
+"""Distance from the mode, in standard deviations of the chain, from which on rounds count."""
+
+
+def forecast_answer(
+    plan: Plan,
+    model: Model,
+    curvature: Curvature,
+    law: Prediction | None,
+    response: Response | None,
+) -> PredictedAnswer | None:
+    """Prediction of a plan's answer; None where neither the chain's law nor the convexity is known,
+    the link has no slope, the server's update is not Langevin's, or theta has too many entries.
+
+    ``law`` and ``response`` are those of the plan's chain, where they are known. Without them all
+    directions are taken for as flat as the convexity says, which is the safe side."""
+    slope, heat, effective = plan.slope, plan.temperature, plan.effective_step_size
+    if slope is None or heat is None or effective is None:
+        return None
+    if plan.dim > MOST_ANSWERED or not is_langevin(plan.update):
+        return None
+    rounds = rounds_that_count(plan, model, curvature, law)
+    unevenness = _unevenness(plan)
+    if response is not None:
+        shown = response.over(slope)
+        return predicted_answer(shown, _prior_precision(model), rounds, unevenness)
+    convexity = curvature.convexity
+    if convexity is None:
+        return None
+    flat = flat_response(plan.dim, convexity, 2.0 * heat / effective, effective)
+    if flat is None:
+        return None
+    # Of the prior no more is taken to be known than its widest entry tells.
+    least = 1.0 / float(np.square(np.max(model.prior.sd)))
+    prior = min(least, convexity) * np.eye(plan.dim)
+    answer = predicted_answer(flat, prior, rounds, unevenness)
+    return None if answer is None else replace(answer, response=None)
+
+
+def rounds_that_count(
+    plan: Plan, model: Model, curvature: Curvature, law: Prediction | None
+) -> int:
+    """Number of a plan's rounds from which its answer is computed: the kept ones, and those of the
+    burn-in after the chain's arrival, without rounds in which nobody transmits."""
+    kept, arrival = (
+        plan.num_rounds - plan.num_burn_in,
+        rounds_to_arrive(plan, model, curvature, law),
+    )
+    settled = 0 if arrival is None else max(0, plan.num_burn_in - arrival)
+    drawn = plan.expected.rounds
+    heard = 1.0 if drawn is None else 1.0 - drawn.skipped
+    return int(heard * (kept + settled))
+
+
+def rounds_to_arrive(
+    plan: Plan, model: Model, curvature: Curvature, law: Prediction | None = None
+) -> int | None:
+    """Rounds after which chains are within four of their standard deviations of the mode; None
+    where that is not known. A forecast that followed chains without noise tells it, else the rule
+    of the plan."""
+    convexity, heat, effective = curvature.convexity, plan.temperature, plan.effective_step_size
+    followed = None if law is None else law.rounds_to_arrive
+    if followed is not None and law is not None and law.memory is not None:
+        # They were followed to a quarter of a standard deviation.
+        decay = -math.log(min(max(law.memory, 1e-12), 1.0 - 1e-12))
+        arrival = math.ceil(followed - math.log(4 * _NEAR) / decay)
+    elif effective is None or heat is None or convexity is None:
+        return None
+    else:
+        decay = effective * convexity
+        arrival = rounds_to_near(
+            plan.uplink,
+            plan.step_size,
+            plan.burn_in_step_factor,
+            plan.num_fast,
+            plan.num_devices,
+            distance_to_travel(model, plan.start),
+            convexity,
+            _NEAR * math.sqrt(heat / convexity),
+        )
+    if plan.num_fast and plan.burn_in_step_factor > 1.0:
+        # Larger first steps make a chain hotter by their factor, and it cools afterwards.
+        cooling = math.log(plan.burn_in_step_factor) / (2.0 * decay)
+        arrival = max(arrival, plan.num_fast + math.ceil(cooling))
+    return max(0, arrival)
+
+
+def _prior_precision(model: Model) -> Array:
+    """Precision of the prior around its mean, (dim, dim), without negative curvatures."""
+    if isinstance(model, LinearGaussian):
+        return model.prior_precision
+    mean = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (model.dim,))
+    matrix = model.prior.curvature(mean, np.eye(model.dim))
+    values, directions = np.linalg.eigh((matrix + matrix.T) / 2)
+    return np.asarray((directions * np.maximum(values, 0.0)) @ directions.T)
+
+
+def _unevenness(plan: Plan) -> float:
+    """Harmonic over arithmetic mean, over rounds, of the noise in the server's estimate: 1 where
+    all rounds are alike."""
+    gain, active = plan.expected.gain, np.maximum(plan.expected.num_active, 1.0)
+    bits = bit_noise(plan.uplink, plan.num_devices, plan.scheduler) * active
+    noise = np.square(plan.num_devices / active) * (
+        plan.uplink.noise_power / np.square(gain) + bits
+    )
+    of_round = noise.mean(axis=1)
+    return float(1.0 / (of_round.mean() * np.mean(1.0 / of_round)))
+
+
+def judge_width(answer: PredictedAnswer | None) -> list[Finding]:
+    """List with the finding against the use of an answer that is too wide, or of which nothing is
+    known (None); else empty."""
+    if answer is None:
+        text = (
+            "how wide the answer's intervals will be is not known without the convexity of the"
+            " model: give public_convexity"
+        )
+        return [Finding("width", "unknown", text, "width of the answer not known", light="use")]
+    numbers = {"width": answer.width, "of_prior": answer.of_prior}
+    cure = "use more rounds, a higher SNR, a larger epsilon or more examples"
+    if answer.of_prior >= _UNLEARNT:
+        short = "nothing will be learnt: the answer is as wide as the prior"
+        return [Finding("width", "infeasible", f"{short}; {cure}", short, numbers, "use")]
+    if answer.width > WIDE:
+        short = f"intervals will be {answer.width:.3g} times as wide as the exact posterior's"
+        return [Finding("width", "warning", f"{short}; {cure}", short, numbers, "use")]
+    return []
+
+
+def judge_linearity(
+    answer: PredictedAnswer | None, law: Prediction | PublicLaw | None
+) -> list[Finding]:
+    """Findings where the gradient is not linear in theta wherever the chain goes, so that rounds
+    show another curvature than the posterior's; where nothing is known of that; or where rounds
+    tell too little of a curvature for its law to be right. Of a ``law`` from public sizes alone the
+    share of clipped entries is judged."""
+    findings: list[Finding] = []
+    if isinstance(law, PublicLaw):
+        if law.clipped_fraction > _CLIPPED:
+            text = f"{100 * law.clipped_fraction:.2g} % of gradient entries will be clipped"
+            findings.append(Finding("clipped", "warning", f"{text}: use a larger clip", text))
+    elif answer is None or answer.response is None:
+        short = "whether the gradient is linear where the chain goes is not known"
+        text = f"{short}: the chain's law cannot be predicted"
+        findings.append(Finding("no-prediction", "unknown", text, short))
+    else:
+        low, high = answer.response
+        worst = low if low * high < 1.0 else high
+        off = max(worst, 1.0 / max(worst, 1e-300))
+        if off > _BENT:
+            grade: Grade = "infeasible" if off > _HOPELESSLY_BENT else "warning"
+            short = f"rounds will show {worst:.2g} times the posterior's curvature in a direction"
+            text = (
+                f"{short}: clip, link, or the posterior's own shape bend the gradient where the"
+                " chain goes; use a larger clip, a flatter link, or a smaller step"
+            )
+            numbers = {"smallest": low, "largest": high}
+            findings.append(Finding("not-linear", grade, text, short, numbers))
+    if answer is not None and answer.degrees < _FEWEST_DEGREES:
+        short = f"the curvature will have {answer.degrees:.2g} degrees of freedom in a direction"
+        text = (
+            f"{short}, and {_FEWEST_DEGREES:g} are needed for intervals that hold; use more rounds,"
+            " a larger step, or coordinates in which the posterior is round"
+        )
+        numbers = {"degrees": answer.degrees}
+        findings.append(Finding("curvature-unknown", "warning", text, short, numbers))
+    return findings
+
+
+def judge_arrival(plan: Plan, arrival: int | None) -> list[Finding]:
+    """List with one finding where kept rounds begin before a chain's arrival, or where that is not
+    known (None); else empty."""
+    if arrival is None:
+        text = "when kept rounds may begin is not known without the convexity of the model"
+        return [Finding("burn-in-unknown", "unknown", text, "the burn-in needed is not known")]
+    if arrival <= plan.num_burn_in:
+        return []
+    short = f"{arrival} rounds of burn-in needed, {plan.num_burn_in} planned"
+    text = (
+        f"burn-in of {plan.num_burn_in} rounds is short: chains take about {arrival} to come where"
+        " gradients are linear; use burn_in 'auto' with more rounds, or start 'zero'"
+    )
+    grade: Grade = "infeasible" if arrival > 2 * plan.num_burn_in else "warning"
+    numbers = {"needed": float(arrival), "planned": float(plan.num_burn_in)}
+    return [Finding("burn-in", grade, text, short, numbers)]

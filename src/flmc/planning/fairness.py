@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from flmc.base import checks
 from flmc.base.errors import InvalidSetting
@@ -24,7 +24,8 @@ _SNR = Axis(3.0, 600.0, 1e-4)
 is 0.002 per cent of the energy."""
 
 
-class Quantity(NamedTuple):
+@dataclass(frozen=True)
+class Quantity:
     """A quantity in which methods can be made equal."""
 
     words: str

@@ -98,7 +98,7 @@ def test_each_control(tab: Tab, name: str) -> None:
     tab.open("/?neighbouring=device")
     tab.settle()
     move(tab, name, MOVES[name])
-    tab.page.wait_for_function(f"location.search.includes('{name}=')", timeout=10_000)
+    tab.page.wait_for_function(f"location.search.includes('{name}=')", timeout=60_000)
     compare(tab)
 
 
@@ -179,7 +179,7 @@ def test_the_map_leads_to_its_points(tab: Tab) -> None:
     box = card.locator(".chart").bounding_box()
     assert box is not None
     tab.page.mouse.click(box["x"] + 0.3 * box["width"], box["y"] + 0.6 * box["height"])
-    tab.page.wait_for_function("location.search.includes('snr_db=')", timeout=10_000)
+    tab.page.wait_for_function("location.search.includes('snr_db=')", timeout=60_000)
     compare(tab)
     assert "epsilon=" in tab.page.url
 

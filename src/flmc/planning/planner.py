@@ -96,7 +96,7 @@ def plan(
         depend on the devices' data.
     update
         What the server does with its estimate in a round, such as
-        :class:`~flmc.planning.server_update.Momentum`; None: Langevin's step. It costs no privacy.
+        :class:`flmc.Momentum`; None: Langevin's step. It costs no privacy.
         An update that declares no ``step_factor`` needs a step, and a gain or ``langevin="off"``.
     aim
         What the run is for. ``chain``: draws of the posterior, so the noise must be that of the

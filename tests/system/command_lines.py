@@ -6,11 +6,11 @@ import json
 import random
 from typing import Any
 
-from flmc.settings.registered import FADINGS, LINKS, SCHEDULERS
+from flmc.settings.registered import FADINGS, LINKS, SCHEDULERS, UPDATES
 from flmc.settings.registry import Entry, Registry
 from flmc.settings.schema import Settings, choices_of
 
-REGISTRIES = {"link": LINKS, "fading": FADINGS, "scheduling": SCHEDULERS}
+REGISTRIES = {"link": LINKS, "fading": FADINGS, "scheduling": SCHEDULERS, "update": UPDATES}
 SIZES = {
     "rounds": ("1", "2", "7", "60", "300", "5000", "1000000000000"),
     "burn_in": ("0", "1", "5", "40", "auto", "1000000000000"),
@@ -95,9 +95,15 @@ def value_of(name: str, rng: random.Random) -> str:
     return rng.choice((*NUMBERS, "auto"))
 
 
+_OF_FILES = ("data_file", "target", "device_column", "deal", "standardise")
+
+
 def random_settings(rng: random.Random) -> dict[str, str]:
     """Some settings, each written as text."""
     names = [name for name in Settings.model_fields if name not in ("model", "threads")]
+    # Those of data files are refused without one: else next to nothing would be accepted.
+    if rng.random() < 0.8:
+        names = [name for name in names if name not in _OF_FILES]
     chosen = rng.sample(names, rng.randint(0, 8))
     return {name: value_of(name, rng) for name in chosen}
 

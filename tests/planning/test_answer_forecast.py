@@ -233,3 +233,18 @@ def test_what_contradicts_an_answer_is_refused(linear: flmc.LinearGaussian) -> N
         flmc.plan(linear, DIGITAL, flmc.Limits(langevin="paper"), aim="answer")
     with pytest.raises(InvalidSetting, match="needs Langevin's update"):
         flmc.plan(linear, DIGITAL, OFF, aim="answer", update=flmc.Momentum(0.5))
+
+
+def test_a_run_is_judged_by_its_answer(linear: flmc.LinearGaussian) -> None:
+    """The chain is seven times too hot, and its result is good; as draws of a chain it is not."""
+    settings: dict[str, Any] = {"num_burn_in": 60, "aim": "answer"}
+    plan = flmc.plan(linear, DIGITAL, OFF, **settings)
+    verdict = flmc.run(plan, linear, seed=3, chains=2).verdict
+    assert verdict is not None
+    assert verdict.good
+    drawn = flmc.run(replace(plan, aim="chain"), linear, seed=3, chains=2).verdict
+    assert drawn is not None
+    assert drawn.light("sampling").state == "infeasible"
+    without = flmc.run(plan, linear, seed=3, chains=2, keep_draws=False).verdict
+    assert without is not None
+    assert without.light("sampling").state == "unknown"

@@ -59,7 +59,7 @@ _MOST_ROWS = 12
 OF_GRADIENTS = frozenset(
     (
         "clipped", "mean-not-sum", "mean-shift", "noise-law", "not-a-gradient", "not-finite",
-        "random-gradient", "tails",
+        "not-linear", "random-gradient", "tails",
     )
 )  # fmt: skip
 """Codes of findings about a plan or a run that speak of the estimates of gradients themselves, and

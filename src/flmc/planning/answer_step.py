@@ -54,12 +54,13 @@ def answer_step_size(
     steps = top * np.geomspace(_LEAST_SHARE, 1.0, _NUM_STEPS)
     heat = np.ones_like(steps) if uplink.noise_is_exact else steps * noise / slope**2 / 2.0
     q = steps * convexity
-    known = 1.0 + 2.0 * heat / (q * num_rounds)
-    # The variance over the exact posterior's, times what is lost where gradients are not linear.
+    # Where estimates show less of the curvature, the mode's error counts for more.
+    share = _linear_share(model, uplink, heat / (1.0 - q / 2.0), smoothness)
+    known = (1.0 + 2.0 * heat / (q * num_rounds) / share) / share
     taken = (model.dim + 1) * (1.0 - q / 2.0) / (num_rounds * q)
     at_most = np.minimum(taken, _KNOWN)
     curved = 1.0 / (1.0 - at_most) + (taken - at_most) / (1.0 - _KNOWN) ** 2
-    score = known * curved / _linear_share(model, uplink, heat / (1.0 - q / 2.0), smoothness)
+    score = known * curved
     if not isinstance(model, LinearGaussian | WideLinear | PublicModel):
         # A gradient that bends over a prior's standard deviation l has the third derivative
         # lambda/l: a spread of T/lambda moves the mean by T/(2 l lambda), T/(2 l sqrt(lambda))

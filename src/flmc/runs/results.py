@@ -516,16 +516,33 @@ class Result:
         findings += [
             each for each in self.model_findings if (each.code, each.severity) not in known
         ]
-        if mixing is not None:
+        if self.plan.aim == "answer":
+            findings += self._answer_findings
+        elif mixing is not None:
             findings += mixing.findings(known_posterior=self.metrics is not None)
-        findings += [] if self.evidence is None else self.evidence.findings(mixing)
-        if self.metrics is not None:  # the posterior is known, and it is normal
+        # An answer has its own findings: its chain may be hot, and its draws are not given out.
+        of_draws = self.plan.aim == "chain"
+        if of_draws and self.evidence is not None:
+            findings += self.evidence.findings(mixing)
+        if of_draws and self.metrics is not None:  # the posterior is known, and it is normal
             findings += [*_measured(self.metrics), *judge_shape(self.chains, mixing)]
         if self.num_undefined:
             text = f"{self.num_undefined} gradient entries were not finite; NaN counts as 0"
             numbers = {"num_undefined": float(self.num_undefined)}
             findings.append(Finding("not-finite", "warning", text, numbers=numbers))
         return tuple(findings)
+
+    @property
+    def _answer_findings(self) -> tuple[Finding, ...]:
+        """Findings of the first data set's answer, without those of gradients, which the result
+        has already; one that says why where there is no answer."""
+        try:
+            if self.find_answer is None:
+                raise InvalidSetting("it needs the draws: run it with keep_draws=True")
+            return self.find_answer(by_chain=False).findings
+        except InvalidSetting as error:
+            short = "there is no answer"
+            return (Finding("no-answer", "unknown", f"{short}: {error}", short),)
 
     @cached_property
     def verdict(self) -> Verdict | None:

@@ -219,6 +219,22 @@ def test_predictions_are_those_of_the_model() -> None:
         np.testing.assert_allclose(answer.exact.covariance, known.covariance, rtol=1e-9)
 
 
+def test_chains_that_do_not_move_are_refused() -> None:
+    """In one direction, because two entries are the same; beyond the range of numbers; and where
+    nobody transmits in most rounds."""
+    rng = np.random.default_rng(1)
+    positions = chain(rng, some_curvature(rng, 3, 5.0), 300, 7e3)
+    twice = positions.copy()
+    twice[..., 2] = twice[..., 1]
+    for moved in (twice, 1e200 * positions, np.zeros_like(positions)):
+        with pytest.raises(InvalidSetting, match="move in every direction"):
+            answer_of(transcript(moved, 1000.0, 7e3), flat)
+    silent = transcript(positions, 1000.0, 7e3)
+    silent.channel_noise[:, 9:] = np.inf
+    with pytest.raises(InvalidSetting, match="in which devices transmit, got 9"):
+        answer_of(silent, flat)
+
+
 def test_only_twelve_entries_are_printed() -> None:
     rng = np.random.default_rng(1)
     seen = transcript(chain(rng, some_curvature(rng, 15, 2.0), 500, 7e3), 1000.0, 7e3)

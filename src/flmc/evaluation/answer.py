@@ -54,6 +54,9 @@ none."""
 _NEAR = 4.0
 """Distance from the mode, in standard deviations of the kept rounds, that a chain must not exceed
 any more for its rounds of the burn-in to count."""
+_FLATTEST = 1e-12
+"""Smallest eigenvalue of the correlation of theta's entries over rounds with which gradients can
+still be regressed on it in double precision."""
 _MOST_ROWS = 12
 """Number of entries that are printed."""
 OF_GRADIENTS = frozenset(
@@ -257,7 +260,9 @@ def answer_of(
             f" {seen.num_kept * chains}: plan more rounds, or a shorter burn-in"
         )
     first = places - 1 - seen.num_kept
-    sums = rounds.sums(slice(first, None))
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = rounds.sums(slice(first, None))
+    _check_regressors(sums, dim)
     fit = rounds.regress(sums)
     used = np.ones((len(seen.positions), chains, places - 1), dtype=np.bool_)
     if first:
@@ -268,6 +273,29 @@ def answer_of(
         covariance = scale @ exact.covariance @ scale.T
         exact = Gaussian(np.asarray(coordinates.to_model(exact.mean)), covariance)
     return Answer(_Law.of(fit, prior), rounds, used, coordinates, layout, exact, predict)
+
+
+def _check_regressors(sums: _Sums, dim: int) -> None:
+    """Raise ``InvalidSetting`` unless gradients can be regressed on theta in every data set: enough
+    rounds count, and theta moved in every direction."""
+    heard = int(sums.rounds.min())
+    if heard < 2 * dim + 4:
+        raise InvalidSetting(
+            f"an answer needs at least {2 * dim + 4} kept rounds in which devices transmit, got"
+            f" {heard}: plan more rounds, or another policy"
+        )
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        theta = sums.first[:, :dim]
+        scatter = (
+            sums.second[:, :dim, :dim] - theta[:, :, None] * (theta / sums.weight[:, None])[:, None]
+        )
+        size = np.sqrt(np.einsum("eii->ei", scatter))
+        correlation = scatter / size[:, :, None] / size[:, None, :]
+    if not np.isfinite(correlation).all() or np.linalg.eigvalsh(correlation).min() < _FLATTEST:
+        raise InvalidSetting(
+            "an answer needs chains that move in every direction, within the range of numbers: use"
+            " a larger step, or more rounds"
+        )
 
 
 def find_answer(

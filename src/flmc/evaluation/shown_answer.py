@@ -71,7 +71,7 @@ class ShownAnswer:
             if find is None:
                 raise InvalidSetting("an answer needs the draws: run it with keep_draws=True")
             answer = find(sets=1, chains=chosen)
-        except InvalidSetting as error:
+        except (InvalidSetting, np.linalg.LinAlgError) as error:
             if mode == "aware":
                 raise
             return cls(None, str(error), chosen)

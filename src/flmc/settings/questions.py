@@ -277,6 +277,7 @@ class Solution:
                     "gain": point.plan and point.plan.typical_gain,
                     "binding": point.plan and point.plan.binding,
                     "temperature": point.plan and point.plan.temperature,
+                    "width": _width(point.plan),
                     "rounds_needed": point.plan and point.plan.rounds_needed,
                     "broken": list(point.broken),
                 }
@@ -301,7 +302,10 @@ class Unsolved(RunFailed):
 def _grid_of(name: str, curve: Sequence[Point]) -> Grid:
     """Table of values of the setting ``name``, with numbers of their plans and whether these meet
     the requirements."""
-    header = ("gain", "binds", "temper-\nature", "burn-in\nneeded", "shift\nin sd", "meets")
+    # The temperature of a chain for an answer is no objection, and its width is what counts.
+    answers = any(plan is not None and plan.aim == "answer" for _, plan, _ in curve)
+    heat = "width" if answers else "temper-\nature"
+    header = ("gain", "binds", heat, "burn-in\nneeded", "shift\nin sd", "meets")
     rows: list[tuple[str, ...]] = []
     for value, plan, broken in curve:
         causes = ", ".join(dict.fromkeys(_cause(each) for each in broken))
@@ -313,10 +317,16 @@ def _grid_of(name: str, curve: Sequence[Point]) -> Grid:
         shift = law.mean_shift if law else None
         if shift is not None and shift < 0.001:
             shift = 0.0
-        cells = [format_short(each) for each in (plan.temperature, plan.rounds_needed, shift)]
+        first = _width(plan) if answers else plan.temperature
+        cells = [format_short(each) for each in (first, plan.rounds_needed, shift)]
         gain = format_short(plan.typical_gain)
         rows.append((f"{value:.5g}", gain, plan.binding, *cells, why))
     return Grid((name, *header), tuple(rows), f"plans for values of {name}")
+
+
+def _width(plan: Plan | None) -> float | None:
+    """Predicted width of a plan's answer in the worst direction; None where it is not known."""
+    return None if plan is None or plan.answer is None else plan.answer.width
 
 
 def _cause(sentence: str) -> str:

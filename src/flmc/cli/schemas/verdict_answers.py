@@ -19,6 +19,7 @@ class TriedDocument(Document):
     gain: float | None = words("gain of its plan; null: no plan can be made")
     binding: str | None = words("which limit decides the gain")
     temperature: float | None = words("temperature of the plan")
+    width: float | None = words("width of the answer that its plan predicts; null: not known")
     rounds_needed: Count | None = words("burn-in that the sampler needs")
     broken: list[str] = words(
         "requirements that are not met, a sentence each; empty: the value does"

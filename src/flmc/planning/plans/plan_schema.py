@@ -200,7 +200,7 @@ class PredictionDocument(Document):
     )
 
 
-class AnswerDocument(Document):
+class PredictedAnswerDocument(Document):
     """The answer that a run will give, against the exact posterior."""
 
     type: str = words("always PredictedAnswer")
@@ -291,7 +291,7 @@ class PlanDocument(Document):
         "what the run is for, by which the verdict judges it: draws of a chain, or an answer",
         optional=True,
     )
-    answer: AnswerDocument | None = words(
+    answer: PredictedAnswerDocument | None = words(
         "what the server will know after the run; null where that is not known", optional=True
     )
     warnings: list[str] = words("what speaks against the plan, in sentences")

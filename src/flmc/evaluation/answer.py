@@ -74,7 +74,7 @@ _LEVEL = 0.01
 
 
 @dataclass(frozen=True)
-class _Sums:
+class RoundSums:
     """Weighted sums over rounds, for every data set: all numbers of the rounds that a regression
     needs, and few enough to be kept while rounds go on."""
 
@@ -88,9 +88,9 @@ class _Sums:
     second: Array
     """Sums over rounds of all products of two of these numbers, (data set, 2 dim, 2 dim)."""
 
-    def __add__(self, other: _Sums) -> _Sums:
+    def __add__(self, other: RoundSums) -> RoundSums:
         """Sums over the rounds of this object and of ``other``."""
-        return _Sums(
+        return RoundSums(
             self.rounds + other.rounds,
             self.weight + other.weight,
             self.first + other.first,
@@ -98,7 +98,7 @@ class _Sums:
         )
 
 
-class _Regression(NamedTuple):
+class GradientRegression(NamedTuple):
     """Regression of gradients on theta, in noise units, for every data set.
 
     Attributes
@@ -124,7 +124,7 @@ class _Regression(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Rounds:
+class TranscriptRounds:
     """Rounds of a transcript as a regression needs them: weights (data set or 1, round), and the
     least and the largest noise of a round of weight 1, (data set or 1, dim)."""
 
@@ -134,7 +134,7 @@ class _Rounds:
     most_noise: Array
 
     @classmethod
-    def of(cls, seen: Transcript) -> _Rounds:
+    def of(cls, seen: Transcript) -> TranscriptRounds:
         """The rounds of a transcript. All entries of a round share one weight, 1 over their mean
         noise."""
         noise = seen.channel_noise + seen.symbol_noise
@@ -167,7 +167,7 @@ class _Rounds:
         both[..., dim:] /= self.seen.step_sizes[rounds, None]
         return both
 
-    def sums(self, rounds: slice, used: Array | None = None) -> _Sums:
+    def sums(self, rounds: slice, used: Array | None = None) -> RoundSums:
         """Weighted sums over some ``rounds``; ``used`` (data set, chain, round) is True for those
         that count (None: all)."""
         both, weight = self.pairs(rounds), self.weight[:, None, rounds]
@@ -176,14 +176,14 @@ class _Rounds:
         flat = both.reshape(num_sets, chains * count, size)
         flat_weight = weight.reshape(num_sets, chains * count, 1)
         weighted = _transposed(flat * flat_weight)
-        return _Sums(
+        return RoundSums(
             (flat_weight > 0).sum(axis=(1, 2)),
             flat_weight.sum(axis=(1, 2)),
             weighted.sum(axis=2),
             weighted @ flat,
         )
 
-    def regress(self, sums: _Sums) -> _Regression:
+    def regress(self, sums: RoundSums) -> GradientRegression:
         """Regression of gradients on theta from ``sums`` over rounds."""
         dim, total = sums.first.shape[1] // 2, sums.weight[:, None]
         first = sums.first / total
@@ -205,9 +205,9 @@ class _Rounds:
         curvature = directions @ fitted @ _transposed(directions)
         theta, gradient = self.centre + first[:, :dim], first[:, dim:]
         weight = sums.weight
-        return _Regression(unit, weight, theta * unit, gradient / unit, scatter, curvature)
+        return GradientRegression(unit, weight, theta * unit, gradient / unit, scatter, curvature)
 
-    def settled(self, fit: _Regression, burn_in: slice) -> Array:
+    def settled(self, fit: GradientRegression, burn_in: slice) -> Array:
         """Whether each round of the burn-in counts, (data set, chain, round): it does if the chain
         is never again farther from the mode than four standard deviations of the kept rounds.
         Before, gradients may be clipped, or the posterior not quadratic."""
@@ -220,7 +220,7 @@ class _Rounds:
         outside = (np.abs(away) > _NEAR).any(axis=3)
         return ~np.flip(np.logical_or.accumulate(np.flip(outside, axis=2), axis=2), axis=2)
 
-    def bends(self, used: Array, fit: _Regression) -> tuple[Array, Array]:
+    def bends(self, used: Array, fit: GradientRegression) -> tuple[Array, Array]:
         """Slopes of the residuals along every principal direction in the squared distance from the
         mean, in units in which the posterior has standard deviation 1 there, and their standard
         errors, both (data set, dim). A third derivative of the log posterior shows in them; under a
@@ -253,7 +253,7 @@ def answer_of(
     """The answer of every data set from its transcript and the gradient of the negative log prior,
     both in the sampler's coordinates, as are the ``exact`` posterior, where it is known, and what
     the model can ``predict``; ``InvalidSetting`` where the rounds are too few."""
-    rounds, (_, chains, places, dim) = _Rounds.of(seen), seen.positions.shape
+    rounds, (_, chains, places, dim) = TranscriptRounds.of(seen), seen.positions.shape
     if seen.num_kept * chains < 2 * dim + 4:
         raise InvalidSetting(
             f"an answer needs at least {2 * dim + 4} kept rounds for {dim} entries, got"
@@ -272,10 +272,10 @@ def answer_of(
         scale = coordinates.scale
         covariance = scale @ exact.covariance @ scale.T
         exact = Gaussian(np.asarray(coordinates.to_model(exact.mean)), covariance)
-    return Answer(_Law.of(fit, prior), rounds, used, coordinates, layout, exact, predict)
+    return Answer(ThetaLaw.of(fit, prior), rounds, used, coordinates, layout, exact, predict)
 
 
-def _check_regressors(sums: _Sums, dim: int) -> None:
+def _check_regressors(sums: RoundSums, dim: int) -> None:
     """Raise ``InvalidSetting`` unless gradients can be regressed on theta in every data set: enough
     rounds count, and theta moved in every direction."""
     heard = int(sums.rounds.min())
@@ -364,7 +364,7 @@ def _answer_of_model(seen: Transcript, model: Model, exact: Gaussian | None) -> 
     return answer_of(seen, prior, model.coordinates, model.layout, exact, predict)
 
 
-class _Law(NamedTuple):
+class ThetaLaw(NamedTuple):
     r"""Law of theta given a transcript, in noise units, for every data set.
 
     The curvature is :math:`H = \hat H^{1/2} W \hat H^{1/2}` with a Wishart matrix W whose degrees
@@ -385,7 +385,7 @@ class _Law(NamedTuple):
         Its gradient at the mean of theta, (data set, dim).
     """
 
-    fit: _Regression
+    fit: GradientRegression
     values: Array
     directions: Array
     degrees: Array
@@ -393,7 +393,7 @@ class _Law(NamedTuple):
     pull: Array
 
     @classmethod
-    def of(cls, fit: _Regression, prior: PriorGradient) -> _Law:
+    def of(cls, fit: GradientRegression, prior: PriorGradient) -> ThetaLaw:
         """Law of theta from a regression and the gradient of the negative log prior."""
         values, directions = _eigen(fit.curvature)
         precision, pull = _quadratic_prior(fit, values, directions, prior)
@@ -458,8 +458,8 @@ class Answer:
     """What the server of each data set knows of theta: mean, covariance, intervals and draws, with
     what widens them beside the exact posterior. Made by :meth:`flmc.Result.posterior`."""
 
-    _law: _Law
-    _rounds: _Rounds
+    _law: ThetaLaw
+    _rounds: TranscriptRounds
     _used: Array
     _coordinates: Coordinates | None = None
     layout: named_draws.Layout | None = None
@@ -802,7 +802,7 @@ class Answer:
 
 
 def _quadratic_prior(
-    fit: _Regression, values: Array, directions: Array, prior: PriorGradient
+    fit: GradientRegression, values: Array, directions: Array, prior: PriorGradient
 ) -> tuple[Array, Array]:
     """Curvature of the negative log prior, (data set, dim, dim), and its gradient, (data set, dim),
     at the mean of theta, in noise units, by differences over a posterior standard deviation."""

@@ -158,8 +158,9 @@ def judge_width(answer: PredictedAnswer | None) -> list[Finding]:
     known (None); else empty."""
     if answer is None:
         text = (
-            "how wide the answer's intervals will be is not known without the convexity of the"
-            " model: give public_convexity"
+            "how wide the answer's intervals will be is not known: neither the chain's law, for"
+            " which the step may be too large, nor the convexity of the model is; give"
+            " public_convexity"
         )
         return [Finding("width", "unknown", text, "width of the answer not known", light="use")]
     numbers = {"width": answer.width, "of_prior": answer.of_prior}

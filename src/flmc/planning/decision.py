@@ -18,6 +18,7 @@ from flmc.base.special import median
 from flmc.models.clipped_examples import check_clipping
 from flmc.models.model import Model
 from flmc.planning.answer_forecast import rounds_to_arrive
+from flmc.planning.answer_law import MOST_ANSWERED
 from flmc.planning.burn_in import distance_to_travel
 from flmc.planning.constraints import Constraints
 from flmc.planning.limits import GainLimits, Limits
@@ -74,7 +75,7 @@ def decide(
     the budget allows. Where it is the estimate of a search, the plan may break the budget and must
     not be handed out."""
     _check_kinds(model, uplink, limits)
-    limits = _limits_for(request, limits)
+    limits = _limits_for(request, limits, model.dim)
     _check_update(request, limits)
     checks.one_of("start", request.start, ("prior", "zero"))
     if uplink.clips_examples:
@@ -179,10 +180,10 @@ def _decide(task: Constraints, request: Request) -> Plan:
     return replace(decided, rounds_needed=needed, effective_draws=draws)
 
 
-def _limits_for(request: Request, limits: Limits) -> Limits:
+def _limits_for(request: Request, limits: Limits, dim: int) -> Limits:
     """Limits of a plan with this aim: for an answer the noise that the sampler needs is no limit of
-    the gain. Raises ``InvalidSetting`` for an unknown aim, or one that contradicts the limits or
-    the server's update."""
+    the gain. Raises ``InvalidSetting`` for an unknown aim, one that contradicts the limits or the
+    server's update, or an answer of more entries than can be computed."""
     if checks.one_of("aim", request.aim, ("chain", "answer")) == "chain":
         return limits
     if limits.langevin == "paper":
@@ -193,6 +194,10 @@ def _limits_for(request: Request, limits: Limits) -> Limits:
         raise InvalidSetting(
             "aim 'answer' needs Langevin's update, from whose steps a server reads gradients; got"
             f" {type(request.update).__name__}"
+        )
+    if dim > MOST_ANSWERED:
+        raise InvalidSetting(
+            f"an answer is computed for at most {MOST_ANSWERED} entries, got {dim}: use aim 'chain'"
         )
     return replace(limits, langevin="off")
 

@@ -81,12 +81,17 @@ def public_question(settings: Settings) -> PublicQuestion:
     """Search for values of the settings that a user left open, with a model of which only the
     public sizes are known.
 
-    Raises ``InvalidSetting`` unless the model is linear regression, the uplink has a channel, and
-    there are at least as many examples as devices.
+    Raises ``InvalidSetting`` unless the model is linear regression, the aim a chain, the uplink has
+    a channel, and there are at least as many examples as devices.
     """
     if settings.model != "linear":
         raise InvalidSetting(
             f"suggestions are for linear regression, got the model {settings.model!r}"
+        )
+    if settings.aim == "answer":
+        raise InvalidSetting(
+            "suggestions are for the draws of a chain, got aim 'answer': use solve with"
+            " width<=1.2, or another bound, as a requirement"
         )
     if scheme_of(settings).noise_is_exact:
         raise InvalidSetting(

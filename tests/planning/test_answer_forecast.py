@@ -176,6 +176,22 @@ def test_plans_that_aim_at_an_answer(linear: flmc.LinearGaussian) -> None:
     assert cold.answer.width > 2 * plan.answer.width
 
 
+def test_rounds_by_rule(linear: flmc.LinearGaussian) -> None:
+    """As many as a width of 1.1 takes; under a tight budget no more than help."""
+    plan = flmc.plan(linear, ANALOG, OFF, aim="answer", num_rounds="auto")
+    assert plan.answer is not None
+    assert plan.num_rounds == 300
+    assert plan.answer.width <= 1.1
+    weak = flmc.plan(linear, replace(ANALOG, snr_db=10), OFF, aim="answer", num_rounds="auto")
+    assert weak.answer is not None
+    assert weak.num_rounds > 300
+    assert weak.answer.width <= 1.1
+    tight = flmc.Limits(epsilon=1.0, scope="run")
+    most = flmc.plan(linear, ANALOG, tight, aim="answer", num_rounds="auto")
+    note = next(each for each in most.findings if each.code == "chosen-rounds")
+    assert "more rounds hardly help" in note.message
+
+
 def test_a_budget_binds_and_widens(linear: flmc.LinearGaussian) -> None:
     """Less epsilon, wider intervals; in the end nothing is learnt, and the use light says so."""
     widths, states = [], []

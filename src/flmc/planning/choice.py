@@ -30,6 +30,7 @@ from flmc.base.findings import Finding
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
 from flmc.models.wide_linear import WideLinear
+from flmc.planning.answer_forecast import forecast_answer
 from flmc.planning.decision import Request, decide
 from flmc.planning.forecast import Law
 from flmc.planning.judgement import law_of
@@ -78,6 +79,8 @@ _FLATTER = (0.5, 0.25)
 _WANTED_DRAWS = 400.0
 """Independent draws that the kept rounds of one chain should be worth when the number of rounds is
 chosen: means are then known to 0.05 standard deviations, standard deviations to 4 %."""
+_WANTED_WIDTH = 1.1
+"""Width of an answer beside the exact posterior's for which rounds are chosen."""
 _FEW_DRAWS = 20.0
 """Independent draws of one chain below which the chosen number of rounds comes with a warning."""
 _BURN_IN_MARGIN = 1.1
@@ -450,6 +453,8 @@ def _instruction(trial: Trial, held: Candidate) -> str:
 def _with_rounds(held: Candidate) -> tuple[Request, Finding]:
     """The settings with as many rounds as burn-in and 400 independent draws take, or with fewer
     where more rounds are not worthwhile; and the note that says why."""
+    if held.request.aim == "answer":
+        return _with_rounds_for_answer(held)
     convexity = held.request.curvature(held.model).convexity
 
     def at(count: int) -> Trial:
@@ -472,6 +477,35 @@ def _with_rounds(held: Candidate) -> tuple[Request, Finding]:
     settled = replace(held.request, num_rounds=plan.num_rounds, num_burn_in=plan.num_burn_in)
     few = (plan.effective_draws or 0.0) < _FEW_DRAWS
     return settled, Finding("chosen-rounds", "warning" if few else "note", _rounds_in_words(plan))
+
+
+def _with_rounds_for_answer(held: Candidate) -> tuple[Request, Finding]:
+    """The settings with as many rounds as an answer takes whose intervals are 1.1 times as wide as
+    the exact posterior's, if all directions were as flat as the convexity says; or with fewer where
+    more do not make it narrower; and the note that says why."""
+    curvature, count, last = held.request.curvature(held.model), _FIRST_TRIAL, math.inf
+    while True:
+        request = replace(held.request, num_rounds=count, num_burn_in="auto")
+        plan = decide(held.model, held.uplink, held.limits, request)
+        answer = forecast_answer(plan, held.model, curvature, None, None)
+        if answer is None:
+            raise InvalidSetting(
+                "rounds 'auto' need slope and convexity, which are not known: give a number, or"
+                " public curvature"
+            )
+        # Under a budget of the run more rounds leave less gain, and the noise stays what it is.
+        longer = math.ceil(1.3 * count)
+        if answer.width <= _WANTED_WIDTH or answer.width > 0.98 * last or longer > _MOST_ROUNDS:
+            break
+        count, last = longer, answer.width
+    text = (
+        f"rounds {count}: {plan.num_burn_in} until a chain has arrived, and as many as bring the"
+        f" answer's intervals to {answer.width:.3g} times the width of the exact posterior's"
+    )
+    if answer.width > _WANTED_WIDTH:
+        text += f"; {_WANTED_WIDTH:g} was wanted, and more rounds hardly help"
+    settled = replace(request, num_burn_in=plan.num_burn_in)
+    return settled, Finding("chosen-rounds", "note", text)
 
 
 def _until_arrival(held: Candidate, plan: Plan) -> Plan:

@@ -66,7 +66,8 @@ def plan(
         Privacy budget and Langevin limit; None: no budget, calibrated noise.
     num_rounds, num_burn_in
         Rounds in all, and the rounds among them that are not kept. ``num_rounds="auto"`` chooses
-        both: a burn-in as long as the sampler needs, and 400 independent draws of a chain.
+        both: a burn-in as long as the sampler needs, and 400 independent draws of a chain, or an
+        answer 1.1 times as wide as the exact posterior.
         ``num_burn_in="auto"``: as long as the sampler needs, but at most nine tenths of all. None:
         200, or ``"auto"`` where the aim is an answer.
     step_size

@@ -68,7 +68,8 @@ class Role(ABC):
 
     @property
     def next_wake(self) -> float | None:
-        """Time at which :meth:`wake` should be called; None: never."""
+        """Time, in seconds on the monotonic clock, at which :meth:`wake` should be called next;
+        None if the role waits for messages only."""
         return None
 
     @property

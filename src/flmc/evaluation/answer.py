@@ -221,10 +221,13 @@ class TranscriptRounds:
         return ~np.flip(np.logical_or.accumulate(np.flip(outside, axis=2), axis=2), axis=2)
 
     def bends(self, used: Array, fit: GradientRegression) -> tuple[Array, Array]:
-        """Slopes of the residuals along every principal direction in the squared distance from the
-        mean, in units in which the posterior has standard deviation 1 there, and their standard
-        errors, both (data set, dim). A third derivative of the log posterior shows in them; under a
-        linear gradient they are sums of martingale differences."""
+        """Statistics that reveal a gradient that is not linear: slopes and their standard errors,
+        both (data set, dim), one for every eigenvector of the fitted curvature. The received
+        gradients less the linear function in ``fit`` are regressed, along the eigenvector, on the
+        squared distance of theta from its mean, in units in which the posterior has standard
+        deviation 1 along it. Only the rounds in ``used`` (data set, chain, round) count. A third
+        derivative of the log posterior moves a slope away from 0; under a linear gradient a slope
+        is a sum of martingale differences."""
         values, directions = _eigen(fit.curvature)
         root, dim = np.sqrt(values), values.shape[1]
         pairs = self.pairs(slice(None))

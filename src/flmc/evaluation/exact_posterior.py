@@ -60,16 +60,19 @@ class ExactPosterior:
 
     def _rotated(self, shift: Array, second: Array, part: slice) -> Array:
         """Covariance of the draws of the data sets in ``part``, in the basis of the posterior
-        covariance's eigenvectors, (experiment, dim, dim)."""
+        covariance's eigenvectors, (experiment, dim, dim), from their mean deviation ``shift``
+        (experiment, dim) and mean outer product of deviations ``second`` (experiment, dim, dim)."""
         covariance = second[part] - shift[part, :, None] * shift[part, None, :]
         directions = self.directions[part]
         return np.asarray(np.swapaxes(directions, 1, 2) @ covariance @ directions)
 
     def wasserstein2_squared(self, shift: Array, second: Array) -> Array:
-        r"""Squared 2-Wasserstein distance, (experiment), between the Gaussian with the draws' mean
-        :math:`\bar\theta` and covariance C and the posterior :math:`N(\mu, \Sigma)`:
-        :math:`\|\bar\theta - \mu\|^2 + \operatorname{tr}(C + \Sigma - 2(\Sigma^{1/2} C
-        \Sigma^{1/2})^{1/2})`."""
+        r"""Squared 2-Wasserstein distance of every data set, (experiment), between two normal laws:
+        the one with the mean :math:`\mu + s` and the covariance C of the draws, and the exact
+        posterior :math:`N(\mu, \Sigma)`. It is :math:`\|s\|^2 + \operatorname{tr}(C + \Sigma -
+        2(\Sigma^{1/2} C \Sigma^{1/2})^{1/2})`. The arguments are the draws\' mean deviation s =
+        ``shift`` from the posterior mean, (experiment, dim), and their mean outer product of
+        deviations, ``second`` = :math:`C + s s^\top`, (experiment, dim, dim)."""
         if self._last is not None and all(map(np.array_equal, self._last, (shift, second))):
             return self._last[2]
         distance = np.concatenate([self._distance(shift, second, part) for part in self._parts()])
@@ -77,8 +80,10 @@ class ExactPosterior:
         return self._last[2]
 
     def _distance(self, shift: Array, second: Array, part: slice) -> Array:
-        """Squared 2-Wasserstein distance of the data sets in ``part``, (experiment); rounding can
-        make it slightly negative."""
+        """Squared 2-Wasserstein distance, (experiment), between the normal law with the draws' mean
+        and covariance and the posterior, for the data sets in ``part``; rounding can make it
+        slightly negative. ``shift`` (experiment, dim) is the draws' mean deviation from the
+        posterior mean, ``second`` (experiment, dim, dim) their mean outer product of deviations."""
         covariance = self._rotated(shift, second, part)
         root = np.sqrt(self.values[part])
         inner = np.linalg.eigvalsh(root[:, :, None] * covariance * root[:, None, :])

@@ -150,16 +150,19 @@ class WhitenedModel(Model):
         self.smoothness, self.convexity = smoothness, convexity
 
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
-        """Gradients of the devices' local costs with respect to the new coordinates, (experiment,
-        chain, device, dim); ``theta`` (experiment, chain, dim) is in the new coordinates too."""
+        """Gradients of the devices' local costs with respect to the coordinates phi in which the
+        model is sampled, (experiment, chain, device, dim); ``theta`` (experiment, chain, dim) is a
+        position in these coordinates too."""
         own = self._coordinates.to_model(theta)
         # R^T g for every gradient g: gradients are rows, so R stands on the right.
         return self.base.gradient(own, experiments) @ self._coordinates.scale
 
     def prior_share(self, theta: Array) -> Array:
-        """The part of every device's local gradient that comes from the original model's prior,
-        with respect to the new coordinates, (experiment, chain, dim). The attribute ``prior`` is
-        not that prior: it is the law of the chains' starts."""
+        """Share of the prior in every device's local gradient, with respect to the coordinates phi
+        in which the model is sampled, (experiment, chain, dim); ``theta`` (experiment, chain, dim)
+        is a position in these coordinates too. The prior is that of the model ``base`` before its
+        coordinates were changed, not the attribute ``prior``, which is the law of the chains'
+        starts."""
         own = self._coordinates.to_model(theta)
         return np.asarray(self.base.prior_share(own) @ self._coordinates.scale)
 

@@ -150,8 +150,8 @@ class Constraints:
 
     @cached_property
     def _variances(self) -> dict[float, float]:
-        """Cache of :meth:`estimate_variance`, by step: both the burn-in factor and the burn-in
-        needed ask for it."""
+        """Cache of :meth:`estimate_variance`, by step size: the searches for the burn-in factor and
+        for the length of the burn-in ask for the same values."""
         return {}
 
     def step_size(self, given: float | str, largest_gain: float) -> tuple[float, bool]:

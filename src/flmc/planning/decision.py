@@ -203,8 +203,10 @@ def _limits_for(request: Request, limits: Limits, dim: int) -> Limits:
 
 
 def _given_step(task: Constraints, request: Request) -> float | str:
-    """Step of a request: a number, from the effective step where that was given, or ``auto``.
-    Raises ``InvalidSetting`` where both are given, or for an uplink without a slope."""
+    """Step size that a request asks for: a number, or ``auto``. Where the request gives the
+    effective step size, it is divided by the link's slope and by the step factor of the server's
+    update. Raises ``InvalidSetting`` where step size and effective step size are both given, or
+    where the uplink has no slope or the update declares no step factor."""
     effective = request.effective_step_size
     if effective is None:
         return request.step_size

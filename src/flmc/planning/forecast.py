@@ -44,8 +44,8 @@ from flmc.planning.prediction import (
 from flmc.uplink.csi import arrival_of
 
 _FEWEST_NODES = 128
-"""Smallest number of places at which gradients are evaluated for a mean over the law; with many
-entries it is twice the number of entries."""
+"""Smallest number of values of theta at which gradients are evaluated for their mean over a normal
+law; with more than half as many entries, it is twice the number of entries."""
 _SHARES = (1.0, 0.5)
 """Shares of a step that are taken in turn, until one leads to a law: half a step helps where the
 posterior is far from normal, or a link nearly flat."""
@@ -72,8 +72,8 @@ without noise come to rest."""
 _STABLE = 0.25
 """Step times largest curvature up to which several rounds are followed in one."""
 _TOLERANCE = 1e-4
-"""Change of a law in one iteration, in standard deviations of the law, below which the search
-ends."""
+"""Change of a chain's forecast law in one iteration, in standard deviations of the law, below which
+the search for the stationary law ends."""
 
 
 @dataclass(frozen=True)
@@ -95,19 +95,21 @@ class Law:
 
     @property
     def places(self) -> Array:
-        """Points theta, (place, dim), whose mean and covariance are exactly those of the law."""
+        """Values of theta, (place, dim), whose mean and covariance are exactly those of this normal
+        law."""
         return np.asarray(self.mean + _nodes(len(self.mean)) @ self.root.T)
 
     def distance(self, mean: Array) -> float:
-        """Distance of ``mean`` (dim) from the law's mean, in standard deviations of the worst
-        direction."""
+        """Distance of ``mean`` (dim) from this normal law's mean, in standard deviations along the
+        direction in which it is largest."""
         away = mean - self.mean
         return math.sqrt(max(0.0, float(away @ np.linalg.solve(self.covariance, away))))
 
 
 def _nodes(dim: int) -> Array:
-    """Points (node, dim) that stand for a standard normal law: pairs z and -z whose second moments
-    are exactly the identity, so that means of quadratic functions over them have no error."""
+    """Points z (node, dim) that stand for a standard normal law: pairs z and -z whose second
+    moments are exactly the identity, so that means of quadratic functions over the points have no
+    error."""
     count = max(_FEWEST_NODES // 2, dim)
     half = generator(0, Purpose.CHECK, 1).standard_normal((count, dim))
     # Whitened by the polar factor, the least change that makes the second moments exact.
@@ -117,8 +119,8 @@ def _nodes(dim: int) -> Array:
 
 
 def noise_of(plan: Plan) -> Array:
-    """Variance N_0/A^2 of the channel's noise in each entry of the server's estimate, averaged over
-    kept rounds, (dim)."""
+    """Variance of the channel's noise in each entry of the server's gradient estimate, averaged
+    over kept rounds, (dim): the noise power over the squared gain, the amplitude of a symbol."""
     return np.asarray(plan.uplink.noise_power * np.mean(plan.planned_gain**-2.0, axis=0))
 
 
@@ -143,15 +145,16 @@ class Reception:
         self._weights = None if plan.scheduler.everyone else _weights(plan)
 
     def __call__(self, theta: Array) -> tuple[Array, Array]:
-        """Expected estimate and its variance at each theta, both (place, dim)."""
+        """Expected estimate of the summed gradient, and the variance of the estimate, at each theta
+        (place, dim), both (place, dim)."""
         size = places_at_once(self._model)
         parts = [self._few(theta[first : first + size]) for first in range(0, len(theta), size)]
         drift, variance = (np.concatenate(each) for each in zip(*parts, strict=True))
         return drift, variance
 
     def _few(self, theta: Array) -> tuple[Array, Array]:
-        """Expected estimate and its variance, both (place, dim), at theta (place, dim) that are few
-        enough to be held in memory together."""
+        """Expected estimate of the summed gradient, and the variance of the estimate, both (place,
+        dim), at theta (place, dim) that are few enough to be held in memory together."""
         uplink = self._plan.uplink
         local = uplink.local_gradients(self._model, theta[None], slice(0, 1))[0]
         sent = uplink.clipped(local)
@@ -235,7 +238,7 @@ def _closest(pilot: Pilot, law: Law, nodes: Array, share: float) -> Law | None:
 @dataclass(frozen=True)
 class Forecast:
     """Forecast of a plan's chain: its stationary law, the mean Jacobian J of the received gradient
-    there, (dim, dim), and the posterior's law to compare it with."""
+    under that law, (dim, dim), and the posterior's law to compare the chain's law with."""
 
     chain: Law
     jacobian: Array
@@ -265,8 +268,9 @@ class Forecast:
 
 
 def forecast(plan: Plan, model: Model, posterior: Law) -> Forecast | None:
-    """The stationary law of a plan's chain for the first data set, searched from the posterior's;
-    None where there is none: the step is too large, or nearly every gradient is clipped."""
+    """The stationary law of a plan's chain for the first data set, searched from the posterior's
+    law; None where the search finds no such law: the step is too large, or nearly every gradient is
+    clipped."""
     for share in _SHARES:
         found = _search(plan, model, posterior, share)
         if found is not None:
@@ -321,8 +325,9 @@ class Travel(NamedTuple):
 
 
 def follow_linear(plan: Plan, model: LinearGaussian) -> Travel | None:
-    """Travel of the chains of a linear regression, for its first data set, to the stationary law
-    that is predicted; None where there is none, or following them is too much work."""
+    """Travel of the chains of a linear regression, for its first data set, from their starts to the
+    predicted stationary law; None where no such law is predicted, or following the chains is too
+    much work."""
     # A move costs a gradient of every device for each of the chains that are followed.
     moves = min(_MOST_MOVES, plan.num_rounds)
     if moves * _NUM_NOISY * plan.num_devices * plan.dim**2 > _MOST_TO_FOLLOW:
@@ -433,8 +438,9 @@ def _after_burn_in(plan: Plan, model: Model, receive: Reception, together: int) 
 
 
 def _like_the_law(squared: Array, dim: int) -> bool:
-    """Whether squared distances (chain) from the mean are like those of draws from the law: their
-    mean and the largest of them are above the law's by no more than chance and a quarter."""
+    """Whether the ``squared`` distances (chain) of chains from the mean of a stationary law in
+    ``dim`` dimensions, in its standard deviations, are like those of draws from this law: their
+    mean and their largest are above the law's by no more than chance and a quarter."""
     # By Laurent and Massart a chi-squared variable of d degrees of freedom exceeds
     # d + 2 sqrt(d t) + 2 t with a probability of at most exp(-t), 1e-3 here for each of the two.
     count = len(squared)
@@ -459,8 +465,10 @@ def _clipped_share(plan: Plan, model: Model, places: Array) -> float:
 
 
 def _mean_jacobian(values: Array, nodes: Array, law: Law) -> Array:
-    """Mean Jacobian of a function of theta under a law, (dim, dim), from its values at the nodes,
-    (node, dim), by Stein's identity."""
+    """Mean Jacobian E[df/dtheta], (dim, dim), of a function f under a normal ``law`` of theta, by
+    Stein's identity. ``nodes`` (node, dim) are the points z that :func:`_nodes` returns for the
+    standard normal law, and ``values`` (node, dim) those of f at the law's mean plus its root times
+    z."""
     return np.asarray(np.linalg.solve(law.root.T, nodes.T @ values / len(nodes)).T)
 
 
@@ -480,8 +488,9 @@ def _inverse(hessian: Array) -> Array | None:
 
 
 def _bounded(shift: Array, law: Law) -> Array:
-    """The step ``shift`` of the mean (dim), cut down to two standard deviations of the law: with
-    longer steps Newton's method may never come back where a link is nearly flat."""
+    """The step ``shift`` of a search for a law's mean, (dim), cut down to two standard deviations
+    of the present ``law``: with longer steps Newton's method may never come back where a link is
+    nearly flat."""
     length = law.distance(law.mean + shift)
     return shift if length <= 2.0 else shift * (2.0 / length)
 

@@ -145,8 +145,8 @@ standard deviations."""
 
 
 class JudgedChain(NamedTuple):
-    """A plan's chain as it is judged: the law that it samples and the answer that it gives (None
-    where they are not known), and the findings against it."""
+    """Judgement of a plan's chain: the law that it samples and the answer that it gives (None where
+    they are not known), and the findings against the chain."""
 
     law: Prediction | PublicLaw | None
     findings: list[Finding]
@@ -530,9 +530,11 @@ def _travel_of(
 def _start_error(
     travel: tuple[float, float] | None, law: Prediction | PublicLaw | None, heat: float
 ) -> float | None:
-    """The larger of the two errors that the starts cause (:func:`_travel_of`), or 0 where it is
-    small: below the tolerance, and too small to bring a law that is within the limits beyond
-    them."""
+    """Error of the kept rounds that the chains' starts cause: the larger of the two errors in
+    ``travel`` (of the mean, in standard deviations, and of the variance, relative), as
+    :func:`_travel_of` returns them; None where ``travel`` is None. It is 0 where it is small: at
+    most ``_START_ERROR``, and not what makes the shift or the variance of the predicted ``law`` of
+    the chain exceed its limit, which for the variance is relative to the temperature ``heat``."""
     if travel is None:
         return None
     shift, variance = travel
@@ -696,8 +698,9 @@ def over_budget(decided: Plan) -> list[Finding]:
 def judge_law(
     law: Prediction | PublicLaw | None, heat: float, tolerances: Tolerances = PREDICTED
 ) -> list[Finding]:
-    """Findings where the predicted variance, overall or in one direction, is unlike the temperature
-    ``heat``, where many gradient entries will be clipped, or where there is no law (None)."""
+    """Findings about the predicted ``law`` of a plan's chain: its variance, overall or in one
+    direction, is unlike the temperature ``heat``, many gradient entries will be clipped, or there
+    is no prediction (None)."""
     if law is None:
         text = (
             "what the chain samples cannot be predicted: the step or the problem is too large,"

@@ -41,8 +41,8 @@ WEIGHTS = np.exp(-0.5 * NODES**2) / np.exp(-0.5 * NODES**2).sum()
 _MOST_ITERATIONS = 200
 """Largest number of iterations of the search for the stationary law."""
 _NUMBERS_AT_ONCE = 2_000_000
-"""Largest number of entries of an array over data sets, devices, entries and nodes that is held at
-once: 16 MB."""
+"""Largest number of entries of an array over data sets, devices, entries of theta and nodes of the
+quadrature that is held at once: 16 MB."""
 _MOST_WORK = 5e8
 """Number of multiplications in one iteration beyond which a problem is too large to be predicted.
 """
@@ -76,8 +76,9 @@ class Prediction:
     in posterior standard deviations, in the data set in which it is largest; None in documents that
     are older than it."""
     distance_squared: float | None = None
-    """Squared W2 distance of the chain's law from the posterior, both in coordinates in which the
-    posterior's covariance is the identity; None in documents that are older than it."""
+    """Squared 2-Wasserstein distance of the chain's law from the posterior, in coordinates in which
+    the posterior's covariance is the identity; None in documents that are older than this
+    number."""
     memory: float | None = None
     """Correlation of successive rounds of the chain in the slowest direction; None in documents
     that are older than it."""
@@ -302,8 +303,8 @@ class _Stationary:
 
 
 def _symbol_law(uplink: Uplink, gradient: Array) -> tuple[Array, Array]:
-    """Mean and variance of the symbols that devices send for given gradients, both in the shape of
-    ``gradient``."""
+    """Mean and variance of the symbols that devices send for given entries of local gradients, each
+    in the shape of ``gradient``."""
     symbol = uplink.mean_symbol(gradient)
     # A bit's variance follows from its mean, which need not be computed twice.
     if uplink.symbol_format.kind == "bits":

@@ -17,8 +17,8 @@ class SpentAfter(NamedTuple):
     rounds: int
     """Number of the first rounds."""
     epsilon: float
-    """Upper bound of the epsilon of the first rounds at the run's delta; infinite where there is
-    none."""
+    """Upper bound of the epsilon of the first rounds at the run's delta; infinite where no finite
+    bound is known."""
 
 
 def rounds_to_show(num_rounds: int, num_points: int = 9) -> tuple[int, ...]:

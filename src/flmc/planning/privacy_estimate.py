@@ -58,8 +58,9 @@ def estimate_gain(
 def gain_estimator(
     uplink: Uplink, limits: Limits, num_devices: int, dim: int
 ) -> Callable[[int], float]:
-    """The estimate of :func:`estimate_gain` as a function of the number of rounds in which a device
-    transmits, for a search that tries many of them."""
+    """A function from the number of rounds in which a device transmits to an estimate of the
+    largest constant gain within the privacy budget, as :func:`estimate_gain` returns it, for a
+    search that tries many numbers; what does not depend on the number is computed once."""
     if limits.criterion != "tight" or not has_budget(uplink, limits):
         return partial(privacy_limited_gain, uplink, limits, num_devices, dim)
     of_run = limits.scope == "run"

@@ -102,8 +102,10 @@ class Candidate:
         return replace(self, uplink=replace(self.uplink, **changes))
 
     def try_out(self, limit: Callable[[], float | None] | None = None) -> Trial:
-        """Trial of the candidate: its plan with the findings against it, or the reason why there is
-        no plan.
+        """Trial of this candidate: its plan with the findings against the plan, or the reason why
+        none can be made. ``limit`` returns a gain that is taken for the largest that the privacy
+        budget allows (None: the accountant computes it). Without ``limit`` only a budget of the
+        run, for which the accountant is slow, is estimated.
 
         ``limit`` returns a gain taken for the largest that the privacy budget allows (None: the
         accountant computes it). Without ``limit`` only a budget of the run, for which the
@@ -143,7 +145,8 @@ class Trial:
     """The law that the plan's chain is predicted to sample; None where it is not known."""
     findings: tuple[Finding, ...]
     refusal: str = ""
-    """The message that says why no plan can be made; empty where there is one."""
+    """The message that says why no plan can be made for this candidate; empty where a plan was
+    made."""
 
     @property
     def good(self) -> bool:
@@ -283,8 +286,10 @@ def bisect(meets: Callable[[float], bool], low: float, high: float, resolution: 
 
 
 def smallest(meets: Callable[[float], bool], start: float, axis: Axis) -> float | None:
-    """Smallest place on an axis at which ``meets`` is true, found by growing steps and then by
-    halving; None where there is none within reach of ``start``.
+    """Smallest place on an axis at which ``meets`` is true, found by growing steps from ``start``
+    and then by halving; None where ``meets`` is true at no place within reach. Where ``meets`` is
+    true at ``start``, the search goes down; else up and, if that fails, down after all, because
+    more is not always better.
 
     Where ``meets`` is true at ``start``, the search goes down; else up and, if that fails, down
     after all, because more is not always better."""

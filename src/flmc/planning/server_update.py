@@ -105,7 +105,8 @@ class ServerUpdate(ABC):
 
 @dataclass(frozen=True)
 class Langevin(ServerUpdate):
-    r"""The sampler's own update, :math:`\theta \leftarrow \theta - \eta\hat g`."""
+    r"""The sampler's own update, :math:`\theta \leftarrow \theta - \eta\hat g` with the step size
+    :math:`\eta` and the estimate :math:`\hat g` of the summed gradient."""
 
     @property
     def step_factor(self) -> float:
@@ -162,8 +163,10 @@ class Momentum(ServerUpdate):
 
 @dataclass(frozen=True)
 class MajorityVote(ServerUpdate):
-    r"""A step against the signs of the estimate, :math:`\theta \leftarrow \theta -
-    \eta\,\text{sign}(\hat g)`.
+    r"""A step against the signs of the estimate :math:`\hat g` of the summed gradient,
+    :math:`\theta \leftarrow \theta - \eta\,\text{sign}(\hat g)` with the step size :math:`\eta`. It
+    suits devices that send the signs of their gradients: the sign of their sum is the majority's,
+    unless noise inverts it. It samples no known law.
 
     It suits devices that send the signs of their gradients: the sign of their sum is the
     majority's, unless noise inverts it. It samples no known law."""

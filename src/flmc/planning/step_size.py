@@ -113,9 +113,10 @@ def _step_for_mean(steps: Array) -> float:
 
 
 def _step_for_all(steps: Array) -> float:
-    r"""Largest step that all rounds attain with T = 1, given the largest such step :math:`\eta_t`
-    of each round; where these differ, the step at which the mean of :math:`\max(1, \eta/\eta_t)` is
-    1.02."""
+    r"""Largest step size :math:`\eta` at which the temperature is 1 in every round, given the
+    largest such step size of each round, ``steps`` (round); where these differ, the step size at
+    which the mean over rounds of :math:`\max(1, \eta/\eta_t)` is 1.02, where :math:`\eta_t` is an
+    entry of ``steps``."""
     low = float(steps.min())
     if low == steps.max():
         return low

@@ -60,8 +60,12 @@ def calibrated_gain(
     num_active: Number | None = None,
     policy: Scheduler | None = None,
 ) -> Number:
-    r"""Gain at which the temperature is 1, :math:`A = \sqrt{N_0/((2\kappa/\eta)(K_a/K)^2 - V_q)}`,
-    with :math:`K_a` of K devices transmitting (None: all).
+    r"""Gain at which the temperature is 1, :math:`A = \sqrt{N_0/((2\kappa/\eta)(K_a/K)^2 - V_q)}`.
+    Here :math:`\eta` is the ``step_size``; :math:`K_a` (``num_active``) of K (``num_devices``)
+    devices transmit, None: all; and the ``uplink`` has the slope :math:`\kappa`, the noise power
+    :math:`N_0` and the quantisation variance :math:`V_q`. The gain is infinite where quantisation
+    alone makes the temperature at least 1, for the digital uplink where :math:`\eta \ge 2\kappa
+    K_a/K^2`: no gain is too large then.
 
     It is infinite where quantisation alone makes T >= 1, for the digital uplink where :math:`\eta
     \ge 2\kappa K_a/K^2`: no gain is too large then.
@@ -83,7 +87,10 @@ def calibrated_gain(
 def paper_gain(
     uplink: Uplink, step_size: Number, num_devices: int, num_active: Number | None = None
 ) -> Number:
-    r"""Langevin limit of the gain as the paper prints it, :math:`(K/K_a)\sqrt{\eta N_0/2}`.
+    r"""Langevin limit of the gain as the paper prints it, :math:`(K/K_a)\sqrt{\eta N_0/2}`, with
+    the ``step_size`` :math:`\eta`, the noise power :math:`N_0` of the ``uplink``, and :math:`K_a`
+    (``num_active``; None: all) of K (``num_devices``) devices transmitting. It is right for an
+    uplink of slope 1 without quantisation, that is for the analog one.
 
     It is right for :math:`\kappa = 1` and :math:`V_q = 0`, that is for the analog uplink.
     """

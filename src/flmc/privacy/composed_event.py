@@ -36,14 +36,15 @@ noise changes no bit."""
 
 
 class ComposedEvent(Event):
-    """Privacy event of one-bit symbols, given by the pairs of bit probabilities that two
-    neighbouring data sets can make in an entry."""
+    """Privacy event of a run with one-bit symbols. In an entry of theta, a device's bit is +1 with
+    some probability under each of two neighbouring data sets; the event knows a polygon, ``hull``,
+    around all pairs of these two probabilities that can occur."""
 
     @property
     @abstractmethod
     def hull(self) -> PairHull:
-        """Polygon around all pairs of bit probabilities that two neighbouring data sets can make in
-        an entry."""
+        """Polygon around all pairs that neighbouring data sets can make of the probabilities of a
+        +1 bit, under one and under the other, in one transmitted entry of theta."""
 
     @property
     def deterministic(self) -> bool:

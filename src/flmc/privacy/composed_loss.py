@@ -124,8 +124,9 @@ class ComposedLoss:
 
     @property
     def loose(self) -> bool:
-        """Whether any delta or epsilon computed so far is looser than usual: a grid was made
-        coarser to be affordable, or no grid was affordable at all."""
+        """Whether any delta or epsilon computed so far is a looser upper bound than usual: the grid
+        of values on which an entry's privacy loss lies was made coarser to limit the work, or no
+        grid was affordable, so that Chernoff's bound took its place."""
         return self.coarsened or any(self._sums[theta] is None for theta in self._asked)
 
     def afresh(self) -> ComposedLoss:

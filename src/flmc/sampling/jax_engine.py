@@ -179,7 +179,9 @@ def _shared(noise: Array) -> Array:
 
 
 def _weights(schedule: Schedule, plan: Plan) -> Array:
-    """Factor of every device's symbols at the receiver, (round or 1, device, dim or 1)."""
+    """Factor of every device's symbols at the receiver, relative to the gain, in the rounds of a
+    block, (round or 1, device, dim or 1): 0 where the device does not transmit, and where devices
+    estimate their channel the true path gain over the estimated one."""
     weights = np.ones((1, plan.num_devices, 1))
     if schedule.active is not None:
         weights = _whole_block(schedule.active[0])[:, :, None]
@@ -200,8 +202,9 @@ _ATTRIBUTE = "_compiled_rounds"
 
 
 class JaxEngine(Engine):
-    """The engine for models from log densities, and for quadratic ones; a chain's position is its
-    deviation from the centre, in single precision."""
+    """Engine that compiles rounds with JAX, for models from log densities and for quadratic ones. A
+    chain's position is the deviation of theta from a fixed point of each data set
+    (:func:`flmc.sampling.chains.centre_of`), in single precision."""
 
     name: ClassVar[str] = "jax"
     threaded: ClassVar[bool] = True
@@ -237,7 +240,8 @@ class JaxEngine(Engine):
         thin: int = 1,
         directory: Path | None = None,
     ) -> Chains:
-        """Every chain at a draw from the prior, or at zero, as its deviation from the centre."""
+        """Every chain at a draw from the prior, or at zero: its position is the deviation of that
+        theta from the fixed point of its data set (:func:`flmc.sampling.chains.centre_of`)."""
         shape = (model.num_experiments, num_chains, model.dim)
         position, centre = np.zeros(shape, np.float32), centre_of(model)
         for e, c in np.ndindex(shape[:2]):
@@ -273,8 +277,8 @@ class JaxEngine(Engine):
         chains.round = until
 
     def theta(self, chains: Chains, model: Model) -> Array:
-        """Theta of every chain, (experiment, chain, dim): the centre plus the deviation that is the
-        chain's position."""
+        """Theta of every chain, (experiment, chain, dim): the fixed point of its data set
+        (:func:`flmc.sampling.chains.centre_of`) plus the deviation that is the chain's position."""
         return np.asarray(centre_of(model)[:, None] + chains.position.astype(np.float64))
 
     def seconds_per_round(self, plan: Plan, model: Model, num_chains: int) -> float:

@@ -200,17 +200,22 @@ class Fixed(NamedTuple):
     data
         Arrays of the data set that the local gradients need.
     centre
-        Where deviations are measured from, (dim).
+        The fixed theta of the data set, (dim), from which positions of chains are deviations.
     quantiser, channel
         Keys of every chain's random streams for bits and for noise, (chain, 2) each.
     pull
-        Step times K/K_a of every round, (round).
+        What multiplies the sum of the devices' symbols in the update of theta, (round): the step
+        size times the number of all devices over that of the active ones; 0 where none is active.
     noise
-        Factor of the standard normals, (round or 1, dim or 1).
+        What multiplies standard normals in the update of theta, for the channel's noise, (round or
+        1, dim or 1).
     weights
-        Factor of every device's symbols, (round or 1, device, dim or 1).
+        What multiplies every device's symbols before they are summed, (round or 1, device, dim or
+        1): 0 where the device does not transmit, the true over the estimated path gain where
+        devices estimate their channel, else 1.
     clip, link_factor
-        Largest magnitude or norm of a local gradient, and the factor of the link.
+        Largest magnitude of a local gradient's entry, or of its norm where that is clipped; and
+        the factor of the gradient in the link's mean bit, as :func:`link_factor` returns it.
     """
 
     data: Any

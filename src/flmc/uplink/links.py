@@ -75,11 +75,13 @@ class Sigmoid(Link):
         return rate_of_bent_link(self.slope_parameter / 2)
 
     def slope(self, clip: float) -> float:
-        r"""Slope :math:`\kappa = a/2`."""
+        r"""Slope, the factor by which the mean bit scales a small gradient: half the
+        ``slope_parameter``, at any clip."""
         return self.slope_parameter / 2
 
     def with_slope(self, slope: float, clip: float) -> Sigmoid:
-        r"""Sigmoid with :math:`a = 2\kappa`, at any clip."""
+        r"""Sigmoid whose mean bit scales small gradients by ``slope``, at any clip: its slope
+        parameter is twice that."""
         return replace(self, slope_parameter=2.0 * slope)
 
     def curve(self, clip: float) -> MeanCurve:
@@ -126,15 +128,18 @@ class Probit(Link):
         return rate_of_bent_link(self.slope_parameter * math.sqrt(2 / math.pi))
 
     def slope(self, clip: float) -> float:
-        r"""Slope :math:`\kappa = 2a/\sqrt{2\pi}`."""
+        r"""Slope, the factor by which the mean bit scales a small gradient: :math:`\sqrt{2/\pi}`
+        times the ``slope_parameter``, at any clip."""
         return self.slope_parameter * math.sqrt(2 / math.pi)
 
     def with_slope(self, slope: float, clip: float) -> Probit:
-        r"""Probit with :math:`a = \kappa\sqrt{\pi/2}`, at any clip."""
+        r"""Probit link whose mean bit scales small gradients by ``slope``, at any clip: its slope
+        parameter is :math:`\sqrt{\pi/2}` times that."""
         return replace(self, slope_parameter=slope * math.sqrt(math.pi / 2))
 
     def curve(self, clip: float) -> MeanCurve:
-        r"""Mean bit as a scaled standard function, :math:`\operatorname{erf}(a g/\sqrt2)`."""
+        r"""Mean bit as a scaled standard function of a gradient entry g,
+        :math:`\operatorname{erf}(a g/\sqrt2)` with the ``slope_parameter`` a."""
         return MeanCurve("erf", self.slope_parameter / math.sqrt(2.0))
 
 
@@ -176,7 +181,8 @@ class Linear(Link):
         return replace(self, clip=clip)
 
     def probability(self, g: Array) -> Array:
-        r"""Probability of a +1 bit, the straight line :math:`(1 + r g/\ell)/2`."""
+        r"""Probability of a +1 bit for each clipped gradient entry g, in the shape of ``g``: the
+        straight line :math:`(1 + r g/\ell)/2` with r = ``ratio`` and :math:`\ell` = ``clip``."""
         if self.clip is None:
             raise InvalidSetting(
                 "a Linear link takes its clip from the uplink: use Digital(link=Linear(...),"
@@ -198,16 +204,19 @@ class Linear(Link):
         return rate_of_straight_link(self.ratio, clip)
 
     def slope(self, clip: float) -> float:
-        r"""Slope :math:`\kappa = r/\ell`."""
+        r"""Slope, the factor by which the mean bit scales a gradient entry: ``ratio`` over
+        ``clip``."""
         return self.ratio / clip
 
     def with_slope(self, slope: float, clip: float) -> Linear | None:
-        r"""Straight link with :math:`r = \kappa\ell`; None if it would exceed 1."""
+        r"""Straight link whose mean bit scales small gradients by ``slope``, at the clip ``clip``:
+        its ratio is their product. None if the ratio would exceed 1."""
         ratio = slope * clip
         return replace(self, ratio=ratio, clip=clip) if ratio <= 1.0 else None
 
     def curve(self, clip: float) -> MeanCurve:
-        r"""Mean bit as a scaled standard function, the straight line :math:`r g/\ell`."""
+        r"""Mean bit as a scaled standard function of a clipped gradient entry: the identity of
+        ``ratio`` / ``clip`` times the entry."""
         # "positive" is NumPy's name of the identity
         return MeanCurve("positive", self.ratio / clip)
 

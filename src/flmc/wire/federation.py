@@ -167,8 +167,8 @@ class Federation:
 
     @cached_property
     def grid(self) -> NoiseGrid:
-        """Grid of equally spaced values on which the air's software channel adds symbols and
-        noise."""
+        """Grid of equally spaced amplitudes, in steps of which the air, the process that stands for
+        the radio channel, adds up symbols and noise where the channel is software."""
         uplink = self.plan.uplink
         return NoiseGrid(uplink.noise_power, self.grid_bits, uplink.symbol_format.parts)
 

@@ -177,7 +177,9 @@ class PointDocument(Document):
 
 
 class PredecessorStudyDocument(StudyDocument):
-    """The reproduction of the study of the analog scheme, the predecessor of the quantised one."""
+    """Results of repeating the published simulation of the analog scheme, on which the paper about
+    one-bit symbols builds: the privacy budget, and the error of every curve beside the published
+    value."""
 
     data: str = words("where the data come from")
     budget_published: float = words("privacy budget R of a device as published")

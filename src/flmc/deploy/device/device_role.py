@@ -296,8 +296,9 @@ class DeviceRole(Role):
         self.journal.answer(self.run, theta.round, binding, gain, sealed)
 
     def _slot_end(self, federation: Federation, now: float) -> float:
-        """Time on the monotonic clock at which the answer to a question that arrived at ``now`` is
-        sent; an answer that took longer than its slot is counted and logged."""
+        """Time, in seconds on the monotonic clock, at which the device sends its answer to a
+        round's question that arrived at ``now``: one slot of the federation later, or a whole
+        number of slots where computing the answer took longer, which is counted and logged."""
         at, overran = slot_end(federation.slot_ms / 1000, now, self._clock())
         if overran:
             self._overran += 1

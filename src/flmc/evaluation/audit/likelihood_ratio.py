@@ -22,17 +22,19 @@ from flmc.planning.plans import Plan
 from flmc.uplink.power import finite_cap
 
 _POINTS = 2**14
-"""Number of points of the grid on which the law of the privacy loss is computed."""
+"""Number of values of the privacy loss in the grid on which its probabilities are computed."""
 _SPREADS = 10.0
-"""Standard deviations by which the grid of losses reaches beyond the means in both worlds."""
+"""Number of standard deviations of the privacy loss by which its grid of values reaches beyond the
+mean losses in both neighbouring worlds."""
 _NODES = np.linspace(-8.5, 8.5, 2001)
 _WEIGHTS = np.exp(-0.5 * np.square(_NODES)) / np.exp(-0.5 * np.square(_NODES)).sum()
 """Nodes at which a standard normal distribution is discretised, and the weight of each."""
 
 
 class AttackLossLaw(NamedTuple):
-    """Law of the privacy loss, the log likelihood ratio between two neighbouring worlds, on a grid
-    of losses.
+    """Law of the privacy loss, the log likelihood ratio of what is received between two
+    neighbouring worlds (two data sets that differ in one device or one example), on a grid of
+    values of the loss.
 
     Attributes
     ----------
@@ -48,12 +50,14 @@ class AttackLossLaw(NamedTuple):
 
     @property
     def above_first(self) -> Array:
-        """Probability in the first world that the loss is at least ``losses[i]``, for every i."""
+        """Probability that the privacy loss is at least ``losses[i]``, for every index i, when the
+        adversary observes the first of the two neighbouring worlds, (loss)."""
         return _sums_from(self.first)
 
     @property
     def above_second(self) -> Array:
-        """Probability in the second world that the loss is at least ``losses[i]``, for every i."""
+        """Probability that the privacy loss is at least ``losses[i]``, for every index i, when the
+        adversary observes the second of the two neighbouring worlds, (loss)."""
         return _sums_from(self.second)
 
     def epsilon(self, delta: float) -> float:
@@ -80,8 +84,8 @@ def _sums_from(masses: Array) -> Array:
 
 
 class _Entry(NamedTuple):
-    """Law of the privacy loss of one transmitted entry: possible losses, with their probabilities
-    in both worlds."""
+    """Law of the privacy loss of one transmitted entry: its possible losses, with the probability
+    of each in the first and in the second of two neighbouring worlds."""
 
     losses: Array
     first: Array
@@ -89,8 +93,8 @@ class _Entry(NamedTuple):
 
     @property
     def moments(self) -> tuple[float, float, float]:
-        """Mean of the loss in the first world, mean in the second, and the larger of the two
-        variances."""
+        """Mean of the privacy loss of the entry in the first of two neighbouring worlds, its mean
+        in the second, and the larger of its two variances."""
         one, two = float(self.first @ self.losses), float(self.second @ self.losses)
         variances = (
             weights @ np.square(self.losses - mean)
@@ -131,8 +135,9 @@ def _rows(law: Array | None, clipped: Array) -> list[Array]:
 
 
 def _bit(louder: float, gain: float, high: float, low: float) -> _Entry:
-    """Law of the loss of an entry that sends one bit under unit noise; the bit is +1 with
-    probability ``high`` in the first world and ``low`` in the second."""
+    """Law of the privacy loss of an entry that sends one bit under noise of variance 1; the bit is
+    +1 with probability ``high`` in the first of two neighbouring worlds and ``low`` in the
+    second."""
     received = np.concatenate([louder * gain + _NODES, -louder * gain + _NODES])
     u = 2 * gain * received
     losses = np.logaddexp(_log(high) + u, _log(1 - high))
@@ -143,8 +148,9 @@ def _bit(louder: float, gain: float, high: float, low: float) -> _Entry:
 
 
 def _level(levels: tuple[float, ...], louder: float, gain: float, *chances: float) -> _Entry:
-    """Law of the loss of an entry that sends one of several levels under unit noise; ``chances``
-    are the probabilities of all levels but the first, in the first world and then in the second."""
+    """Law of the privacy loss of an entry that sends one of several ``levels`` under noise of
+    variance 1; ``chances`` are the probabilities of all levels but the first, in the first of two
+    neighbouring worlds and then in the second."""
     half = len(levels) - 1
     one, two = (np.array([1.0 - sum(p), *p]) for p in (chances[:half], chances[half:]))
     means = gain * np.array(levels)
@@ -158,8 +164,8 @@ def _level(levels: tuple[float, ...], louder: float, gain: float, *chances: floa
 
 
 def _value(louder: float, gain: float, one: float, two: float) -> _Entry:
-    """Law of the loss of an entry that sends the value ``one`` in the first world and ``two`` in
-    the second, under unit noise."""
+    """Law of the privacy loss of an entry that sends the value ``one`` in the first of two
+    neighbouring worlds and ``two`` in the second, under noise of variance 1."""
     received = np.concatenate([louder * gain * each + _NODES for each in (one, two)])
     losses = gain * (one - two) * (received - gain * (one + two) / 2)
     none = np.zeros_like(_WEIGHTS)
@@ -172,8 +178,8 @@ def _log(value: float) -> float:
 
 
 def _composed(entries: list[tuple[_Entry, int]]) -> AttackLossLaw:
-    """Law of the sum of independent losses; each pair in ``entries`` holds the law of an entry's
-    loss, and the number of entries that have it."""
+    """Law of the sum of independent privacy losses; each pair in ``entries`` holds the law of an
+    entry's loss, and the number of entries that have it."""
     moments = np.array([entry.moments for entry, _ in entries])
     counts = np.array([count for _, count in entries])
     one, two, variance = counts @ moments
@@ -193,9 +199,9 @@ def _composed(entries: list[tuple[_Entry, int]]) -> AttackLossLaw:
 
 
 def _on_grid(entry: _Entry, world: str, step: float) -> Array:
-    """Probabilities of one entry's losses in a ``world`` (``first`` or ``second``) on the
-    circular grid of losses, (point); a loss between two points is shared by both so that the
-    mean is kept."""
+    """Probabilities of one entry's privacy losses in a ``world`` (``first`` or ``second`` of two
+    neighbouring ones) on a circular grid of losses ``step`` apart, (point); a loss between two
+    points is shared by both so that the mean is kept."""
     places = entry.losses / step
     below = np.floor(places)
     share = places - below

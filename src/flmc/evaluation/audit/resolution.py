@@ -31,7 +31,7 @@ detects."""
 _SHOWN = (1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 4.0)
 """Factors of all gains for which the probability of detection is reported."""
 _THRESHOLDS = 200
-"""Number of thresholds of the loss that are compared, spread over rates of false alarms."""
+"""Number of thresholds of the privacy loss that are compared, spread over rates of false alarms."""
 
 
 class Power(NamedTuple):
@@ -135,15 +135,17 @@ class _AuditTest:
     error: float
 
     def epsilon(self, factor: float) -> float:
-        """Epsilon that the two neighbouring worlds really have if all gains are louder by
-        ``factor``."""
+        """Epsilon that the two neighbouring worlds really have if all gains are ``factor`` times
+        what the accountant assumes."""
         scene = self.scene.louder(factor)
         return loss_law(scene, canary(scene), neighbour(scene)).epsilon(self.delta)
 
     def best(self, factor: float) -> tuple[float, float]:
-        """Largest probability, over all thresholds of the loss, that the test refutes the claim if
-        all gains are louder by ``factor``, and the threshold that reaches it. Where no finite
-        epsilon is claimed, the threshold is that of the largest lower bound."""
+        """Largest probability with which the audit shows that the claimed epsilon is too small, if
+        all gains are ``factor`` times what the accountant assumes; and the threshold of the privacy
+        loss, above which the attack guesses the first world, that reaches this probability. Where
+        the claimed epsilon is infinite, the threshold is that of the largest expected lower bound
+        of epsilon."""
         losses, right, false = self._rates(factor)
         places = np.searchsorted(-false, -np.geomspace(1e-6, 0.9, _THRESHOLDS))
         chosen = np.unique(places.clip(0, len(losses) - 1))
@@ -152,17 +154,18 @@ class _AuditTest:
         return float(ndtr(scores[best : best + 1])[0]), float(losses[chosen[best]])
 
     def power(self, factor: float, threshold: float) -> float:
-        """Probability that the test at a threshold of the loss refutes the claim if all gains are
-        louder by ``factor``."""
+        """Probability with which the audit shows that the claimed epsilon is too small, if all
+        gains are ``factor`` times what the accountant assumes, and the attack guesses the first
+        world where the privacy loss is above ``threshold``."""
         losses, right, false = self._rates(factor)
         place = min(int(np.searchsorted(losses, threshold)), len(losses) - 1)
         _, scores = self._bounds(right[place : place + 1], false[place : place + 1])
         return float(ndtr(scores)[0])
 
     def _rates(self, factor: float) -> tuple[Array, Array, Array]:
-        """Three arrays (loss), if all gains are louder by ``factor``: all values of the loss, and
-        for each value as the threshold of an alarm the rates of right alarms (in the first world)
-        and of false alarms (in the second)."""
+        """Three arrays (loss), if all gains are ``factor`` times what the accountant assumes: all
+        values of the privacy loss, in ascending order, and for an alarm at losses of at least each
+        value the rates of right alarms (in the first world) and of false alarms (in the second)."""
         law = loss_law(self.scene, canary(self.scene), neighbour(self.scene), factor)
         return law.losses, law.above_first, law.above_second
 

@@ -177,8 +177,9 @@ def _claim_rows(study: Study) -> list[dict[str, Any]]:
 
 
 def _combination_row(judged: JudgedCombination) -> dict[str, Any]:
-    """The row of the CSV of the search for one interpretation of the paper's text: its choices, and
-    the claims that hold under it."""
+    """Row of the file ``search.csv`` for one interpretation, that is one choice in every place
+    where the paper's text is ambiguous: these choices, how many of them differ from the printed
+    text, how many of the paper's claims hold under them, and which claims fail."""
     return {
         **vars(judged.combination),
         "changes": judged.changes,

@@ -185,8 +185,10 @@ def contradiction_section() -> list[Block]:
 def _reason() -> str:
     """A paragraph on why, at the printed step sizes, the digital scheme has the smaller error only
     where privacy holds the analog one back; its numbers come from formulas."""
-    # The printed digital step; kappa = a/2 of the sigmoid with a = 0.05; K. With V_q = K and the
-    # noise N_0/A^2 = 2/eta of the printed Langevin limit, T = eta (V_q + N_0/A^2)/(2 kappa).
+    # The step size eta of the paper's digital scheme, the slope kappa = a/2 of its sigmoid with
+    # a = 0.05, and its number of devices K. The temperature, the factor by which the sampled
+    # variance exceeds the posterior's, is T = eta (V + N)/(2 kappa): random bits add the variance
+    # V = K to the sum of symbols, and the channel N = 2/eta by the paper's limit of the gain.
     step, slope, devices = 8.28e-3, 0.025, 20
     floor = step * devices / (2 * slope)
     literal = step * (devices + 2 / step) / (2 * slope)

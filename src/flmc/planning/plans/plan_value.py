@@ -157,7 +157,7 @@ class Plan:
 
     @cached_property
     def num_active(self) -> Array:
-        """Number of devices expected to transmit in each round, (round)."""
+        """Expected number of devices that transmit in each round, (round)."""
         if self.planned_active is None:
             return np.full(self.num_rounds, float(self.num_devices))
         return np.asarray(self.planned_active.sum(axis=1))
@@ -180,7 +180,8 @@ class Plan:
 
     @cached_property
     def radio(self) -> Radio:
-        """SNR at both ends, and the path gain between them."""
+        """SNR of one device at full power, at the device's end and at the server's, and the path
+        gain between these ends."""
         return radio_of(self.uplink, *self._sizes)
 
     @cached_property

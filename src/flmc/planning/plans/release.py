@@ -84,8 +84,8 @@ class Coverage:
     all_chains: Cost
     """Privacy cost of all chains together, if every one is given out."""
     data_dependent: bool
-    """Whether the plan was computed from the devices' data: then there is no privacy statement for
-    a deployment at all."""
+    """Whether the plan was computed from the devices' data: then no privacy statement holds for a
+    deployment."""
     stated_by: str | None = None
     """User's class that states the privacy, ``module:Class``; None: flmc does."""
 

@@ -186,8 +186,8 @@ def listing(plan: Plan, with_run: bool) -> Listing:
 
 
 def _radio_rows(plan: Plan) -> list[Row]:
-    """Rows of link, SNR at both ends, channel uses, long-term power and channel estimates; empty
-    for the ideal uplink."""
+    """Rows of a printed plan about its link, SNR at the device and at the server, channel uses,
+    long-term power and channel estimates; empty for the ideal uplink."""
     uplink = plan.uplink
     if uplink.noise_is_exact:
         return []

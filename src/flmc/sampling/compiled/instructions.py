@@ -205,23 +205,26 @@ class Value:
         return module.globals.get(name) or ir.Function(module, kind, name)
 
     def root(self) -> Value:
-        """Square roots of these floats."""
+        """Square roots of this value's floats, one in each of the ``WIDTH`` lanes."""
         kind, name = ir.FunctionType(FLOATS, [FLOATS]), f"llvm.sqrt.v{WIDTH}f32"
         function = self._function(name, kind)
         return Value(self.builder, self.builder.call(function, [self.raw]))
 
     def turned(self, by: int) -> Value:
-        """These words, rotated to the left by ``by`` bits."""
+        """Words of 32 bits, one in each of the ``WIDTH`` lanes: those of this value, rotated to the
+        left by ``by`` bits."""
         up = self.builder.shl(self.raw, self.filled(by))
         down = self.builder.lshr(self.raw, self.filled(32 - by))
         return Value(self.builder, self.builder.or_(up, down))
 
     def lowered(self, by: int) -> Value:
-        """These words, shifted to the right by ``by`` bits, with zeros from the left."""
+        """Words of 32 bits, one in each of the ``WIDTH`` lanes: those of this value, shifted to the
+        right by ``by`` bits, with zeros from the left."""
         return Value(self.builder, self.builder.lshr(self.raw, self.filled(by)))
 
     def shifted(self, by: int) -> Value:
-        """These words, shifted to the left by ``by`` bits, with zeros from the right."""
+        """Words of 32 bits, one in each of the ``WIDTH`` lanes: those of this value, shifted to the
+        left by ``by`` bits, with zeros from the right."""
         return Value(self.builder, self.builder.shl(self.raw, self.filled(by)))
 
     def filled(self, number: int) -> Any:

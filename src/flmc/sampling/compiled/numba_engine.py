@@ -54,8 +54,11 @@ machine code, where every chain has its own factors."""
 
 
 class NumbaEngine(Engine):
-    """The engine for quadratic models; a chain's position is its deviation from the centre, in
-    single precision.
+    """Engine that compiles rounds with Numba, for quadratic models. A chain's position is the
+    deviation of theta from a fixed point of each data set (:func:`flmc.sampling.chains.centre_of`),
+    in single precision. ``arrangement`` says how the data lie in memory
+    (:mod:`flmc.sampling.compiled.arrangement`), which changes speed only; None: the one of least
+    cost.
 
     ``arrangement`` says how the data lie in memory (:mod:`flmc.sampling.compiled.arrangement`),
     which changes speed only; None: what costs least."""
@@ -125,7 +128,8 @@ class NumbaEngine(Engine):
         thin: int = 1,
         directory: Path | None = None,
     ) -> Chains:
-        """Every chain at a draw from the prior, or at zero, as its deviation from the centre;
+        """Every chain at a draw from the prior, or at zero: its position is the deviation of that
+        theta from the fixed point of its data set (:func:`flmc.sampling.chains.centre_of`).
         ``RunFailed`` if one is beyond the range of single precision."""
         shape = (model.num_experiments, num_chains, model.dim)
         position, centre = np.zeros(shape, np.float32), centre_of(model)[:, None]

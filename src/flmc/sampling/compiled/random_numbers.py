@@ -45,8 +45,10 @@ class Generator:
 _START, _TURN = 0x43B0D7E5, 0x931E8875
 _MIX_LEFT, _MIX_RIGHT = 0xCA01F9DD, 0x4973F715
 _END, _END_TURN = 0x8B51F9DD, 0x58F38DED
-"""Multipliers and other constants of NumPy's ``SeedSequence``, which must be equal to produce the
-same streams."""
+"""Constants of NumPy's ``SeedSequence``, which must be equal for the same streams: the start of the
+factor by which words are hashed into the pool, and what multiplies the factor after each word; the
+multipliers of the two words that are mixed into one; and the start and the multiplier of the factor
+by which the pool is hashed at the end."""
 
 
 def seed_generators(

@@ -96,8 +96,9 @@ class SolvePage:
             self._rows = ui.element("div").classes("scroll")
 
     def _asked(self, key: str, value: str) -> None:
-        """Store the value of a key of the URL (``ask``, ``require`` or ``suggest``), and request a
-        new search."""
+        """Store a setting of the page, which its URL holds too (``key`` is ``ask``, ``require`` or
+        ``suggest``), in the page's state, or remove it if ``value`` is empty; and start a new
+        search for a plan that meets the requirements."""
         if value:
             self.state.more[key] = value
         else:

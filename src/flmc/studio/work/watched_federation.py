@@ -24,8 +24,9 @@ _MOST_ROUNDS = 2000
 
 
 class History:
-    """Rounds of the runs that the studio observed, for charts over rounds; where there are many,
-    only some of them."""
+    """Rounds of federations' runs that the studio heard of, for charts over rounds: of at most
+    ``_MOST_RUNS`` runs, and at most ``_MOST_ROUNDS`` rounds of each, of which every second one is
+    forgotten when there are more."""
 
     def __init__(self) -> None:
         self._runs: OrderedDict[str, list[RoundSeen]] = OrderedDict()

@@ -40,7 +40,8 @@ class ScaledFading(Fading):
 
     @property
     def mean_square(self) -> float:
-        """Square of the scale."""
+        """Mean square of the path gain, the same for all devices and rounds: the square of
+        ``scale``."""
         return self.scale**2
 
 

@@ -58,7 +58,7 @@ _FLATTEST = 1e-12
 """Smallest eigenvalue of the correlation of theta's entries over rounds with which gradients can
 still be regressed on it in double precision."""
 _MOST_ROWS = 12
-"""Number of entries that are printed."""
+"""Largest number of entries of theta that are printed with an answer."""
 OF_GRADIENTS = frozenset(
     (
         "clipped", "mean-not-sum", "mean-shift", "noise-law", "not-a-gradient", "not-finite",
@@ -79,14 +79,15 @@ class RoundSums:
     needs, and few enough to be kept while rounds go on."""
 
     rounds: Array
-    """Number of rounds that count, (data set)."""
+    """Number of rounds in the sums, (data set)."""
     weight: Array
-    """Sum of the weights of these rounds, (data set)."""
+    """Sum of the weights of the rounds in the sums, (data set)."""
     first: Array
-    """Sums over rounds of theta's deviations from a fixed point, followed by those of the gradient
-    estimates, (data set, 2 dim)."""
+    """Weighted sums over rounds of theta's deviations from a fixed point, followed by those of the
+    gradient estimates, (data set, 2 dim)."""
     second: Array
-    """Sums over rounds of all products of two of these numbers, (data set, 2 dim, 2 dim)."""
+    """Weighted sums over rounds of all products of two of the 2 dim numbers of a round, theta's
+    deviations from a fixed point and the gradient estimates, (data set, 2 dim, 2 dim)."""
 
     def __add__(self, other: RoundSums) -> RoundSums:
         """Sums over the rounds of this object and of ``other``."""
@@ -157,8 +158,9 @@ class TranscriptRounds:
         return self.seen.positions[:, 0, -1]
 
     def pairs(self, rounds: slice) -> Array:
-        """Deviations of theta from the centre, followed by estimates of the gradient there, of some
-        ``rounds``: (data set, chain, round, 2 dim)."""
+        """Deviations of theta from the fixed point ``centre`` of its data set, followed by the
+        server's estimates of the gradient at that theta, of some ``rounds``: (data set, chain,
+        round, 2 dim)."""
         positions, dim = self.seen.positions, self.seen.positions.shape[3]
         before = positions[:, :, :-1][:, :, rounds]
         both = np.empty((*before.shape[:3], 2 * dim))
@@ -397,7 +399,8 @@ class ThetaLaw(NamedTuple):
 
     @classmethod
     def of(cls, fit: GradientRegression, prior: PriorGradient) -> ThetaLaw:
-        """Law of theta from a regression and the gradient of the negative log prior."""
+        """Law of theta from a regression ``fit`` of received gradients on theta, and ``prior``, the
+        gradient of the negative log prior."""
         values, directions = _eigen(fit.curvature)
         precision, pull = _quadratic_prior(fit, values, directions, prior)
         # The likelihood is taken to be log-concave: no direction is flatter than the prior.
@@ -408,13 +411,15 @@ class ThetaLaw(NamedTuple):
 
     @property
     def floor(self) -> Array:
-        """Curvature of the prior along the principal directions, (data set, dim)."""
+        """Curvature of the negative log prior along the eigenvectors of the fitted curvature, (data
+        set, dim)."""
         floor = np.einsum("eij,eij->ej", self.directions, self.precision @ self.directions)
         return np.asarray(floor)
 
     @property
     def mean(self) -> Array:
-        """Mean of theta at the most likely curvature, (data set, dim)."""
+        """Mean of theta if the curvature of the log posterior were the most likely one, (data set,
+        dim), in the regression's units."""
         prior, seen = (
             _across(self.directions, each) for each in (self.pull, self.fit.gradient - self.pull)
         )
@@ -424,8 +429,9 @@ class ThetaLaw(NamedTuple):
         return np.asarray(self.fit.theta - _along(self.directions, way))
 
     def variances(self) -> Array:
-        """Variances of theta along the principal directions, at ``NODES`` quantiles of each
-        curvature, (data set, dim, node)."""
+        """Variances of theta along the eigenvectors of the fitted curvature, (data set, dim, node):
+        one for each of the ``NODES`` quantiles that stand for the law of a curvature, which is
+        known with an error only."""
         return answer_law.variances(self.values, self.floor, self.degrees, self.fit.weight)
 
     def draw(self, e: int, num_draws: int, rng: np.random.Generator) -> Array:
@@ -834,8 +840,9 @@ def _eigen(curvature: Array) -> tuple[Array, Array]:
 
 
 def _half_width(sd: Array, probability: float) -> Array:
-    """Half the length of the central interval of a mixture of centred normal laws with standard
-    deviations ``sd``, (data set, dim, node), by bisection."""
+    """Half the length of the central interval that holds a probability under an equal mixture of
+    normal laws with mean 0 and the standard deviations ``sd`` (data set, dim, node), mixed over the
+    last axis: (data set, dim), by bisection."""
     low, high = np.zeros(sd.shape[:2]), sd.max(axis=2) * 10
     for _ in range(40):
         middle = (low + high) / 2

@@ -70,8 +70,9 @@ def effective_size_of_mean(draws: Array) -> Array:
 
 
 def _halves(draws: Array) -> Array:
-    """Both halves of every chain as chains of their own, (quantity, 2 chains, draw), from draws
-    (quantity, chain, draw); the middle one of an odd number of draws is left out."""
+    """The first and the second half of every chain as chains of their own, (quantity, 2 chains,
+    draw), from draws (quantity, chain, draw); the middle one of an odd number of draws is left
+    out."""
     half = draws.shape[2] // 2
     return np.concatenate([draws[..., :half], draws[..., -half:]], axis=1)
 

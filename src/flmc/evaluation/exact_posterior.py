@@ -70,7 +70,7 @@ class ExactPosterior:
         r"""Squared 2-Wasserstein distance of every data set, (experiment), between two normal laws:
         the one with the mean :math:`\mu + s` and the covariance C of the draws, and the exact
         posterior :math:`N(\mu, \Sigma)`. It is :math:`\|s\|^2 + \operatorname{tr}(C + \Sigma -
-        2(\Sigma^{1/2} C \Sigma^{1/2})^{1/2})`. The arguments are the draws\' mean deviation s =
+        2(\Sigma^{1/2} C \Sigma^{1/2})^{1/2})`. The arguments are the draws' mean deviation s =
         ``shift`` from the posterior mean, (experiment, dim), and their mean outer product of
         deviations, ``second`` = :math:`C + s s^\top`, (experiment, dim, dim)."""
         if self._last is not None and all(map(np.array_equal, self._last, (shift, second))):

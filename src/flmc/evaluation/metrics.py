@@ -329,8 +329,9 @@ def _variance_ratios(of_groups: Contributions) -> dict[str, Any]:
 
 
 def squared_errors(moments: Moments) -> Array:
-    """MSE of every data set, (experiment): the mean over chains and kept rounds of the squared
-    distance from the centre of the moments, which is the posterior mean where that is known."""
+    """Mean squared error of every data set, (experiment): the mean over chains and kept rounds of
+    the squared distance of theta from the point about which the ``moments`` were taken, which is
+    the posterior mean where that is known."""
     return second_trace(moments.products.sum(axis=1) / moments.counts.sum())
 
 

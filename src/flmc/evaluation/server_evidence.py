@@ -111,12 +111,13 @@ class Line:
     variance of the estimates about it."""
 
     noise: Array
-    """Variance of the estimates about the line over the largest that the plan allows for, (dim)."""
+    """Variance of the server's gradient estimates about the line that was fitted to them as a
+    function of theta, over the largest variance that the plan allows for, (dim)."""
     noise_error: float
     """Standard error of one entry of ``noise``."""
     response: float
-    """Share of its distance from the mean that the chain covers in a round: step times slope of the
-    line, averaged over entries."""
+    """Share of its distance from the mean that the chain covers in a round: the step size times the
+    slope of the line that was fitted to the gradient estimates, averaged over entries."""
     response_error: float
     """Standard error of ``response``."""
 
@@ -270,7 +271,8 @@ class ServerEvidence:
     variance_error: float
     """Standard error of ``variance_ratio``."""
     saturation: Saturation | None
-    """How far bits are from fair; None where the rounds do not tell."""
+    """How far the devices' bits are from fair ones; None where the noise of the estimates does not
+    show it."""
     reported: Reported | None
     """Remainders that devices reported; None in a run without reports."""
 

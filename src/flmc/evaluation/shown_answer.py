@@ -109,7 +109,7 @@ class ShownAnswer:
         return rows + [each.row for each in self.answer.findings]
 
     def listing(self, probability: float = 0.9) -> Listing:
-        """The same rows, the first of them as their title."""
+        """The rows of :meth:`rows`, the first of them as the title of a list."""
         head, *rows = self.rows(probability)
         return Listing(head.value, tuple(rows))
 

@@ -76,11 +76,13 @@ class Evidence:
     effective_draws: float = math.nan
     """Effective draws that all chains hold, in the worst entry or direction."""
     num_groups: int = 0
-    """Groups of draws from which errors are estimated: whole chains, or long batches of chains."""
+    """Number of groups of draws, whole chains or long batches of chains, from whose differences
+    standard errors are estimated."""
     num_judged: int = 0
     """Number of judged ratios and shifts, for which each significance is corrected (Bonferroni)."""
     score: float = math.nan
-    """Largest Student's t over its critical value: above 1 some ratio or shift is significant."""
+    """Largest Student's t of all judged Stein ratios and shifts of the mean, over its critical
+    value: above 1 some of them is significant."""
     why_unknown: str = ""
     """Reason why the standard errors are not known; empty where they are."""
     off: tuple[Judged, ...] = ()

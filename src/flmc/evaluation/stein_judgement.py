@@ -162,7 +162,7 @@ class Judged(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Words for the entry or direction that was judged."""
+        """Name of the entry of theta or of the direction that was judged, for sentences."""
         if self.what == "all":
             return "over all entries"
         if self.what == "entry":

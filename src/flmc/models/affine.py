@@ -16,8 +16,8 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 
 START_SD = 2.0
-"""Ratio of the standard deviation of the chains' starts to that of the posterior, both in the
-sampler's coordinates."""
+"""Ratio of the standard deviation of the chains' starts to that of the posterior, in the sampler's
+coordinates."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,9 @@ class Coordinates:
         return Coordinates(self.centre, self.scale * factor, self.unit / factor)
 
     def to_model(self, phi: Any) -> Any:
-        r"""The model's parameters :math:`\theta = c + R\phi`, (..., dim), at the sampler's
-        coordinates ``phi`` (..., dim); both are arrays of NumPy or of JAX."""
+        r"""The model's parameters :math:`\theta = c + R\phi`, (..., dim), with the ``centre`` c and
+        the ``scale`` R of the map, at the sampler's coordinates ``phi`` (..., dim); theta and phi
+        are arrays of NumPy, or of JAX."""
         # In the precision of phi, because the model is then evaluated in the precision of the
         # result.
         centre, scale = (array.astype(phi.dtype) for array in (self.centre, self.scale))

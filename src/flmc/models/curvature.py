@@ -92,12 +92,14 @@ class _Place:
 
     @property
     def inside(self) -> Array:
-        """Slopes of the cost along the principal directions, (direction)."""
+        """Slopes of the negative log posterior along the principal directions of its curvature,
+        (direction)."""
         return np.asarray(self.axes[1].T @ (self.basis @ self.gradient))
 
     @property
     def flat(self) -> float:
-        """Largest curvature that cannot be told from zero because of rounding."""
+        """Curvature of the negative log posterior up to which it cannot be told from zero because
+        of rounding."""
         return float(1e-12 * np.abs(self.axes[0]).max() + 1e-300)
 
     @property
@@ -176,7 +178,7 @@ class CurvatureMeter:
 
     def laplace(self, theta: Array) -> tuple[Array, Array]:
         """Mode of the posterior that a descent from ``theta`` (dim) reaches, (dim), and the inverse
-        of the Hessian of the negative log posterior there, (dim, dim)."""
+        of the Hessian of the negative log posterior at the mode, (dim, dim)."""
         with self._jax.enable_x64():
             mode = self._found(theta)
         inverse = _inverse(mode)
@@ -185,8 +187,9 @@ class CurvatureMeter:
         return mode.theta, inverse
 
     def _found(self, theta: Array) -> _Place:
-        """The mode, found by a descent with whole matrices of second derivatives;
-        ``InvalidSetting`` if there is none."""
+        """Mode of the posterior and the curvature of the negative log posterior at it, found by a
+        descent from ``theta`` (dim) with whole matrices of second derivatives; ``InvalidSetting``
+        if none is found."""
         if self._mode is None:
             near = theta
             # Most of the way goes in fewer directions, which takes less time.
@@ -203,8 +206,9 @@ class CurvatureMeter:
         return self._mode
 
     def _rises(self, place: _Place, way: Array) -> bool:
-        """Whether the cost rises on both sides of a mode along ``way`` (dim), the last direction of
-        the descent: it does not where the descent follows a slope that gets flatter for ever."""
+        """Whether the negative log posterior rises on both sides of a mode, ``place``, along
+        ``way`` (dim), the last direction of the descent: it does not where the descent follows a
+        slope that gets flatter for ever."""
         curvature = float(way @ place.hessian @ way)
         if not curvature > 0:
             return not way.any()

@@ -114,7 +114,7 @@ class KeptCosts:
         self._hessian = np.empty((self._room, num_devices, len(rows)))
         self._offset = np.empty((self._room, num_devices, dim))
         self.count = 0
-        """Number of data sets that are kept, from the first on."""
+        """Number of data sets whose costs are kept, from the first data set on."""
 
     def add(self, costs: Quadratic) -> None:
         """Keep the costs of the next data sets, or of as many of them as still fit.

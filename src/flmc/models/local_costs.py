@@ -25,7 +25,7 @@ class ExampleBound(NamedTuple):
     bound: float
     """Largest magnitude of an entry, or largest Euclidean norm, of one example's gradient."""
     by_norm: bool
-    """Whether the norm is bounded, not each entry."""
+    """Whether the norm of an example's gradient is bounded, not each of its entries."""
 
 
 class TracedCosts(NamedTuple):

@@ -158,8 +158,8 @@ class LogDensityModel(Model):
 
     def laplace(self) -> tuple[Array, Array]:
         """Mode of the posterior, (dim), and the inverse of the Hessian of the negative log
-        posterior there, (dim, dim), in the sampler's coordinates; both are computed from the data,
-        so they are not public."""
+        posterior at the mode, (dim, dim), in the sampler's coordinates; mode and inverse are
+        computed from the data, so they are not public."""
         return self._curvature.laplace(self.start_point)
 
     def laplace_coordinates(self, weight: float = 1.0) -> Coordinates:

@@ -213,9 +213,10 @@ def _mapped(posterior: Gaussian, coordinates: Coordinates) -> Gaussian:
 
 
 def _of_sample(model: Model, sample: FederatedData) -> Coordinates:
-    """Coordinates from public examples: the centre is the mode of the posterior that they would
-    give, and the scale a root of its inverse curvature, divided by how many times more examples the
-    devices hold. Raises ``InvalidSetting`` for a model that is not from log densities."""
+    """Coordinates from public examples, ``sample``: their centre is the mode of the posterior that
+    the examples would give, and their scale a root of the inverse curvature at that mode, divided
+    by how many times more examples the devices hold. Raises ``InvalidSetting`` for a model that is
+    not from log densities."""
     if not isinstance(model, LogDensityModel):
         raise InvalidSetting(
             "a public sample is for models from log densities; for others give draws or a scale"

@@ -34,7 +34,8 @@ from flmc.uplink.csi import bit_noise
 ANSWER_CODES = frozenset({"width", "not-linear", "curvature-unknown"})
 """Codes of the findings about an answer."""
 WIDE = 2.0
-"""Width beside the exact posterior's from which on intervals are warned of."""
+"""Standard deviation of an answer over that of the exact posterior above which a finding warns of
+wide intervals."""
 _UNLEARNT = 0.9
 """Share of the prior's variance from which on a run is said to teach nothing."""
 _FEWEST_DEGREES = 12.0

@@ -71,17 +71,22 @@ class PredictedAnswer:
     those of the exact posterior."""
 
     width: float
-    """Standard deviation over the exact posterior's, in the direction in which it is largest."""
+    """Standard deviation that the server will have to state for theta over that of the exact
+    posterior, in the direction in which this ratio is largest."""
     mean_width: float
-    """Root of the total variance over the exact posterior's."""
+    """Root of a ratio: the total variance of theta that the server will have to state, over the
+    exact posterior's."""
     data: float
-    """Share of the total variance that is the exact posterior's, seen through the link."""
+    """Share of the total variance of the predicted answer that is the exact posterior's, seen
+    through the link."""
     noise: float
-    """Share of it that channel, quantisation and privacy leave unknown of the mean."""
+    """Share of the total variance of the predicted answer that comes from the mean, as far as
+    channel, quantisation and privacy leave it unknown."""
     curvature: float
-    """Share of it that the rounds leave unknown of the posterior's curvature."""
+    """Share of the total variance of the predicted answer that comes from the posterior's
+    curvature, as far as the rounds leave it unknown."""
     of_prior: float
-    """Total variance over the prior's: 1 where nothing is learnt."""
+    """Total variance of the predicted answer over the prior's: 1 where nothing is learnt."""
     degrees: float
     """Degrees of freedom of the curvature in the direction in which they are fewest."""
     num_rounds: int
@@ -149,7 +154,7 @@ def predicted_answer(
         return None
 
     def along(matrix: Array) -> Array:
-        """Values of a quadratic form along the principal directions, (dim)."""
+        """Values of the quadratic form of a ``matrix`` along the principal directions, (dim)."""
         return np.asarray(np.einsum("ij,ij->j", directions, matrix @ directions))
 
     floor = np.minimum(along(prior / unit[:, None] / unit), values)

@@ -20,8 +20,8 @@ from flmc.planning.plans import Plan
 from flmc.planning.search import Axis, Candidate, smallest
 
 _SNR = Axis(3.0, 600.0, 1e-4)
-"""Search for the SNR limit at which a method transmits a given energy, in decibels; its resolution
-is 0.002 per cent of the energy."""
+"""Scale, in decibels, for the search for the SNR limit at which a method transmits a given energy;
+its resolution is 0.002 per cent of the energy."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,8 @@ def _airtime(plan: Plan) -> float | None:
 
 
 def _share_step(held: Candidate, plan: Plan, shared: Equality) -> dict[str, Any]:
-    """The shared effective step, in early burn-in too."""
+    """Changes of settings that give a candidate the effective step that all compared methods share,
+    in the early burn-in too."""
     return {
         "step_size": "auto",
         "effective_step_size": shared.value,
@@ -71,7 +72,8 @@ def _share_step(held: Candidate, plan: Plan, shared: Equality) -> dict[str, Any]
 
 
 def _share_budget(held: Candidate, plan: Plan, shared: Equality) -> dict[str, Any]:
-    """The shared epsilon as the budget of the run."""
+    """Changes of settings that make the epsilon that all compared methods share a candidate's
+    budget of the run."""
     return {"privacy": "tight", "epsilon": shared.value, "scope": "run"}
 
 
@@ -92,7 +94,8 @@ def _lower_snr(held: Candidate, plan: Plan, shared: Equality) -> dict[str, Any]:
 
 
 def _share_airtime(held: Candidate, plan: Plan, shared: Equality) -> dict[str, Any]:
-    """As many rounds as fit into the shared airtime."""
+    """Change of settings that gives a candidate as many rounds as fit into the airtime that all
+    compared methods share."""
     return {"num_rounds": int(shared.value) // plan.uplink.symbols_per_round(plan.dim)}
 
 
@@ -148,9 +151,10 @@ class Equality:
     name: str
     """``step``, ``privacy``, ``energy`` or ``airtime``."""
     value: float
-    """The shared value."""
+    """Value of the quantity that all compared methods share."""
     setter: Plan
-    """The plan that has the value by itself."""
+    """Plan of the method that has the shared value by itself, to which the other methods are made
+    equal."""
     from_data: bool
     """Whether a plan that decided the value was computed from the devices' private data."""
 
@@ -173,7 +177,7 @@ class Equality:
 
     @property
     def quantity(self) -> Quantity:
-        """The quantity in which methods are equal."""
+        """The quantity in which the compared methods are equal."""
         return QUANTITIES[self.name]
 
     def changes(self, held: Candidate, plan: Plan) -> dict[str, Any]:

@@ -127,7 +127,7 @@ class Tolerances(NamedTuple):
     wide: float
     """Largest variance of the samples, relative to the variance that they should have."""
     clipped: float
-    """Largest share of gradient entries beyond the clip."""
+    """Largest share of gradient entries that the clip may cut without a finding."""
 
 
 # The rounds that are needed are a rough estimate: a burn-in 5 % too short is no finding.

@@ -96,7 +96,7 @@ class GainLimits:
     power: float
     """Largest gain that the transmit power allows."""
     langevin: float
-    """Largest gain that leaves the noise that the sampler needs."""
+    """Largest gain at which the channel's noise is as strong as Langevin's sampler needs."""
     privacy: float
     """Largest gain within the privacy budget."""
 

@@ -104,15 +104,16 @@ class Pilot:
         mean = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (model.dim,))
         # The start is a little beside the prior's mean, which may be a saddle point by symmetry.
         self.theta = mean + 1e-3 * self._sd * rng.standard_normal(model.dim)
-        """Present place, in the end the mode, (dim)."""
+        """Present theta of the pilot's search, which ends at the posterior's mode, (dim)."""
         self._reach = 1e-4 * self._sd
         self.curves: list[MeasuredCurvature] = []
-        """Curvature at the visited places: near the prior's mean first, at the end last."""
+        """Curvatures measured at the values of theta that the search visited: near the prior's mean
+        first, at its end last."""
         self.num_batches = 0
         """Batches of gradients that were evaluated so far, each at several theta."""
         self.arrived = False
-        """Whether the end is a mode: the gradient small beside its fluctuations, all curvatures
-        positive."""
+        """Whether the search ended at a mode of the posterior: the gradient is small beside its
+        fluctuations, and all curvatures are positive."""
 
     @property
     def _model(self) -> Model:

@@ -60,11 +60,14 @@ class Prediction:
     is a mean over data sets unless it says otherwise."""
 
     variance_ratio: float
-    """Trace of the chain's covariance over that of the posterior's."""
+    """Trace of the covariance of the chain's predicted stationary law over that of the
+    posterior's."""
     variance_ratio_smallest: float
-    """Smallest ratio of the variances over all directions."""
+    """Smallest ratio of the chain's predicted variance to the posterior's, over all directions of
+    theta."""
     variance_ratio_largest: float
-    """Largest ratio of the variances over all directions."""
+    """Largest ratio of the chain's predicted variance to the posterior's, over all directions of
+    theta."""
     mean_error_squared: float
     """Squared distance of the chain's mean from the posterior mean."""
     relative_mean_error: float
@@ -207,7 +210,8 @@ def _solve(
 
 @dataclass(frozen=True)
 class _Stationary:
-    """The two equations of a chain's stationary law, for several data sets (leading axis) at once.
+    """Expectations that fix the mean and the covariance of a chain's stationary law, for several
+    data sets (leading axis) at once.
 
     The gradient of device k at theta is ``hessian[:, k] @ theta - offset[:, k]``."""
 

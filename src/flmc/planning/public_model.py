@@ -113,8 +113,8 @@ class PublicModel(Model):
 
     def _estimate_variance(self, plan: Plan, uplink: Uplink, gradient: Array) -> float:
         """Variance of an entry of the server's gradient estimate, averaged over a plan's kept
-        rounds and entries; ``gradient`` (node) is a local gradient's entry at the nodes of the
-        quadrature."""
+        rounds and entries. ``gradient`` (node) is an entry of a device's local gradient at the
+        nodes of a quadrature over the standard normal law."""
         active = plan.expected.num_active
         each = float(uplink.symbol_variance(gradient) @ WEIGHTS)
         noise = uplink.noise_power / np.square(plan.planned_gain) + each * active

@@ -103,9 +103,7 @@ class Candidate:
 
     def try_out(self, limit: Callable[[], float | None] | None = None) -> Trial:
         """Trial of this candidate: its plan with the findings against the plan, or the reason why
-        none can be made. ``limit`` returns a gain that is taken for the largest that the privacy
-        budget allows (None: the accountant computes it). Without ``limit`` only a budget of the
-        run, for which the accountant is slow, is estimated.
+        none can be made.
 
         ``limit`` returns a gain taken for the largest that the privacy budget allows (None: the
         accountant computes it). Without ``limit`` only a budget of the run, for which the
@@ -264,13 +262,16 @@ class Axis(NamedTuple):
     number."""
 
     step: float
-    """First step away from the value at which the search starts, in units of the scale."""
+    """First step of a search away from the value at which it starts, in units of the scale
+    (decibels, or logarithms of the number)."""
     reach: float
-    """Largest distance from the value at which the search starts, in units of the scale."""
+    """Largest distance of a search from the value at which it starts, in units of the scale
+    (decibels, or logarithms of the number)."""
     resolution: float
-    """Distance to which the result is known, in units of the scale."""
+    """Largest error of the found value, in units of the scale (decibels, or logarithms of the
+    number)."""
     whole: bool = False
-    """Whether the number can only be whole."""
+    """Whether the number that is searched can only be whole."""
     best: bool = False
     """Whether the search is for the value with the best trial, not for the smallest that suffices.
     """
@@ -287,9 +288,7 @@ def bisect(meets: Callable[[float], bool], low: float, high: float, resolution: 
 
 def smallest(meets: Callable[[float], bool], start: float, axis: Axis) -> float | None:
     """Smallest place on an axis at which ``meets`` is true, found by growing steps from ``start``
-    and then by halving; None where ``meets`` is true at no place within reach. Where ``meets`` is
-    true at ``start``, the search goes down; else up and, if that fails, down after all, because
-    more is not always better.
+    and then by halving; None where ``meets`` is true at no place within reach.
 
     Where ``meets`` is true at ``start``, the search goes down; else up and, if that fails, down
     after all, because more is not always better."""

@@ -126,14 +126,16 @@ LANGEVIN = Langevin()
 
 @dataclass(frozen=True)
 class Momentum(ServerUpdate):
-    r"""Heavy-ball momentum: :math:`u \leftarrow \beta u - \eta\hat g`, :math:`\theta \leftarrow
-    \theta + u`.
+    r"""Heavy-ball momentum: with the velocity u, the step size :math:`\eta` and the estimate
+    :math:`\hat g` of the summed gradient, :math:`u \leftarrow \beta u - \eta\hat g` and
+    :math:`\theta \leftarrow \theta + u`.
 
-    The impulse response of the filter sums to :math:`1/(1-\beta)`: a chain moves as with
-    Langevin's update and a step larger by that, and so does its temperature. In a direction of
-    curvature :math:`\lambda` the variance is that of the normal posterior times the temperature
-    over :math:`1 - a/(2(1+\beta))`, with :math:`a = \eta\kappa\lambda`: at an equal effective step
-    the discretisation error is smaller than Langevin's by :math:`(1-\beta)/(1+\beta)`.
+    The impulse response of the filter sums to :math:`1/(1-\beta)`: a chain moves as with Langevin's
+    update and a step larger by that, and so does its temperature. In a direction of curvature
+    :math:`\lambda` the variance is that of the normal posterior times the temperature over :math:`1
+    - a/(2(1+\beta))`, with :math:`a = \eta\kappa\lambda` and the slope :math:`\kappa` of the link:
+    at an equal effective step the discretisation error is smaller than Langevin's by
+    :math:`(1-\beta)/(1+\beta)`.
 
     Parameters
     ----------
@@ -150,7 +152,9 @@ class Momentum(ServerUpdate):
 
     @property
     def step_factor(self) -> float:
-        """Sum of the filter's impulse response, 1/(1 - beta)."""
+        """Factor by which momentum enlarges the step, 1/(1 - beta): an estimate moves theta by a
+        share beta of its first move in the next round, by beta squared in the one after, and so
+        on."""
         return 1.0 / (1.0 - self.beta)
 
     def next(
@@ -164,9 +168,7 @@ class Momentum(ServerUpdate):
 @dataclass(frozen=True)
 class MajorityVote(ServerUpdate):
     r"""A step against the signs of the estimate :math:`\hat g` of the summed gradient,
-    :math:`\theta \leftarrow \theta - \eta\,\text{sign}(\hat g)` with the step size :math:`\eta`. It
-    suits devices that send the signs of their gradients: the sign of their sum is the majority's,
-    unless noise inverts it. It samples no known law.
+    :math:`\theta \leftarrow \theta - \eta\,\text{sign}(\hat g)` with the step size :math:`\eta`.
 
     It suits devices that send the signs of their gradients: the sign of their sum is the
     majority's, unless noise inverts it. It samples no known law."""

@@ -63,12 +63,10 @@ def calibrated_gain(
     r"""Gain at which the temperature is 1, :math:`A = \sqrt{N_0/((2\kappa/\eta)(K_a/K)^2 - V_q)}`.
     Here :math:`\eta` is the ``step_size``; :math:`K_a` (``num_active``) of K (``num_devices``)
     devices transmit, None: all; and the ``uplink`` has the slope :math:`\kappa`, the noise power
-    :math:`N_0` and the quantisation variance :math:`V_q`. The gain is infinite where quantisation
-    alone makes the temperature at least 1, for the digital uplink where :math:`\eta \ge 2\kappa
-    K_a/K^2`: no gain is too large then.
+    :math:`N_0` and the quantisation variance :math:`V_q`.
 
-    It is infinite where quantisation alone makes T >= 1, for the digital uplink where :math:`\eta
-    \ge 2\kappa K_a/K^2`: no gain is too large then.
+    The gain is infinite where quantisation alone makes the temperature at least 1, for the digital
+    uplink where :math:`\eta \ge 2\kappa K_a/K^2`: no gain is too large then.
     """
     active = num_devices if num_active is None else num_active
     # T = 1 solved for N_0/A^2: the variance that quantisation leaves to the channel's noise.
@@ -89,10 +87,9 @@ def paper_gain(
 ) -> Number:
     r"""Langevin limit of the gain as the paper prints it, :math:`(K/K_a)\sqrt{\eta N_0/2}`, with
     the ``step_size`` :math:`\eta`, the noise power :math:`N_0` of the ``uplink``, and :math:`K_a`
-    (``num_active``; None: all) of K (``num_devices``) devices transmitting. It is right for an
-    uplink of slope 1 without quantisation, that is for the analog one.
+    (``num_active``; None: all) of K (``num_devices``) devices transmitting.
 
-    It is right for :math:`\kappa = 1` and :math:`V_q = 0`, that is for the analog uplink.
+    It is right for an uplink of slope 1 without quantisation, that is for the analog one.
     """
     active = num_devices if num_active is None else num_active
     return num_devices / active * np.sqrt(np.asarray(step_size) * uplink.noise_power / 2.0)

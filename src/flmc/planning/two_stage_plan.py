@@ -53,7 +53,7 @@ class TwoStagePlan:
 
     @property
     def most_gain(self) -> float:
-        """Largest gain of any round of both stages."""
+        """Largest gain of any round, in the pilot's stage or in the main one."""
         return float(self.whole.gain.max())
 
     @property
@@ -120,7 +120,7 @@ class TwoStagePlan:
         return Finding("second-stage", "warning", text)
 
     def listing(self) -> Listing:
-        """Rows of the plan of both stages under a title, for printing."""
+        """Rows of the plan of the pilot's stage and the main one under a title, for printing."""
         rows = [
             Row("pilot", f"{self.pilot.num_rounds} rounds, {self.pilot.num_burn_in} not kept"),
             Row("second stage", f"{self.main_rounds} rounds, {_burn_in(self.main_burn_in)}"),
@@ -154,7 +154,8 @@ class TwoStagePlan:
         )
 
     def to_document(self) -> dict[str, Any]:
-        """Both stages of the plan as plain values by field name, for JSON."""
+        """The pilot's stage and the main one of the plan as plain values by field name, for
+        JSON."""
         return {
             "pilot": self.pilot.to_document(),
             "whole": self.whole.to_document(),

@@ -42,16 +42,19 @@ class BitEvent(ComposedEvent):
     :math:`\Phi(-\ell)` under the other, with the link :math:`\Phi` and the clip :math:`\ell`."""
 
     high: float
-    r"""Probability :math:`\Phi(\ell)` of +1 under one data set."""
+    r"""Probability of a +1 bit under one data set, :math:`\Phi(\ell)` with the link :math:`\Phi`
+    and the clip :math:`\ell`."""
     low: float
-    r"""Probability :math:`\Phi(-\ell)` of +1 under the other data set, below ``high``."""
+    r"""Probability of a +1 bit under the other data set, :math:`\Phi(-\ell)` with the link
+    :math:`\Phi` and the clip :math:`\ell`; below ``high``."""
     noise_power: float
     transmissions: Transmissions
 
     @property
     def symmetric(self) -> bool:
-        """Whether high + low = 1, up to rounding: then both orders of the pair of data sets, and
-        every mixture of them over entries, cost the same."""
+        """Whether the probabilities of +1 under the two data sets, ``high`` and ``low``, add up to
+        1, up to rounding: then either order of the data sets, and every mixture of the orders over
+        entries, costs the same."""
         return abs(self.high + self.low - 1.0) <= SYMMETRY_TOLERANCE
 
     @property

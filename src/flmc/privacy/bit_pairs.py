@@ -172,14 +172,17 @@ class MovedBit(NamedTuple):
     one value for each place of the entry before the move."""
 
     low: Array
-    """Probability q of +1 before the move."""
+    """Probability q of a +1 bit before the gradient entry moves up, (place)."""
     gap: Array
-    """Growth p - q of the probability of +1 by the move, with full relative accuracy."""
+    """Growth p - q of the probability of a +1 bit when the gradient entry moves up, with full
+    relative accuracy, (place)."""
     miss: Array
-    """Probability of -1 after the move, with full relative accuracy."""
+    """Probability of a -1 bit after the gradient entry moved up, with full relative accuracy,
+    (place)."""
     slope: Array
-    """Derivative of the gap with respect to q: the ratio of the link's densities after and before
-    the move, minus 1."""
+    """Derivative of ``gap``, the growth of the probability of a +1 bit when the gradient entry
+    moves up, with respect to the probability before the move, (place): the ratio of the link's
+    densities after and before the move, minus 1."""
 
 
 class MovableLink(Hashable, Protocol):

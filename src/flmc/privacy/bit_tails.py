@@ -58,7 +58,7 @@ class BitPair:
     low: float
     """Probability of +1 under the second data set, below ``high``."""
     amplitude: float
-    """A/sqrt(N_0), the amplitude of the bit in standard deviations of the noise."""
+    """Amplitude of the bit at the receiver, in standard deviations of the noise."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "amplitude", min(self.amplitude, _LARGE))
@@ -135,14 +135,15 @@ class BitLossLaw:
 
     @classmethod
     def under_first(cls, pair: BitPair) -> BitLossLaw:
-        """Law of the loss when the received value comes from P, the first data set."""
+        """Law of the privacy loss of an entry when the received value comes from the first data set
+        of the ``pair``."""
         pair = _audible(pair)
         return cls(pair, (pair.amplitude, -pair.amplitude), (pair.high, 1.0 - pair.high))
 
     @classmethod
     def of_paper(cls, pair: BitPair, num_devices: int) -> BitLossLaw:
-        """Law of the paper's bound of the privacy loss: the received value is noise plus A (K - 1),
-        with the pair's amplitude A and K = ``num_devices``."""
+        """Law of the paper's bound of the privacy loss: the loss at a received value that is noise
+        plus the amplitude of the ``pair`` times ``num_devices`` - 1."""
         pair = _audible(pair)
         return cls(pair, (pair.amplitude * (num_devices - 1),), (1.0,))
 
@@ -154,16 +155,18 @@ class BitLossLaw:
         return self.pair.loss(received), np.concatenate([w * density for w in self.weights])
 
     def node_width(self, fastest: float) -> float:
-        """Distance of quadrature nodes that is small enough to resolve exp(i t loss) for t up to
-        ``fastest``, and to keep clear of the loss's singularities, at a distance of pi/(2 A) from
-        the real line."""
+        """Distance of the received values at which a quadrature over the privacy loss is evaluated.
+        It is small enough to resolve exp(i t loss) for t up to ``fastest``, and to keep clear of
+        the loss's singularities, at a distance of pi/(2 A) from the real line, with the amplitude A
+        of a bit."""
         wanted = 2 * math.pi / (25.0 * self.pair.amplitude + self.steepest * fastest + 60.0)
         # Rounded down to a power of sqrt(2): few distinct widths occur, so nodes are reused.
         return float(2.0 ** (math.floor(2 * math.log2(min(0.1, wanted))) / 2))
 
     def cumulant(self, s: float, *, exactly: bool = False) -> tuple[float, float]:
-        """Value of ln E[exp(s loss)] and its derivative in s: by a quadrature with few nodes, which
-        do not suffice for a large s, or ``exactly`` with as many as s needs."""
+        """Value of ln E[exp(s loss)] of an entry's privacy loss, and its derivative in s: by a
+        quadrature with few nodes, which do not suffice for a large s, or ``exactly`` with as many
+        as s needs."""
         loss, weights = self.nodes(self.node_width(abs(s))) if exactly else self._still_nodes
         exponent = s * loss
         peak = float(exponent.max())
@@ -174,12 +177,12 @@ class BitLossLaw:
 
     @cached_property
     def _still_nodes(self) -> tuple[Array, Array]:
-        """Losses and weights (node) of the quadrature for a real s, where the integrand does not
-        oscillate, so that few nodes suffice."""
+        """Privacy losses and their weights, both (node), of the quadrature of E[exp(s loss)] for a
+        real s, where the integrand does not oscillate, so that few nodes suffice."""
         return self.nodes(self.node_width(0.0))
 
     def log_magnitude(self, c: float, t: float) -> float:
-        """Logarithm of the magnitude of E[exp((c + i t) loss)]."""
+        """Logarithm of the magnitude of E[exp((c + i t) loss)] of an entry's privacy loss."""
         loss, weights = self.nodes(self.node_width(t))
         peak = float((c * loss).max())
         value = abs(complex(weights @ np.exp((c + 1j * t) * loss - peak)))
@@ -239,8 +242,8 @@ def _normal_nodes(width: float) -> tuple[Array, Array]:
 
 
 def _audible(pair: BitPair) -> BitPair:
-    """The pair with its amplitude limited to 40, beyond which the quadrature would need too many
-    nodes.
+    """The ``pair`` of bit probabilities with its amplitude limited to 40 standard deviations of the
+    noise, beyond which the quadrature would need too many nodes.
 
     The tail probabilities stay the same: at amplitude 40 bits are received without error, and
     losses differ from their bounds by no more than exp(-2 * 40 * 30)."""
@@ -262,15 +265,17 @@ _DISTINCT = 2.0
 """Amplitude, in standard deviations of the noise, above which losses are nearly discrete, because
 bits are received without error."""
 _STEEPEST = 3e3
-"""Largest product of s in Chernoff's bound and the steepest slope of the loss: larger ones take
-many nodes."""
+"""Largest product of the parameter s in Chernoff's bound and the steepest slope of the privacy loss
+as a function of the received value: larger products take many nodes of the quadrature."""
 _CHUNK = 32
-"""Number of points on the contour whose integrand is computed in one go."""
+"""Number of points on the contour of the integral for a tail probability at which the integrand is
+computed in one go."""
 _SHARES = 8
 """Number of equal parts of each grid cell; the mass in a part is divided between the cell's two
 ends by the place of the part."""
 _FEW = 100
-"""Number of losses up to which each is rounded up to the grid; more are rounded at random."""
+"""Number of entries' privacy losses up to which each loss is rounded up to a multiple of the grid's
+step; more are rounded at random."""
 _FINE, _FINEST = 600.0, 4000.0
 """Grid steps per standard deviation of one loss: where many losses are added, and where few are."""
 
@@ -280,12 +285,14 @@ Sum = Sequence[tuple[BitLossLaw, int]]
 
 
 def exceedance(parts: Sum, epsilon: float, both: bool = False, *, quick: bool = False) -> float:
-    r"""Upper bound of Pr(X > epsilon) for a sum X of independent losses; computed integrals are
-    raised by a relative 1e-9 against rounding, and at least 1e-15 is returned.
+    r"""Upper bound of Pr(X > epsilon) for a sum X of independent privacy losses, whose laws and
+    counts are ``parts``; computed integrals are raised by a relative 1e-9 against rounding, and at
+    least 1e-15 is returned.
 
-    ``both`` bounds Pr(abs(X) > epsilon), for the loss under P of symmetric pairs: X under Q has the
-    law of -X under P, so :math:`\Pr(X < -\epsilon) = E[e^{-X}; X > \epsilon]`. ``quick`` gives a
-    looser bound, Chernoff's, in little time."""
+    With ``both`` it is a bound of Pr(abs(X) > epsilon), for the loss under the first data set P of
+    symmetric pairs: X under the second data set Q has the law of -X under P, so :math:`\Pr(X <
+    -\epsilon) = E[e^{-X}; X > \epsilon]`. ``quick`` gives a looser bound, Chernoff's, in little
+    time."""
     highest = sum(count * law.largest for law, count in parts)
     moments = [(law.moments(), count) for law, count in parts]
     mean = sum(count * m for (m, _), count in moments)
@@ -307,9 +314,11 @@ def exceedance(parts: Sum, epsilon: float, both: bool = False, *, quick: bool = 
 
 
 def _by_chernoff(parts: Sum, epsilon: float, both: bool, s: float) -> float:
-    r"""Chernoff's bound :math:`e^{K(s) - s\epsilon}` of the probability that the sum exceeds
-    epsilon, for one s > 0, K being the cumulant generating function of the sum; times :math:`1 +
-    e^{-\epsilon}` for both sides. The mass beyond the noise's reach is not in K, and is added."""
+    r"""Chernoff's bound :math:`e^{K(s) - s\epsilon}` of the probability that a sum of privacy
+    losses, whose laws and counts are ``parts``, exceeds epsilon; K is the cumulant generating
+    function of the sum, and any ``s`` > 0 gives a bound. With ``both``, times :math:`1 +
+    e^{-\epsilon}`, of the probability that the sum's magnitude exceeds epsilon. The mass beyond the
+    noise's reach is not in K, and is added."""
     if s <= 0:
         return 1.0
     # Chernoff's bound holds with any s; a large s would take many quadrature nodes.
@@ -426,8 +435,8 @@ def _bracketed(slope: Callable[[float], float], spread: float) -> float:
 
 
 def _by_grid(parts: Sum, epsilon: float, both: bool) -> float:
-    """Upper bound of the probability that the sum of losses, or with ``both`` its magnitude,
-    exceeds epsilon, from losses on a grid.
+    """Upper bound of the probability that a sum of privacy losses, whose laws and counts are
+    ``parts``, or with ``both`` its magnitude, exceeds epsilon, from losses rounded to a grid.
 
     Few losses are rounded up. Rounding many up would move their sum too far, so many are rounded at
     random, upwards on average."""

@@ -26,9 +26,10 @@ MOST_DOUBLINGS = 2
 """Largest number of times that one stage of the addition doubles the grid's step; n doublings go
 with groups of 4^n losses, whose spread is 2^n times as large."""
 RESOLUTION = 400.0
-"""Number of steps of the sum's grid per standard deviation of the sum."""
+"""Number of grid steps per standard deviation of the sum of all entries' privacy losses, on the
+grid on which the sum lies."""
 _MOST_CELLS = 2**14
-"""Largest number of cells of one entry's grid."""
+"""Largest number of cells of the grid on which one entry's privacy loss lies."""
 _COARSE = 8.0
 """Grid steps per standard deviation of an entry's loss below which bounds are noticeably looser."""
 _LOWEST, _RATIO, _RUNGS = 0.01, 2.0 ** (1 / 3), 48
@@ -44,18 +45,18 @@ class EntryLoss:
     """Privacy loss of one kind of entry, and the number of such entries."""
 
     grid: Callable[[float], LossGrid]
-    """Function from a grid's step to the law of the loss on that grid."""
+    """Function from the step of a grid to the law of an entry's privacy loss on that grid."""
     low: float
-    """Smallest loss of the range that a grid covers."""
+    """Smallest privacy loss of an entry that its grid covers."""
     high: float
-    """Largest loss of the range that a grid covers."""
+    """Largest privacy loss of an entry that its grid covers."""
     spread: float
-    """Approximate standard deviation of the loss."""
+    """Approximate standard deviation of an entry's privacy loss."""
     count: int
-    """Number of entries whose losses have this law."""
+    """Number of entries whose privacy losses have this law."""
     lattice: float | None = None
-    """Value of which all losses are nearly whole multiples where the noise hardly matters; None if
-    there is no such value."""
+    """Value of which all privacy losses of an entry are nearly whole multiples where the noise
+    hardly matters; None if no such value exists."""
 
 
 @dataclass(frozen=True)
@@ -67,19 +68,24 @@ class ComposedLoss:
     """Law of one entry's loss on its grid, and the number of such entries, for each kind of
     entry."""
     doublings: tuple[int, ...]
-    """For each part, how often its step must be doubled to reach the step of the sum."""
+    """For each kind of entry in ``parts``, how often the step of its grid must be doubled to reach
+    that of the sum's grid."""
     coarsened: bool
-    """Whether grids are so coarse that bounds are looser than usual."""
+    """Whether the grids of entries' privacy losses are so coarse that bounds are looser than
+    usual."""
     truncated: float = TRUNCATED
     """Minus the logarithm of the tilted mass that may leave the window of an FFT."""
     rounds: int = 1
-    """Number of rounds, each of which has all of the parts or none."""
+    """Number of rounds, in each of which all of the entries in ``parts`` are transmitted, or
+    none."""
     chance: float = 1.0
-    """Probability with which a round has the parts, independently and for all to see."""
+    """Probability with which a round transmits the entries in ``parts``, independently of other
+    rounds and for all to see."""
     _sums: dict[float, TiltedLoss | None] = field(default_factory=dict, repr=False)
-    """Tilted laws of the sum computed so far, by tilt; None if no grid is affordable."""
+    """Laws of the sum of all privacy losses that were computed so far, each tilted by exp(theta
+    loss), by theta; None where no grid is affordable."""
     _asked: set[float] = field(default_factory=set, repr=False)
-    """Tilts whose sums were used since the object was made, for ``loose``."""
+    """Tilts theta whose laws of the sum were used since the object was made, for :attr:`loose`."""
 
     @classmethod
     def of(
@@ -142,8 +148,8 @@ class ComposedLoss:
         return self._chernoff_delta(theta, epsilon) if tilted is None else tilted.delta(epsilon)
 
     def epsilon(self, target: float) -> float:
-        """Smallest epsilon >= 0 whose delta is at most ``target``, rounded up; infinite if there is
-        none."""
+        """Smallest epsilon >= 0 whose upper bound of delta is at most ``target``, rounded up;
+        infinite if no finite epsilon is found."""
         theta = self._tilt_for(target)
         tilted = self._sum(theta)
         if tilted is None:
@@ -224,7 +230,8 @@ class ComposedLoss:
 
     @property
     def _widest_step(self) -> float:
-        """Step of the grid on which the sum of all losses lies, the coarsest of all."""
+        """Step of the grid on which the sum of all privacy losses lies, the widest step of all
+        grids."""
         return self.parts[0][0].step * 2.0 ** self.doublings[0]
 
     @cached_property
@@ -252,7 +259,8 @@ class ComposedLoss:
         return self.rounds * k, self.rounds * mean, self.rounds * variance
 
     def _tilt_to(self, epsilon: float) -> float:
-        """Tilt theta for which the mean of the tilted sum is about ``epsilon``."""
+        """Tilt theta for which the sum of all privacy losses, its law multiplied by exp(theta
+        loss), has a mean of about ``epsilon``."""
         _, mean, variance = self._untilted
         return self._tilt(lambda s, k, m, v: m - epsilon, (epsilon - mean) / variance)
 
@@ -294,7 +302,7 @@ class ComposedLoss:
         return float(min(lowest * _RATIO**rung, 200.0 / self._widest_step))
 
     def _infinite(self) -> float:
-        """Probability that the sum is counted as infinite."""
+        """Probability that the sum of all privacy losses is counted as infinite."""
         once = sum(count * math.log1p(-grid.infinite) for grid, count in self.parts)
         return -math.expm1(self.rounds * math.log1p(self.chance * math.expm1(once)))
 
@@ -309,8 +317,8 @@ class ComposedLoss:
         return min(1.0, math.exp(min(exponent, 0.0)) * (1 + 1e-9) + self._infinite())
 
     def _chernoff_epsilon(self, s: float, target: float) -> float:
-        """Epsilon at which Chernoff's bound of delta with the parameter s is ``target``; infinite
-        if there is none."""
+        """Epsilon at which Chernoff's bound of delta with the parameter ``s`` is ``target``;
+        infinite if no finite epsilon is."""
         left = target - self._infinite()
         if s <= 0 or left <= 0:
             return math.inf
@@ -320,7 +328,8 @@ class ComposedLoss:
 
 def _aligned(step: float, lattice: float | None) -> float:
     """The grid step ``step``, or a slightly smaller one of which ``lattice`` is a whole multiple,
-    so that the losses with nearly all mass lie on the grid."""
+    so that the privacy losses with nearly all mass, which are multiples of ``lattice``, lie on the
+    grid."""
     if lattice is None or not lattice / step < 1e6:
         return step
     return lattice / math.ceil(lattice / step)

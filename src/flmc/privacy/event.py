@@ -73,7 +73,7 @@ class Event(ABC):
     every event, and a subclass overrides those for which it has a closed form or a better bound."""
 
     noise_power: float
-    """Variance N_0 of the channel's noise in an entry."""
+    """Variance of the channel's noise in an entry."""
     transmissions: Transmissions
     """Gains, each with the number of entries that were sent with it."""
 
@@ -96,8 +96,8 @@ class Event(ABC):
     @property
     @abstractmethod
     def largest_loss(self) -> float:
-        """Upper bound of the privacy loss whatever the gains and the noise are; infinite where
-        there is no such bound."""
+        """Upper bound of the privacy loss whatever the gains and the noise are; infinite where no
+        finite bound holds."""
 
     @property
     @abstractmethod

@@ -93,7 +93,8 @@ class GaussianEvent(Event):
     ``sensitivity`` times the gain."""
 
     sensitivity: float
-    """Largest move of a value before the gain."""
+    """Largest distance by which neighbouring data move a transmitted value before the gain
+    multiplies it."""
     noise_power: float
     transmissions: Transmissions
 
@@ -104,9 +105,10 @@ class GaussianEvent(Event):
 
     @property
     def mu(self) -> float:
-        r"""Distance :math:`\mu` of the means in standard deviations of the noise, :math:`\mu^2 =
-        \sum (\Delta A)^2/N_0` with the sensitivity :math:`\Delta` and the gain A; squares add up
-        over entries and rounds."""
+        r"""Distance :math:`\mu` of the means that neighbouring data give to the received values, in
+        standard deviations of the noise: :math:`\mu^2 = \sum (\Delta A)^2/N_0` over all transmitted
+        entries, with the ``sensitivity`` :math:`\Delta`, the gain A of each entry in
+        ``transmissions``, and the ``noise_power`` :math:`N_0`."""
         return total_mu(self.sensitivity, self.noise_power, self.transmissions)
 
     @property
@@ -123,8 +125,8 @@ class GaussianEvent(Event):
         return tail_delta(epsilon, self.mu)
 
     def solve_epsilon(self, delta: float) -> tuple[float, bool]:
-        """Epsilon that goes with ``delta`` by the criterion ``tight``, rounded up, and False: there
-        is no grid that could make it loose."""
+        """Epsilon that goes with ``delta`` by the criterion ``tight``, rounded up; and False,
+        because the formula uses no grid that could make the epsilon looser than usual."""
         return epsilon(delta, self.mu), False
 
     def tail_epsilon(self, delta: float, criterion: str, num_devices: int | None) -> float:

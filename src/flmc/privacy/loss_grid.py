@@ -24,13 +24,14 @@ class LossGrid:
     some mass at an infinite loss."""
 
     step: float
-    """Distance of two neighbouring losses of the grid."""
+    """Distance of two neighbouring privacy losses of the grid."""
     first: int
-    """Index of the first loss: the losses are ``step`` times ``first``, ``first`` + 1, ..."""
+    """Index of the smallest privacy loss: the losses are ``step`` times ``first``, ``first`` + 1,
+    ..."""
     mass: Array
-    """Probability of each loss, (point)."""
+    """Probability of each privacy loss of the grid, (point)."""
     infinite: float
-    """Probability that is counted at an infinite loss."""
+    """Probability that is counted at an infinite privacy loss."""
 
     @classmethod
     def of_excess(
@@ -60,7 +61,7 @@ class LossGrid:
 
     @property
     def losses(self) -> Array:
-        """Losses that the masses belong to, (point)."""
+        """Privacy losses of the grid, to which the probabilities in ``mass`` belong, (point)."""
         return np.asarray(self.step * np.arange(self.first, self.first + len(self.mass)))
 
     @cached_property
@@ -71,9 +72,9 @@ class LossGrid:
         return self.losses[carried], np.log(self.mass[carried])
 
     def cumulant(self, s: float) -> tuple[float, float, float]:
-        """Value of ln E[exp(s loss)], with mass at an infinite loss left out, and its first and
-        second derivative in s: mean and variance of the loss when its law is tilted by exp(s
-        loss)."""
+        """Value of ln E[exp(s loss)] of the privacy loss on this grid, with mass at an infinite
+        loss left out, and its first and second derivative in s: mean and variance of the loss when
+        its law is tilted by exp(s loss)."""
         losses, log_mass = self._carried
         exponent = s * losses + log_mass
         # The largest term is taken out, so that no exponential overflows.

@@ -53,7 +53,7 @@ class ScheduledEvent(Event):
 
     @property
     def largest_loss(self) -> float:
-        """Upper bound of the loss whatever the gains and the schedule are."""
+        """Upper bound of the privacy loss of the event, whatever the gains and the schedule are."""
         return self.always.largest_loss
 
     @property

@@ -21,7 +21,7 @@ from flmc.privacy.loss_grid import LossGrid, dot
 from flmc.privacy.root_finding import largest_argument
 
 MOST_POINTS = 2**19
-"""Largest length of an FFT."""
+"""Largest length of an FFT with which laws of privacy losses are added."""
 TRUNCATED = 60.0
 """Minus the logarithm of the tilted mass (1e-26) that may leave the window of an FFT on either
 side."""
@@ -41,17 +41,19 @@ class TiltedLoss:
     """Law of a privacy loss, or of a sum of losses, on a grid and tilted by exp(theta loss)."""
 
     step: float
-    """Distance of two neighbouring losses of the grid."""
+    """Distance of two neighbouring privacy losses of the grid."""
     first: int
-    """Index of the first loss: the losses are ``step`` times ``first``, ``first`` + 1, ..."""
+    """Index of the smallest privacy loss: the losses are ``step`` times ``first``, ``first`` + 1,
+    ..."""
     mass: Array
-    """Tilted mass at each loss, which adds up to 1, (point)."""
+    """Tilted mass at each privacy loss of the grid, which adds up to 1, (point)."""
     theta: float
-    """The tilt: masses are multiplied by exp(theta loss), up to a factor."""
+    """The tilt theta: the probability of each privacy loss is multiplied by exp(theta loss), up to
+    a common factor."""
     log_scale: float
     """Logarithm K of the factor: the untilted mass is ``mass`` times exp(K - theta loss)."""
     infinite: float
-    """Untilted mass that is counted at an infinite loss."""
+    """Untilted probability that is counted at an infinite privacy loss."""
     rounding: float = 0.0
     """Bound of the tilted mass that rounding may have moved."""
 
@@ -74,23 +76,23 @@ class TiltedLoss:
 
     @property
     def losses(self) -> Array:
-        """Losses that the masses belong to, (point)."""
+        """Privacy losses of the grid, to which the values in ``mass`` belong, (point)."""
         return np.asarray(self.step * np.arange(self.first, self.first + len(self.mass)))
 
     @property
     def spread(self) -> float:
-        """Standard deviation of the tilted loss."""
+        """Standard deviation of the privacy loss under the tilted law."""
         mean = dot(self._steps, self.mass)
         return self.step * math.sqrt(dot(np.square(self._steps - mean), self.mass))
 
     @cached_property
     def _steps(self) -> Array:
-        """Number of steps of each loss from the first, (point)."""
+        """Number of grid steps of each privacy loss from the smallest one, (point)."""
         return np.arange(len(self.mass), dtype=np.float64)
 
     @cached_property
     def _carried(self) -> tuple[int, int]:
-        """Indices of the first and the last point of the grid with a positive mass."""
+        """Indices of the smallest and the largest privacy loss of the grid with a positive mass."""
         some = self.mass != 0.0
         return int(some.argmax()), len(some) - 1 - int(some[::-1].argmax())
 
@@ -228,8 +230,8 @@ class TiltedLoss:
         return self.infinite + self.rounding * math.exp(min(exponent, 600.0))
 
     def epsilon(self, target: float) -> float:
-        """Smallest epsilon >= 0 whose delta is at most ``target``, rounded up; infinite if there is
-        none within the grid."""
+        """Smallest epsilon >= 0 whose delta is at most ``target``, rounded up; infinite if no
+        epsilon within the grid is large enough."""
         low, high = 0.0, self.step * (self.first + len(self.mass))
         if high <= 0.0 or self.delta(high) > target:
             return math.inf if self.delta(max(high, 0.0)) > target else 0.0
@@ -244,7 +246,8 @@ class TiltedLoss:
         return abs(largest_argument(excess, -high, -low, tolerance=1e-10))
 
     def _above(self, epsilon: float) -> tuple[Array, Array]:
-        """Losses above ``epsilon`` and their untilted masses, both (point)."""
+        """Privacy losses of the grid above ``epsilon`` and their untilted probabilities, both
+        (point)."""
         beyond = math.floor(epsilon / self.step) + 1 - self.first
         first = min(max(0, beyond), len(self.mass))
         losses = self.step * np.arange(self.first + first, self.first + len(self.mass))

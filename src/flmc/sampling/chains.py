@@ -100,9 +100,10 @@ class Chains:
         return max(0, rounds - self.path_from) // self.thin
 
     def keep(self, place: tuple[int | slice, slice], first: int, theta: Array) -> None:
-        """Write consecutive rounds, as far as they belong there, into ``path``: ``theta`` (...,
-        chain, round, dim) in the model's coordinates, from round ``first`` (counted from 0) on, for
-        the data sets and chains ``place``."""
+        """Write the ``theta`` of consecutive rounds, (..., chain, round, dim) in the model's
+        coordinates, into ``path``, as far as the rounds are kept there. ``first`` is the number of
+        the first of these rounds, counted from 0, and ``place`` says which data sets and chains
+        they are of."""
         if self.path is None:
             return
         kept = np.arange(first + 1, first + 1 + theta.shape[-2]) - self.path_from

@@ -58,7 +58,8 @@ class Noise(NamedTuple):
     Attributes
     ----------
     normal
-        Standard normals for the channel, (..., dim); they are multiplied by the root of N_0.
+        Standard normals for the channel, (..., dim); they are multiplied by the root of the
+        uplink's noise power.
     uniform
         Uniform numbers in [0, 1) for the quantiser, (..., device, dim); None where the uplink has
         no random bits.

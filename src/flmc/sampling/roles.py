@@ -68,8 +68,9 @@ def air(sent: Transmission, fading: Array, noise: Array) -> Array:
 
     .. math:: y_i = \sum_k h_{k,i} P_{k,i} s_{k,i} + z_i
 
-    ``fading`` is the path gain h of each device, (..., device, dim), and ``noise`` is z, (...,
-    dim), with variance N_0."""
+    ``fading`` is the path gain :math:`h` of each device, (..., device, dim); ``sent`` holds the
+    amplitudes :math:`P` and the symbols :math:`s` of the devices; and ``noise`` is :math:`z`, (...,
+    dim), whose variance is the noise power of the uplink."""
     return superpose_received(sent.symbols, fading * sent.amplitude, noise)
 
 
@@ -101,8 +102,9 @@ def server(
 
     .. math:: \theta \leftarrow \theta - \eta\,\frac{K}{K_a A}\,y
 
-    ``theta``, ``received`` (y) and ``gain`` (A) are (..., dim); ``num_active`` is the number K_a of
-    the K devices that transmitted, a number or (..., 1)."""
+    ``theta``, ``received`` (y) and ``gain`` (A) are (..., dim); ``step_size`` is :math:`\eta`,
+    ``num_devices`` K, and ``num_active`` the number :math:`K_a` of devices that transmitted, a
+    number or (..., 1)."""
     estimate = estimate_gradient(received, gain, num_devices, num_active)
     return Update(np.asarray(theta - step_size * estimate), estimate)
 

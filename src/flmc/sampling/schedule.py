@@ -93,8 +93,8 @@ def _is_known(plan: Plan) -> bool:
 
 
 def block_of(plan: Plan, block: int) -> range:
-    """The rounds of a block of the random streams, both counted from 0; the last block may be
-    short."""
+    """The rounds of a block of the random streams; rounds and ``block`` are counted from 0, and the
+    last block may be short."""
     first = block * ROUNDS_PER_BLOCK
     return range(first, min(first + ROUNDS_PER_BLOCK, plan.num_rounds))
 

@@ -13,8 +13,8 @@ from flmc.base.arrays import Array
 
 
 def power_from_snr(snr_db: float, noise_power: float) -> float:
-    r"""Power limit :math:`P_0 = N_0 10^{\text{SNR}/10}` per symbol, from a signal-to-noise ratio in
-    decibels. :math:`N_0` is the variance of the noise in a real entry."""
+    r"""Power limit :math:`N_0 10^{\text{SNR}/10}` per symbol, from a signal-to-noise ratio in
+    decibels and the noise power :math:`N_0`, the variance of the noise in a real entry."""
     return float(noise_power * 10.0 ** (snr_db / 10.0))
 
 

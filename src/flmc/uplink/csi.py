@@ -98,9 +98,10 @@ def _draw_estimates(estimated: EstimatedFading, rounds: int, num_devices: int) -
 
 
 def response(uplink: Uplink, num_devices: int, policy: Scheduler | None = None) -> float:
-    r"""Factor :math:`\kappa E[r]` by which the expected received symbol scales a small gradient,
-    averaged over devices; ``InvalidSetting`` for a link without a slope. ``policy`` says who
-    transmits; None: all."""
+    r"""Factor by which the expected received symbol scales a small gradient, averaged over devices:
+    the slope of the link, times the mean factor by which an inexact channel estimate scales a
+    symbol's arrival. ``InvalidSetting`` for a link without a slope. ``policy`` says who transmits;
+    None: all."""
     arrival = arrival_of(uplink, num_devices, policy)
     return uplink.slope if arrival is None else uplink.slope * float(arrival.mean.mean())
 

@@ -378,8 +378,8 @@ class Link(ABC):
 
 
 def quantise(probability: Array, uniform: Array) -> Array:
-    """Random bits, -1.0 and 1.0, in the shape of both arguments broadcast: 1 where the uniform
-    number from [0, 1) lies below the probability of a 1."""
+    """Random bits, -1.0 and 1.0, in the shape to which ``probability`` and ``uniform`` broadcast: 1
+    where the uniform number from [0, 1) lies below the probability of a 1."""
     # In one byte each until the end: a quarter of the time of np.where, which branches.
     positive = np.less(uniform, probability).view(np.int8)
     return np.asarray(np.int8(2) * positive - np.int8(1), dtype=np.float64)

@@ -42,7 +42,8 @@ class Sigmoid(Link):
         checks.positive("slope_parameter", self.slope_parameter)
 
     def probability(self, g: Array) -> Array:
-        """Probability of a +1 bit, :math:`1/(1 + e^{-a g})`."""
+        """Probability of a +1 bit for each clipped gradient entry g, in the shape of ``g``:
+        :math:`1/(1 + e^{-a g})` with the ``slope_parameter`` a."""
         return np.asarray(expit(self.slope_parameter * g))
 
     def moved(self, x: Array, shift: float) -> MovedBit:
@@ -85,7 +86,8 @@ class Sigmoid(Link):
         return replace(self, slope_parameter=2.0 * slope)
 
     def curve(self, clip: float) -> MeanCurve:
-        r"""Mean bit as a scaled standard function, :math:`\tanh(a g/2)`."""
+        r"""Mean bit as a scaled standard function of a gradient entry g, :math:`\tanh(a g/2)` with
+        the ``slope_parameter`` a."""
         return MeanCurve("tanh", self.slope_parameter / 2.0)
 
 

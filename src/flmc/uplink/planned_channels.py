@@ -112,7 +112,7 @@ class PlannedRounds:
 
     @property
     def skipped(self) -> float:
-        """Share of rounds that are skipped."""
+        """Share of drawn rounds that are skipped because no device transmits in them."""
         return 1.0 - len(self.active) / self.num_drawn
 
     @property

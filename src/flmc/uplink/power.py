@@ -58,9 +58,11 @@ def power_limited_gain(uplink: Uplink, fading: Array, active: Array | None = Non
 
 
 def finite_cap(uplink: Uplink, cap: Array) -> Array:
-    r"""The cap of the gain, with :math:`10^9\sqrt{N_0}` in place of infinity.
+    r"""The ``cap`` of the gain, with :math:`10^9` times the noise's standard deviation in place of
+    infinity.
 
-    This cap is transmitted, accounted and recorded where nothing but power limits the gain."""
+    The finite cap is transmitted, accounted and recorded where nothing but power limits the
+    gain."""
     return np.where(np.isinf(cap), _LOUDEST * np.sqrt(uplink.noise_power), cap)
 
 

@@ -124,7 +124,7 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
     """Largest signal-to-noise ratio in dB: transmit power limit over noise power, without the path
     gain."""
     noise_power: float = 1.0
-    """Variance N_0 of the receiver's noise in each real entry."""
+    """Variance of the receiver's noise in each real entry."""
     example_clip: float | None = None
     """Largest magnitude c of an entry of a single example's gradient, before examples are summed;
     None: examples are not clipped."""
@@ -139,7 +139,7 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
     modulation: str = field(default="real", kw_only=True, metadata=LATER)
     """Entries of a symbol: one, ``real`` (BPSK), or two, ``complex`` (QPSK), of the same law."""
     csi_error: float = field(default=0.0, kw_only=True, metadata=LATER)
-    """Error e of the channel estimates that devices invert, 0 for perfect ones."""
+    """Relative error of the estimates of the channel that devices invert, 0 for perfect ones."""
     average_snr_db: float | None = field(default=None, kw_only=True, metadata=LATER)
     """Largest SNR in dB of a device's mean power over all rounds; None: only ``snr_db`` limits each
     round."""
@@ -296,7 +296,8 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
 
     @property
     def power_limit(self) -> float:
-        """Largest mean power P_0 of a device's symbols over the entries of a round."""
+        """Largest mean power of a device's symbols over the entries of a round, from the limit
+        ``snr_db`` and the noise power."""
         return power_from_snr(self.snr_db, self.noise_power)
 
     @property
@@ -307,7 +308,7 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
     @property
     @abstractmethod
     def slope(self) -> float:
-        """Factor kappa by which the expected symbol scales a small gradient."""
+        """Factor by which the expected symbol scales a small gradient entry."""
 
     @abstractmethod
     def symbols(self, gradient: Array, uniform: Array | None) -> Array:

@@ -214,8 +214,8 @@ def draw_statistics(
     progress: Progress | None = None,
     at_once: int | None = None,
 ) -> tuple[Array, Array]:
-    """Log likelihood ratios between the two worlds of an attack, one for each simulated
-    transmission: an array (trial) for the first world, and one for the second."""
+    """Log likelihood ratios between the two neighbouring worlds that an attack tells apart, one for
+    each simulated transmission: an array (trial) for the first world, and one for the second."""
     worlds = canary(scene), neighbour(scene)
     at_once = at_once or max(
         1, _TRIALS_AT_ONCE // max(1, scene.num_rounds * scene.num_devices * scene.dim // 100)

@@ -12,8 +12,8 @@ from flmc.base.arrays import Array
 CONFIDENCE = 0.999
 """Default probability with which a lower bound of epsilon holds."""
 _SHARE_FOR_THRESHOLD = 0.2
-"""Share of the trials that serves only to choose the threshold above which the attack guesses the
-first world."""
+"""Share of the trials that serves only to choose the threshold of the statistic above which the
+attack guesses the first of two neighbouring worlds."""
 _THRESHOLDS = 400
 """Number of thresholds that are compared, at quantiles of the statistics of all trials."""
 
@@ -43,9 +43,9 @@ def lower_bound(
 
 
 def _bound_at(threshold: float, high: Array, low: Array, delta: float, error: float) -> float:
-    """Lower bound of epsilon from the shares of trials above a threshold, where ``high`` and
-    ``low`` (trial) are the statistics in the first and the second world; 0 where they prove
-    nothing."""
+    """Lower bound of epsilon from the shares of simulated trials whose statistic is above a
+    threshold: ``high`` and ``low`` (trial) are the statistics in the first and the second of two
+    neighbouring worlds; 0 where the shares prove nothing."""
     right, false = (int((part > threshold).sum()) for part in (high, low))
     at_least, at_most = _rate_below(right, len(high), error), _rate_above(false, len(low), error)
     return math.log((at_least - delta) / at_most) if at_least > delta else 0.0

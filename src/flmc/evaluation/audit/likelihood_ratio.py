@@ -126,9 +126,10 @@ def loss_law(scene: Scene, first: Array, second: Array, louder: float = 1.0) -> 
 
 
 def _rows(law: Array | None, clipped: Array) -> list[Array]:
-    """Numbers that fix the law of each entry's symbol in one world, as flat arrays with a value for
-    each entry. For unquantised symbols (``law`` is None) it is one array, the clipped values; else
-    the probabilities of all levels but the first, which follows from the rest."""
+    """Numbers that fix the law of each entry's symbol in one of two neighbouring worlds, as flat
+    arrays with a value for each entry. For unquantised symbols (``law`` is None) it is one array,
+    the clipped values; else the probabilities of all levels but the first, which follows from the
+    rest."""
     if law is None:
         return [clipped.ravel()]
     return [law[..., level].ravel() for level in range(1, law.shape[-1])]

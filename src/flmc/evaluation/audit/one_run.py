@@ -60,7 +60,8 @@ class OneRun:
 
     @property
     def complaint(self) -> str:
-        """A sentence that says what is broken; empty where nothing is."""
+        """A sentence that says that the mechanism or the accountant must be broken, with the bounds
+        of epsilon that show it; empty where they do not."""
         if not self.broken:
             return ""
         return (
@@ -156,9 +157,10 @@ def audit_one_run(
 
 
 def _guess(scene: Scene, received: Array, first: Array, second: Array) -> Array:
-    """Guesses of all coins, +1 or -1, (device), from the received signal (round, entry): signs of
-    the best linear estimate of all coins together, given both worlds' gradients (round, device,
-    entry)."""
+    """Guesses of all devices' coins, each of which decided which of two gradients the device had,
+    +1 or -1, (device): the signs of the best linear estimate of all coins together from the signal
+    ``received`` (round, entry), given the gradients for both sides of the coins, ``first`` and
+    ``second`` (round, device, entry)."""
     # Ridge regression: a coin has variance 1, hence the identity; the noise of an entry is that of
     # the channel plus that of random symbols.
     uplink, rounds = scene.uplink, rounds_of(scene, np.random.default_rng(0))

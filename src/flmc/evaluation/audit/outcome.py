@@ -48,7 +48,8 @@ class Audit:
 
     @property
     def complaint(self) -> str:
-        """A sentence that says what is broken; empty where nothing is."""
+        """A sentence that says why the mechanism, the accountant or the power control must be
+        broken; empty where the attack does not show it."""
         if self.lower > self.upper:
             return (
                 f"over {self.num_rounds} rounds epsilon is at least {self.lower:.4g}, and the"

@@ -62,14 +62,16 @@ class Scene:
     num_devices: int
     num_rounds: int
     neighbouring: str = "device"
-    """The difference between the two worlds: all data of a ``device``, or one ``example`` of it."""
+    """The difference between the two neighbouring worlds that the attack tells apart: all data of a
+    ``device``, or one ``example`` of it."""
     run: Rounds | None = None
     """Rounds of a run that are attacked; None: all rounds have the one ``gain``, and path gains as
     the uplink draws them."""
     attacked: int = 0
     """Number of the attacked device, from 0."""
     centre: float = 0.0
-    """Gradient entry half way between the two worlds, where these differ in one example."""
+    """Gradient entry of the attacked device half way between its values in the two neighbouring
+    worlds, where these differ in one example."""
 
     def __post_init__(self) -> None:
         if self.uplink.estimated is not None:
@@ -175,22 +177,23 @@ louder than it may be, and the audit detects it."""
 
 
 def canary(scene: Scene) -> Array:
-    """Gradients that the attacked device has in the first of the two worlds, (round, entry)."""
+    """Gradients that the attacked device has in the first of the two neighbouring worlds that the
+    attack tells apart, (round, entry)."""
     # Signs follow the sequence of Thue and Morse, which repeats nowhere for long: an implementation
     # that reuses random numbers between rounds or entries would show.
     return gradients_of_worlds(scene)[0] * _signs(scene)
 
 
 def neighbour(scene: Scene) -> Array:
-    """Gradients that the attacked device has in the second world, (round, entry): the opposite of
-    the gradients in the first world, or, where only one example differs, as far from these as one
-    example can move them."""
+    """Gradients that the attacked device has in the second of the two neighbouring worlds that the
+    attack tells apart, (round, entry): the opposite of the gradients in the first world, or, where
+    only one example differs, as far from these as one example can move them."""
     return gradients_of_worlds(scene)[1] * _signs(scene)
 
 
 def gradients_of_worlds(scene: Scene) -> tuple[float, float]:
-    """Value of every gradient entry of the attacked device in the first and in the second world,
-    before its sign is applied."""
+    """Value of every gradient entry of the attacked device in the first and in the second of the
+    two neighbouring worlds that the attack tells apart, before the entry's sign is applied."""
     if scene.whole_device:
         most = _BEYOND * scene.uplink.clip
         return most, -most

@@ -31,9 +31,10 @@ class Expectation:
     gain: Array
     """Gain of each entry that is expected in each kept round, (1 or round, dim)."""
     num_active: Array
-    """Number of devices that transmit in the same rounds, (1 or round, 1)."""
+    """Number of devices that are expected to transmit in each kept round, (1 or round, 1)."""
     rounds: PlannedRounds | None = None
-    """The drawn rounds, where the channel decides who transmits; else None."""
+    """Drawn rounds of the channel from which the expected values come, where the channel decides
+    who transmits; else None."""
 
 
 def expect(plan: Plan) -> Expectation:

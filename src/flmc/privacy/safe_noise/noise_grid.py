@@ -50,7 +50,7 @@ class NoiseGrid:
     """
 
     noise_power: float = 1.0
-    """Variance N_0 of the noise in an entry that accountants assume."""
+    """Variance of the noise in an entry that accountants assume."""
     bits: int = 20
     """Base-2 logarithm, from 0 to 30, of the noise's standard deviation in steps. Rounding the
     noise costs no privacy, and adds a share of 1/(12 * 4^bits) to its variance; gains are rounded

@@ -28,7 +28,8 @@ from flmc.sampling.compiled.instructions import BYTE, FLOAT, WIDTH, WORDS, Code,
 from flmc.sampling.compiled.random_numbers import Generator
 
 FAR = float("inf")
-"""Squared distance from the centre that stands for every chain that is far from it."""
+"""Squared distance of a chain from its data set's fixed point
+(:func:`flmc.sampling.chains.centre_of`) that stands for every chain that is far from the point."""
 
 
 class Form(NamedTuple):
@@ -80,21 +81,22 @@ class Devices:
             self.generator = Generator(code, at["state"], form.arrangement.word)
 
     def begin(self, t: Value) -> None:
-        """Emit the code that begins round ``t`` of the call, counted from 0: it finds the addresses
-        of the round's numbers, and how far each chain is from the centre."""
+        """Emit the code that begins round ``t`` of a call of machine code, counted from 0: it finds
+        the addresses of the round's numbers, and how far each chain is from the fixed point of its
+        data set (:func:`flmc.sampling.chains.centre_of`)."""
         self._find_round(t)
         self.away = self._distance() if self.form.may_be_near else self.far
 
     def go_on(self, t: Value) -> None:
         """Emit the code that goes on with a round that :meth:`begin` has begun: the chains'
-        distances from the centre are loaded, not computed again."""
+        distances from the fixed point of their data set are loaded, not computed again."""
         self._find_round(t)
         self.away = self.code.load(self.at["away"], 0) if self.form.may_be_near else self.far
 
     def _find_round(self, t: Value) -> None:
-        """Set the addresses, in the arrays of the call, of who transmits and of the factors of
-        symbols in round ``t``; and ``near``, whether all devices transmit in it, without which no
-        chain counts as near the centre."""
+        """Set the addresses, in the arrays of a call of machine code, of who transmits in round
+        ``t`` and of the factors of symbols; and ``near``, whether all devices transmit in the
+        round, without which no chain counts as near the fixed point of its data set."""
         code, first = self.code, t * self.at["devices"]
         self.active = self.at["active"] + first
         self.talks = self.at["talks"] + first * self.at["apart"] * 4
@@ -108,8 +110,9 @@ class Devices:
             self.generator.save()
 
     def _distance(self) -> Value:
-        """Squared distance of each chain of the block from the centre, a vector; infinite for a
-        chain that does not count as near it."""
+        """Emitted squared distance of each chain of the block from the fixed point of its data set
+        (:func:`flmc.sampling.chains.centre_of`), a vector; infinite for a chain that does not count
+        as near that point."""
         code, distance = self.code, Variable(self.code, self.zero)
         with code.loop(self.at["dim"]) as j:
             entry = self.own(self.at["x"], j * self.form.arrangement.lanes)
@@ -180,10 +183,10 @@ class Devices:
         return bit if talk is None else bit.choose(talk, -talk)
 
     def _added_to_sum(self, inside: Value, g: Value) -> Value:
-        """What a device adds to the sum over devices, for one gradient entry. For chains far from
-        the centre it is the clipped entry ``inside``. For chains near it, whose sum begins with all
-        unclipped entries g, it is the clipped minus the unclipped entry: exactly 0 where clipping
-        does nothing."""
+        """Emitted value that a device adds to the sum over devices, for one gradient entry ``g``
+        that becomes ``inside`` by clipping. For chains far from the fixed point of their data set
+        it is the clipped entry. For chains near it, whose sum begins with all unclipped entries, it
+        is the clipped minus the unclipped entry: exactly 0 where clipping does nothing."""
         below = (g < -self.limit).choose(-self.limit - g, self.zero)
         excess = (g > self.limit).choose(self.limit - g, below)
         return (self.away < self.far).choose(excess, inside)

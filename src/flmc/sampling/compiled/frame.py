@@ -197,9 +197,10 @@ class Frame:
 
     @property
     def may_be_near(self) -> bool:
-        """Whether chains near the centre may start from the gradient of the sum of all costs, to
-        which only the effect of clipping is added: where symbols are gradients that are clipped
-        entry by entry."""
+        """Whether chains near the fixed point of their data set
+        (:func:`flmc.sampling.chains.centre_of`) may start a round's sum over devices from the
+        gradient of the sum of all costs, to which only the effect of clipping is added: where
+        symbols are gradients that are clipped entry by entry."""
         return self._form.may_be_near
 
     def put(self, **values: Any) -> None:

@@ -27,7 +27,8 @@ from llvmlite import ir
 from flmc.sampling.compiled import machine_code
 
 WIDTH = 8
-"""Number of lanes of a vector."""
+"""Number of lanes of a vector of the processor: the numbers on which one instruction works at
+once."""
 BYTE, WORD, NUMBER, FLOAT = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
 DOUBLE = ir.DoubleType()
 WORDS, FLOATS, DOUBLES = (ir.VectorType(kind, WIDTH) for kind in (WORD, FLOAT, DOUBLE))
@@ -93,28 +94,30 @@ class Value:
         return Value(self.builder, self.builder.fcmp_unordered("!=", self.raw, other.raw))
 
     def same(self, other: Value | int) -> Value:
-        """Whether this whole number equals ``other``."""
+        """Emitted truth value: whether this value, a whole number, equals ``other``."""
         right = other.raw if isinstance(other, Value) else self.raw.type(other)
         return Value(self.builder, self.builder.icmp_unsigned("==", self.raw, right))
 
     def at_most(self, other: Value) -> Value:
-        """The smaller of this scalar and ``other``."""
+        """Emitted scalar: the smaller of this value and ``other``."""
         return (self < other).choose(self, other)
 
     def choose(self, yes: Value, no: Value) -> Value:
-        """Lane by lane, ``yes`` where this truth value is true, else ``no``."""
+        """Emitted choice, lane by lane: ``yes`` where this value, a truth value, is true, else
+        ``no``."""
         return Value(self.builder, self.builder.select(self.raw, yes.raw, no.raw))
 
     def either(self, other: Value) -> Value:
-        """Logical or of this truth value and ``other``, lane by lane."""
+        """Emitted logical or of this value and ``other``, both truth values, lane by lane."""
         return Value(self.builder, self.builder.or_(self.raw, other.raw))
 
     def both(self, other: Value) -> Value:
-        """Logical and of this truth value and ``other``, lane by lane."""
+        """Emitted logical and of this value and ``other``, both truth values, lane by lane."""
         return Value(self.builder, self.builder.and_(self.raw, other.raw))
 
     def ones(self) -> Value:
-        """The word 1 in the lanes where this truth value is true, else 0."""
+        """Emitted words of 32 bits: 1 in the lanes where this value, a truth value, is true, else
+        0."""
         return Value(self.builder, self.builder.zext(self.raw, WORDS))
 
     def spread(self) -> Value:
@@ -126,21 +129,22 @@ class Value:
         return Value(self.builder, self.builder.shuffle_vector(first, empty, zeros))
 
     def as_word(self) -> Value:
-        """The lower 32 bits of this whole number, as a word."""
+        """Emitted word: the lower 32 bits of this value, a whole number."""
         return Value(self.builder, self.builder.trunc(self.raw, WORD))
 
     def as_float(self) -> Value:
-        """This whole number, converted to a float."""
+        """Emitted float: this value, a whole number, in single precision."""
         return Value(self.builder, self.builder.uitofp(self.raw, FLOAT))
 
     def some(self) -> Value:
-        """Whether this truth value is true in any lane."""
+        """Emitted truth value: whether this value is true in any of the ``WIDTH`` lanes."""
         every = ir.IntType(WIDTH)
         bits = self.builder.bitcast(self.raw, every)
         return Value(self.builder, self.builder.icmp_unsigned("!=", bits, every(0)))
 
     def signed(self) -> Value:
-        """These words, read as signed numbers and converted to floats."""
+        """Emitted floats, one in each of the ``WIDTH`` lanes: the words of 32 bits of this value,
+        read as signed whole numbers."""
         return Value(self.builder, self.builder.sitofp(self.raw, FLOATS))
 
     def unsigned(self) -> Value:
@@ -148,11 +152,13 @@ class Value:
         return Value(self.builder, self.builder.uitofp(self.raw, FLOATS))
 
     def bits(self) -> Value:
-        """The bits of these floats, as words."""
+        """Emitted words of 32 bits: the bits of this value's floats, one in each of the ``WIDTH``
+        lanes."""
         return Value(self.builder, self.builder.bitcast(self.raw, WORDS))
 
     def as_bits(self) -> Value:
-        """These words, read as the bits of floats."""
+        """Emitted floats, one in each of the ``WIDTH`` lanes, whose bits are the words of 32 bits
+        of this value."""
         return Value(self.builder, self.builder.bitcast(self.raw, FLOATS))
 
     def lowered_signed(self, by: int) -> Value:
@@ -161,24 +167,26 @@ class Value:
         return Value(self.builder, self.builder.ashr(self.raw, self.filled(by)))
 
     def size(self) -> Value:
-        """These floats without their signs."""
+        """Emitted floats: those of this value without their signs, one in each of the ``WIDTH``
+        lanes."""
         kept = ir.Constant(WORDS, [0x7FFFFFFF] * WIDTH)
         return Value(self.builder, self.builder.and_(self.bits().raw, kept)).as_bits()
 
     def magnitude(self) -> Value:
-        """This double without its sign."""
+        """Emitted double: this value without its sign."""
         return (self < Value(self.builder, self.raw.type(0.0))).choose(-self, self)
 
     def single(self) -> Value:
-        """This double, rounded to single precision."""
+        """Emitted float: this value, a double, rounded to single precision."""
         return Value(self.builder, self.builder.fptrunc(self.raw, FLOAT))
 
     def double(self) -> Value:
-        """This float, in double precision."""
+        """Emitted double: this value, a float, in double precision."""
         return Value(self.builder, self.builder.fpext(self.raw, DOUBLE))
 
     def doubles(self) -> Value:
-        """These floats, in double precision."""
+        """Emitted doubles: the floats of this value, one in each of the ``WIDTH`` lanes, in double
+        precision."""
         return Value(self.builder, self.builder.fpext(self.raw, DOUBLES))
 
     def whole(self) -> Value:

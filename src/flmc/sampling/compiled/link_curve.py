@@ -25,15 +25,15 @@ TOLERANCE = 1.5e-6
 (1 + psi)/2, so its error is half of this, and stays below 1e-6 together with the resolution of a
 word."""
 _MOST_NODES = 2**16
-"""Largest number of intervals in the table of a link."""
+"""Largest number of intervals in the table of a link's mean bit."""
 _STEEP = 1e25
 """Slope that stands for a jump at 0: every gradient but 0 saturates the bit, and 2^31 times the
 slope is finite in single precision."""
 
 
 FittedLink = tuple[np.float32, ...] | npt.NDArray[np.float32]
-"""A link as machine code takes it: coefficients of the odd polynomial (highest first), or values at
-equidistant nodes."""
+"""A link as machine code takes it: coefficients of an odd polynomial (highest first) that stands
+for its mean bit, or values of the mean bit at equidistant gradients."""
 
 
 def fit(link: Link, clip: float) -> FittedLink | None:

@@ -56,9 +56,7 @@ machine code, where every chain has its own factors."""
 class NumbaEngine(Engine):
     """Engine that compiles rounds with Numba, for quadratic models. A chain's position is the
     deviation of theta from a fixed point of each data set (:func:`flmc.sampling.chains.centre_of`),
-    in single precision. ``arrangement`` says how the data lie in memory
-    (:mod:`flmc.sampling.compiled.arrangement`), which changes speed only; None: the one of least
-    cost.
+    in single precision.
 
     ``arrangement`` says how the data lie in memory (:mod:`flmc.sampling.compiled.arrangement`),
     which changes speed only; None: what costs least."""

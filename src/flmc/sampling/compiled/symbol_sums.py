@@ -60,8 +60,9 @@ class FewEntries:
         return [total.value for total in totals]
 
     def _gradient(self, k: Value) -> list[Value]:
-        """Emitted entries of the gradient of device k at the chains' positions, a vector each: the
-        gradient at the centre plus Hessian times deviation.
+        """Emitted entries of the gradient of device ``k`` at the chains' positions, a vector each:
+        the gradient at the fixed point of the data set (:func:`flmc.sampling.chains.centre_of`)
+        plus the Hessian times the deviation from that point.
 
         Two sums are made, of even and odd columns, so that a product need not wait for the one
         before."""
@@ -152,8 +153,9 @@ class ManyEntries:
                                 devices.generator()
 
     def _begin_with_all(self, devices: Devices, tile: Value) -> None:
-        """Emit the code that begins the sums of a tile's entries: with the gradient of the sum of
-        all costs for chains near the centre, with 0 for others."""
+        """Emit the code that begins the sums over devices of a tile's entries: with the gradient of
+        the sum of all costs for chains near the fixed point of their data set, with 0 for
+        others."""
         for q, value in enumerate(self._gradient(devices, self.at["devices"], tile)):
             near = (devices.away < devices.far).choose(value, devices.zero)
             self.code.store(devices.at["received"], (tile * self.tile + q) * WIDTH, near)

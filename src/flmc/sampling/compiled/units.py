@@ -203,16 +203,17 @@ class _Lane:
 
 
 NEAR, _FEW = 64.0, 20
-"""Bound by which chains count as near the centre: no gradient entry of a device can exceed ``NEAR``
-times the clip there. With more than ``_FEW`` devices the bound is smaller in proportion, but at
-least 2: the sum over devices, from which the excess of single entries is taken, then stays below 64
-x 20 = 1280 clips (up to 640 devices), and its rounding in single precision below 1e-4 clips."""
+"""Bound by which chains count as near the fixed point of their data set: no gradient entry of a
+device can exceed ``NEAR`` times the clip there. With more than ``_FEW`` devices the bound is
+smaller in proportion, but at least 2: the sum over devices, from which the excess of single entries
+is taken, then stays below 64 x 20 = 1280 clips (up to 640 devices), and its rounding in single
+precision below 1e-4 clips."""
 _MOST_REACH = 3e38
 """Largest squared distance that ``reach`` may hold. It is less than infinity, the distance of a
 chain that counts as far, so that such a chain computes every device."""
 _LARGEST = 1e15
-"""Largest gradient at the centre, and largest norm of a Hessian's row, in units of the clip:
-squares of larger numbers leave the range of single precision."""
+"""Largest gradient at the fixed point of a data set, and largest norm of a Hessian's row, in units
+of the clip: squares of larger numbers leave the range of single precision."""
 _UNEVEN = 1e-5
 """Largest difference of a Hessian's row from its column, relative to the row, that is taken for
 rounding."""

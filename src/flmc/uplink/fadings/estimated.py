@@ -81,7 +81,8 @@ class EstimatedFading(Fading):
 
     @property
     def error_scale(self) -> float:
-        r"""Root mean square of the error, :math:`e\sqrt{E[h^2]}`."""
+        r"""Root mean square of the error of an estimated path gain: the relative error times the
+        root mean square :math:`\sqrt{E[h^2]}` of the path gain h itself."""
         return self.csi_error * math.sqrt(self.mean_square)
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:

@@ -33,7 +33,7 @@ class ConstantFading(Fading):
 
     @property
     def mean_square(self) -> float:
-        """The square of the path gain."""
+        """Mean square of the path gain, which is constant: its square."""
         return self.gain**2
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
@@ -135,7 +135,7 @@ class DistanceFading(Fading):
 
     @property
     def constant(self) -> bool:  # type: ignore[override]
-        """Whether nothing is drawn: distances are given, and there is no shadowing."""
+        """Whether path gains are not random: distances are given, and shadowing is off."""
         return isinstance(self.distances, tuple) and self.shadowing == 0
 
     @property

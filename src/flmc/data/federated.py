@@ -116,13 +116,13 @@ class FederatedData:
         return {"x": self.features, "y": self.targets}
 
     def to_linear(self) -> LinearData:
-        """These examples as data of a linear regression."""
+        """The examples of these data, as data of a linear regression."""
         return LinearData(
             self.features, self.targets, self.device_sizes, self.data_dependent, self.findings
         )
 
     def split(self, num_devices: int, how: str = "iid", seed: int = 0) -> FederatedData:
-        """These examples, dealt to devices anew.
+        """The examples of these data, dealt to devices anew.
 
         Parameters
         ----------

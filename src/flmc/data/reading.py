@@ -119,7 +119,7 @@ def read(
 
 def _tables(source: str | Path | Sequence[str | Path]) -> list[FileTable]:
     """The table of every file that ``source`` names, one per file; files that a pattern matches are
-    sorted by name. Raises ``InvalidSetting`` if there is none."""
+    sorted by name. Raises ``InvalidSetting`` if no file is found."""
     given = [source] if isinstance(source, str | Path) else list(source)
     tables: list[FileTable] = []
     for each in given:

@@ -47,7 +47,7 @@ class FileTable:
     """Classes of the target in their order, if the source determines them."""
 
     def __len__(self) -> int:
-        """Number of rows."""
+        """Number of rows of the table."""
         return len(next(iter(self.columns.values())))
 
     def names_but(self, *left_out: str | None) -> tuple[str, ...]:

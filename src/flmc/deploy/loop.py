@@ -16,7 +16,8 @@ from flmc.wire.transport import Connection, Disconnected, Message, Transport
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 3.0
 """First and longest pause between attempts to connect, in seconds."""
 Watcher = Callable[[Role], None]
-"""Function that is called with a role whenever a message or the clock may have changed it."""
+"""Function that is called with a role whenever a message, or the passing of time, may have changed
+the role."""
 
 
 def run_process(role: Role, transport: Transport) -> None:

@@ -155,10 +155,10 @@ class Timing:
         self._times: deque[float] = deque(maxlen=_MOST)
 
     def add(self, seconds: float) -> None:
-        """Add a duration in seconds, in place of the oldest if there are fifty."""
+        """Add a duration in seconds to the kept ones, in place of the oldest if fifty are kept."""
         self._times.append(seconds)
 
     @property
     def median(self) -> float | None:
-        """Median of the durations in seconds; None before the first."""
+        """Median of the kept durations in seconds; None before the first was added."""
         return float(np.median(self._times)) if self._times else None

@@ -42,10 +42,11 @@ _ERRORS = 3.5
 """Number of standard errors beyond which a deviation is taken for real: chance exceeds it 2 times
 in 10,000, on one side."""
 _ROUNDS_PER_TERM = 5
-"""Smallest number of rounds for each term of a straight line, so that the line does not follow the
-noise."""
+"""Smallest number of rounds for each term of the straight line that is fitted to the server's
+gradient estimates, so that the line does not follow the noise."""
 _POINTS = 1001
-"""Number of gradients at which the curve of a link is tabulated."""
+"""Number of gradient values at which the mean bit of a link, as a function of the gradient, is
+tabulated."""
 _ONE_BEYOND = 1.0 / FINENESS
 """Part of ``Reported.beyond`` that a single device adds at least if its remainder is always too
 large to be reported."""
@@ -76,7 +77,7 @@ class Rounds(NamedTuple):
 
     @property
     def of_parameters(self) -> Rounds:
-        """These rounds without their last entry, which is the devices' report."""
+        """A copy of these rounds without the last entry of theta, which is the devices' report."""
         theta, estimate, noise, bits = (each[:, :-1] for each in self[:4])
         return Rounds(theta, estimate, noise, bits, self.complete)
 

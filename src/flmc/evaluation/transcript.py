@@ -107,7 +107,8 @@ class Transcript(NamedTuple):
 
     @property
     def by_chain(self) -> Transcript:
-        """The same chains, each as a data set of its own, in the order of data sets and chains."""
+        """The chains of this transcript, each as a data set of its own, in the order of data sets
+        and chains."""
         sets, chains, places, dim = self.positions.shape
         channel, symbols = (
             each if len(each) == 1 else np.repeat(each, chains, axis=0)

@@ -205,9 +205,10 @@ class ClippedExamples:
         return total
 
     def _held(self, theta: Array, features: Array, targets: Array) -> Array:
-        r"""Residuals :math:`(u_n^\top\theta - v_n)/\sigma^2` of examples, (chain, sample), at theta
-        (chain, dim); clipped already if the rule bounds norms by clipping residuals, else
-        unclipped."""
+        r"""Residuals of examples over the noise variance :math:`\sigma^2`, :math:`(u_n^\top\theta -
+        v_n)/\sigma^2` with the ``features`` :math:`u_n` and the ``targets`` :math:`v_n`, (chain,
+        sample), at theta (chain, dim); clipped already if the rule bounds norms by clipping
+        residuals, else unclipped."""
         residual = (theta @ features.T - targets) / self._examples.variance
         return self._rule.held(residual, features)
 

@@ -48,7 +48,8 @@ _CLIPPED = 0.015
 _NEAR = 4.0
 """Distance from the mode, in standard deviations of the chain, from which on rounds count."""
 _FEW_MORE = 4
-"""Rounds by which the rule for arrival is lengthened, beside a quarter of it."""
+"""Number of rounds by which the time for a chain's arrival, as the burn-in rule gives it, is
+lengthened, beside a quarter of that time."""
 
 
 def forecast_answer(

@@ -179,9 +179,10 @@ class Reception:
 
 
 def _weights(plan: Plan) -> tuple[Array, Array | None]:
-    """Mean weight K/K_a of every device in the server's estimate over the kept rounds, 0 where it
-    is silent, (device); and the deviations from it in single rounds, (round, device). The
-    deviations are None where all devices are equally likely: the mean is 1 then."""
+    """Mean weight of every device in the server's estimate over the kept rounds, the number of
+    devices over that of active ones, 0 where the device is silent, (device); and the deviations
+    from this mean in single rounds, (round, device). The deviations are None where all devices are
+    equally likely: the mean is 1 then."""
     if plan.scheduler.random and plan.uplink.fading.alike:
         return np.ones(plan.num_devices), None
     active = plan.planned_active

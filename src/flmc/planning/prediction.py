@@ -102,8 +102,8 @@ def predict(
     model: LinearGaussian, uplink: Uplink, step_size: float, noise_variance: float | Array
 ) -> Prediction | None:
     """Prediction of what the chain will sample when all devices transmit in every round, averaged
-    over at most 8 of the model's data sets; ``noise_variance`` is :math:`N_0/A^2`, a number or
-    (dim).
+    over at most 8 of the model's data sets. ``noise_variance``, a number or (dim), is the variance
+    of the channel's noise in the server's estimate: the noise power over the squared gain.
 
     None where the linearised chain is unstable, nearly every gradient is clipped, or the problem is
     too large.

@@ -96,7 +96,7 @@ class PublicQuestion:
         return self.held.model
 
     def relaxed(self, name: str, value: Any) -> PublicQuestion:
-        """The same question with another value of the setting ``name``."""
+        """A copy of this question with another value of the setting ``name``."""
         held = self.held.with_value(name, value)
         assert held is not None
         return replace(self, held=held)
@@ -111,8 +111,8 @@ class PublicQuestion:
 
     @cached_property
     def calibrated(self) -> PublicQuestion:
-        """The same question with its estimate of the privacy limit corrected by what the exact
-        accountant allows the best trial."""
+        """A copy of this question with its estimate of the privacy limit of the gain corrected by
+        what the exact accountant allows the best trial."""
         limits = self.held.limits
         best = self.answer.best
         if best is None or not has_budget(self.held.uplink, limits):

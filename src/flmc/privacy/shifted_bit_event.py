@@ -141,9 +141,10 @@ class SharedShiftEvent(Event):
 
     @property
     def _ways(self) -> list[tuple[float, float]]:
-        r"""Alternative bounds, as pairs of :math:`\mu` and a probability that is added to delta.
-        Received values beyond some reach of the noise count as lost, because there some links are
-        easier to tell apart; the last pair leaves nothing out."""
+        r"""Alternative bounds of the event's privacy cost: pairs of the distance :math:`\mu` of the
+        means of a Gaussian mechanism, and a probability that is added to delta. In each but the
+        last, received values beyond some reach of the noise count as lost, because beyond it some
+        links are easier to tell apart."""
         rate = self.link.gaussian_rate(self.clip)
         entries = 2.0 * self.dim * sum(count for _, count in self.transmissions)
         reaches = _REACHES if rate.ratio else ()

@@ -168,8 +168,9 @@ class TiltedLoss:
         )
 
     def _in_wide_cells(self, factor: int, offset: int) -> Array:
-        """Masses (3) of the coarse grid if a cell is longer than the whole law, which then lies in
-        one cell or in two: only as many shares are computed as there are masses."""
+        """Masses (3) of this law on a grid that is coarser by ``factor`` and whose cells are longer
+        than the whole law, which then lies in one cell or in two: only as many shares are computed
+        as the law has masses."""
         wide = factor * self.step
         inside = min(len(self.mass), factor - offset)
         coarse = np.zeros(3)

@@ -21,19 +21,21 @@ from flmc.privacy.transmissions import Transmissions
 
 @dataclass(frozen=True)
 class UncertainGainEvent(Event):
-    r"""Privacy event of transmissions, planned with the gain A, that arrive with a gain of at most
-    :math:`(A + a)/\rho`, except with a stated probability."""
+    r"""Privacy event of transmissions that are planned with a gain A, and arrive with a gain of at
+    most :math:`(A + a)/\rho`, except with the probability ``exceeded``; a is ``extra``, and
+    :math:`\rho` is ``correlation``."""
 
     certain: Event
-    """The event as if all transmissions arrived with the planned gains A."""
+    """The event that would happen if all transmissions arrived with their planned gains."""
     extra: float
-    """Amount a that is added to a planned gain, in the unit of gains, for the rarely exceeded gain
-    at arrival."""
+    """Amount that is added to a planned gain, in the unit of gains, before it is divided by
+    ``correlation``, for the gain at arrival that is rarely exceeded."""
     correlation: float
-    r"""Number :math:`\rho` in (0, 1] by which a gain is divided for the rarely exceeded gain at
-    arrival."""
+    r"""Number in (0, 1] by which a planned gain plus ``extra`` is divided, for the gain at arrival
+    that is rarely exceeded."""
     exceeded: float
-    """Upper bound p of the probability with which one transmission exceeds that gain."""
+    """Upper bound of the probability with which one transmission arrives with more than the planned
+    gain plus ``extra``, over ``correlation``."""
 
     @property
     def noise_power(self) -> float:  # type: ignore[override]
@@ -47,8 +49,8 @@ class UncertainGainEvent(Event):
 
     @property
     def loud(self) -> Event:
-        r"""The event that would happen if every transmission arrived with the gain :math:`(A +
-        a)/\rho`, which is rarely exceeded."""
+        r"""The event that would happen if every transmission arrived with a gain that is rarely
+        exceeded: the planned gain plus ``extra``, over ``correlation``."""
         sent = tuple(
             ((gain + self.extra) / self.correlation if gain > 0 else 0.0, count)
             for gain, count in self.transmissions
@@ -57,8 +59,8 @@ class UncertainGainEvent(Event):
 
     @property
     def probability(self) -> float:
-        r"""Upper bound of the probability that any of the transmissions arrives with more than the
-        gain :math:`(A + a)/\rho`."""
+        r"""Upper bound of the probability that any of the transmissions arrives with more than its
+        planned gain plus ``extra``, over ``correlation``."""
         return self.exceeded * sum(count for gain, count in self.transmissions if gain > 0)
 
     @property
@@ -69,8 +71,8 @@ class UncertainGainEvent(Event):
 
     @property
     def mu(self) -> float:
-        """Distance of the means, in standard deviations of the noise, at the gains that are rarely
-        exceeded."""
+        """Distance of the means of the Gaussian mechanism, in standard deviations of the noise, if
+        every transmission arrived with the gain that is rarely exceeded."""
         return self.loud.mu
 
     @property

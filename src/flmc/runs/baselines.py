@@ -150,7 +150,10 @@ def private_descent(plan: Plan, model: Model) -> Plan:
 
 
 def noiseless_sampler(plan: Plan, model: Model) -> Plan:
-    r"""Plan of Langevin sampling with exact gradients and the noise :math:`\sqrt{2\eta}`."""
+    r"""Plan of Langevin sampling with exact gradients, over an uplink without clip and channel,
+    that adds noise of standard deviation :math:`\sqrt{2\eta}` in each round, with the step size
+    :math:`\eta`. The step is the effective one of ``plan``, or the automatic one where that is
+    larger."""
     asked = make_plan(model, Ideal(), **_rounds(plan), forecast=False)
     faster = plan.effective_step_size
     if faster is None or faster <= asked.step_size:

@@ -68,7 +68,7 @@ class Method:
     cost: Cost | None
     """Privacy of the run of one chain; None: no statement, for the reason in ``no_statement``."""
     no_statement: str
-    """Reason why there is no privacy statement; empty where there is one."""
+    """Reason why no privacy statement is made for the method; empty where one is made."""
     data_dependent: bool
     """Whether step or gain were computed from the devices' private data, so that the privacy
     statement holds in a simulation only."""
@@ -616,10 +616,11 @@ def _draws(plan: Plan, model: Model, seed: int, chains: int, engine: Engine | st
 
 
 def _estimate(values: Array) -> Estimate:
-    """Mean of ``values``, one for each chain, with its standard error where there are several."""
+    """Mean of ``values``, one for each chain, with its standard error; NaN in place of the error
+    where ``values`` has one chain only."""
     return Estimate.over(values) if len(values) > 1 else Estimate(float(values[0]), math.nan)
 
 
 def _plain(value: float) -> float | None:
-    """The number for JSON; None, which is null there, where it is not finite."""
+    """The number as JSON can hold it: None, which JSON writes as null, where it is not finite."""
     return value if math.isfinite(value) else None

@@ -48,7 +48,7 @@ class SpentCurve:
     devices: list[float]
     """Epsilon that the whole planned run costs each device, in the order of the devices."""
     run_delta: float
-    """Delta at which epsilon is stated."""
+    """Delta at which the epsilons of this curve are stated."""
     neighbouring: str
     """The data that epsilon protects, in words: what is replaced between two neighbouring data
     sets."""

@@ -290,8 +290,9 @@ class Record:
     def _answer_finder(
         self, model: Model | Prior, plan: Plan | None
     ) -> tuple[FindAnswer, tuple[int, ...]]:
-        """A function that computes what :meth:`posterior` returns, with the keyword arguments of
-        :func:`flmc.evaluation.answer.find_answer`, and the shape of the draws; errors as there."""
+        """A pair: a function that computes what :meth:`posterior` returns, with the keyword
+        arguments of :func:`flmc.evaluation.answer.find_answer` and the errors of :meth:`posterior`;
+        and the shape of the record's draws."""
         arrays, asked = self.arrays, self.asked
         if not asked:
             raise InvalidSetting(

@@ -69,7 +69,7 @@ class TwoStageResult:
     and curvature that the pilot found."""
 
     plan: TwoStagePlan
-    """The plan of both stages, made before the first round."""
+    """The plan of the pilot's stage and of the main one, made before the first round."""
     pilot: Result
     """Result of the first stage, a pilot run of one chain."""
     main: Result

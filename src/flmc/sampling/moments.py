@@ -79,8 +79,8 @@ class Moments:
             self.products[experiments, chains] += np.square(deviation)
 
     def in_batches(self) -> Moments:
-        """These moments with chains pooled to at most ``MOST_BATCHES`` batches; unchanged if they
-        are already, or if there are no more chains than that."""
+        """A copy of these moments with the chains pooled to at most ``MOST_BATCHES`` batches; the
+        moments themselves if they are pooled already, or have no more chains than that."""
         if self.batch_size > 1 or len(self.counts) <= MOST_BATCHES:
             return self
         # Batches hold whole chains, because chains are independent given the data, and rounds of

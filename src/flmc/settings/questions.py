@@ -240,15 +240,16 @@ class Solution:
 
     @property
     def at_end(self) -> bool:
-        """Whether the value lies at an end of the tried values, so that one beyond might suffice
-        too, or be better; False for a whole number of 1, below which there is none."""
+        """Whether the value that was found lies at an end of the tried values, so that a value
+        beyond that end might suffice too, or be better; False for a whole number of 1, below which
+        no value is allowed."""
         tried = [point.value for point in self.curve]
         lowest = self.value <= min(tried) and not (AXES[self.name].whole and self.value <= 1)
         return lowest or (AXES[self.name].best and self.value >= max(tried))
 
     @property
     def words(self) -> str:
-        """The solution in a sentence."""
+        """The value that was found, and whether the search could have gone on, in a sentence."""
         if not self.at_end:
             kind = "best" if AXES[self.name].best else "smallest"
             return f"{self.name} = {self.value:.5g} is the {kind} value that meets the requirements"

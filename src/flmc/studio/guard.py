@@ -62,7 +62,7 @@ class Guard:
         await _refuse(scope, receive, send, "a token is needed: open the link that was printed")
 
     def _refusal(self, headers: dict[str, str]) -> str | None:
-        """Reason for refusing a request whatever token it has; None if there is none."""
+        """Reason for which a request is refused, whatever token it has; None if it is not."""
         host = headers.get("host", "")
         if self.hosts and _name(host) not in self.hosts:
             return f"the studio is not called {host!r}"

@@ -41,11 +41,11 @@ def superpose_received(symbols: Array, received_amplitude: Array, noise: Array) 
 def estimate_gradient(
     received: Array, gain: Array, num_devices: int, num_active: Array | float
 ) -> Array:
-    r"""Server's estimate :math:`\frac{K}{K_a} y_i / A_i` of the sum of all devices' symbols; 0 if
-    nobody transmitted.
+    r"""Server's estimate of the sum of all devices' symbols, :math:`\frac{K}{K_a} y_i / A_i` for
+    each entry i; 0 if nobody transmitted.
 
-    Received entries and gain are (..., dim); the number :math:`K_a` of devices that transmitted
-    broadcasts with the gain."""
+    The received entries :math:`y_i` and the gain :math:`A_i` are (..., dim); K is the number of all
+    devices, and the number :math:`K_a` of those that transmitted broadcasts with the gain."""
     if np.all(np.greater(num_active, 0)):
         return received * (num_devices / (num_active * gain))
     # A round in which nobody transmitted is skipped: its estimate is 0, because its noise is no

@@ -137,8 +137,9 @@ def as_received(uplink: Uplink, event: Event, dim: int = 1) -> Event:
 
 def arrival_bound(uplink: Uplink, dim: int) -> tuple[float, float]:
     r"""Numbers a and :math:`\rho` of the bound :math:`(A + a)/\rho` for the gain with which symbols
-    of a round of ``dim`` entries arrive that were sent for a gain A. An entry exceeds it with
-    probability ``EXCEEDED`` at most. They are 0 and 1 with exact channel estimates."""
+    of a round of ``dim`` entries arrive that were sent for a gain A. An entry exceeds the bound
+    with probability ``EXCEEDED`` at most. With exact channel estimates a is 0 and :math:`\rho` is
+    1."""
     estimated = uplink.estimated
     if estimated is None:
         return 0.0, 1.0

@@ -47,8 +47,8 @@ class Fading(ABC):
     over devices."""
 
     def without_files(self) -> Fading:
-        """The same law without files of this machine (their numbers in place of them), for plans
-        that travel to others."""
+        """A copy of this law of path gains that needs no files of this machine (their numbers stand
+        in it), for plans that travel to other machines."""
         return self
 
     given: bool = False

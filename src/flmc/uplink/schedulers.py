@@ -215,9 +215,11 @@ class StrongestDevices(CountedDevices):
 class PredecessorDevices(Scheduler):
     r"""The rule of wireless federated Langevin Monte Carlo with analog transmission.
 
-    The n strongest devices transmit, where n minimises :math:`\frac{N_0 K^2}{P n^2 h_{(n)}^2} +
-    4(K-n)^2`: noise at the server after the weakest of them, :math:`h_{(n)}`, was inverted, against
-    what the silent devices' gradients would have added. :math:`P = m P_0` is the energy of a round.
+    The n strongest of K devices transmit, where n minimises :math:`\frac{N_0 K^2}{P n^2 h_{(n)}^2}
+    + 4(K-n)^2`: noise at the server after the path gain :math:`h_{(n)}` of the weakest of the n
+    devices was inverted, against what the silent devices' gradients would have added. :math:`N_0`
+    is the noise power, and :math:`P = m P_0` the energy of a round of m entries at the power limit
+    :math:`P_0`.
 
     Attributes
     ----------

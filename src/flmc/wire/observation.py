@@ -332,6 +332,6 @@ async def observe_forever(
 
 
 async def _then(event: asyncio.Event, seconds: float) -> None:
-    """Wait for an event, and then for some seconds."""
+    """Wait until an event has happened, and then ``seconds`` more."""
     await event.wait()
     await asyncio.sleep(seconds)

@@ -25,7 +25,7 @@ class AnswerSchema(NamedTuple):
     model: type[Document]
 
     def schema(self) -> dict[str, Any]:
-        """The JSON Schema of the answer."""
+        """The JSON Schema of what the commands print."""
         return json_schema(self.model, f"flmc: {self.help}")
 
 

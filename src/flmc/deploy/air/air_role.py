@@ -88,7 +88,8 @@ class AirRole(Role):
         self._asked = 0.0
         self._taken: dict[int, _Taken] = {}
         self._missing = set(np.flatnonzero(self._current.devices).tolist())
-        """Scheduled devices without an answer."""
+        """Numbers of the devices, from 0, that are scheduled in the present round and have not
+        answered yet."""
 
     @property
     def subscriptions(self) -> tuple[str, ...]:

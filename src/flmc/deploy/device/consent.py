@@ -235,9 +235,9 @@ def check_pace(
 
 
 def _price(federation: Federation, budget: Budget) -> Price:
-    """Price of a whole run for a device at the budget's share of delta, under both neighbouring
-    relations. Raises ``Refused`` if no price is known under the budget's relation, unless the
-    budget has no limit."""
+    """Privacy price of a whole run for a device at the ``budget``'s share of delta, both for all
+    data of the device and for one example. Raises ``Refused`` if no price is known for what the
+    budget protects, unless the budget has no limit."""
     epsilons: dict[str, float | None] = {}
     for neighbouring in ("device", "example"):
         try:

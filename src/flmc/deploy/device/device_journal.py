@@ -33,23 +33,25 @@ UNKNOWN = 1e300
 
 @dataclass(frozen=True)
 class Price:
-    """Privacy price of a whole run for a device's data, under both neighbouring relations: a price
-    under one relation must not be added to prices under the other."""
+    """Privacy price of a whole run for a device's data: one epsilon for a neighbouring data set in
+    which all data of the device are replaced, one for a data set in which one example is. Prices of
+    the two kinds must not be added to each other."""
 
     neighbouring: str | None
     """Relation that the device's budget had when the run was joined, ``device`` or ``example``;
     None in journals of earlier versions, which did not record it."""
     device: float | None
-    """Epsilon for all data of the device; None: not known."""
+    """Epsilon that protects all data of the device together; None: not known."""
     example: float | None
-    """Epsilon for one example; None: not known."""
+    """Epsilon that protects one example of the device's data; None: not known."""
     delta: float
-    """Delta at which both epsilons are stated."""
+    """Delta at which the epsilons for all data and for one example are stated."""
 
     def epsilon(self, neighbouring: str) -> float:
-        """Upper bound of epsilon under a relation; ``UNKNOWN`` where there is none. Replacing one
-        example is a way to replace a device's data, so the price for a device also bounds that for
-        an example."""
+        """Upper bound of the epsilon that a run costs, where ``neighbouring`` data sets differ in
+        all data of the ``device`` or in one ``example``; ``UNKNOWN`` where no bound is known.
+        Replacing one example is a way to replace a device's data, so the price for a device also
+        bounds that for an example."""
         known = [self.device] if neighbouring == "device" else [self.example, self.device]
         return min((each for each in known if each is not None), default=UNKNOWN)
 
@@ -109,9 +111,9 @@ class DeviceJournal:
     def __init__(self, directory: Path) -> None:
         self._file = JournalFile(directory, FILE)
         self.runs: dict[str, JoinedRun] = {}
-        """Joined runs by name."""
+        """Runs that the device has joined, by name."""
         self.epoch = 0
-        """Number of entries."""
+        """Number of entries of the journal."""
         name = ""
         try:
             for entry in self._file.entries():
@@ -127,7 +129,7 @@ class DeviceJournal:
             name = os.urandom(JOURNAL_BYTES).hex()
             self._append({"journal": name})
         self.name = bytes.fromhex(name)
-        """Eight bytes drawn when the journal was made."""
+        """Name of the journal: eight random bytes drawn when it was made."""
 
     def _read(self, entry: dict[str, Any]) -> None:
         """Update the joined runs, and the last answer in each, from one entry of the file."""
@@ -263,7 +265,7 @@ class DeviceLedger:
 
 
 def _known(epsilon: float) -> float | None:
-    """The epsilon, or None for ``UNKNOWN``."""
+    """The epsilon itself, or None where it is ``UNKNOWN``."""
     return None if epsilon >= UNKNOWN else epsilon
 
 

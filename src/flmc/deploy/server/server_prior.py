@@ -23,7 +23,7 @@ PRIOR_UNKNOWN = (
     "an answer needs the prior, which the name of the model does not tell: state it in the server's"
     " configuration, [prior] with mean and sd, or use flmc.load(DIR).posterior(prior)"
 )
-"""Reason for which a server has no answer."""
+"""Message of a server that computes no answer, because it does not know the prior."""
 
 
 def prior_of(federation: Federation, stated: Normal | None = None) -> Prior | None:

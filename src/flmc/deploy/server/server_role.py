@@ -260,8 +260,8 @@ class ServerRole(Role):
         return [self._status(now, last=True), self.say(END, b'{"why":"finished"}')]
 
     def _fail(self, why: str, now: float) -> list[Outgoing]:
-        """End a run that cannot go on, and return the last status and the message that ends the
-        run, both with the reason."""
+        """End a run that cannot go on, and return the messages for the other roles: the last
+        status, and the message that ends the run, each with the reason ``why``."""
         self._phase, self.failure, self.finished = "failed", why, True
         self.log.error("failed: %s", why, extra={"event": "failed", "why": why})
         document = json.dumps({"why": why}).encode()
@@ -313,7 +313,7 @@ class ServerRole(Role):
 
 class Spending:
     """Epsilon of a whole run, and of its rounds so far, for the device that spends most. The server
-    computes both only now and then, because it takes time."""
+    computes the two numbers only now and then, because computing them takes time."""
 
     def __init__(self) -> None:
         self.epsilon: float | None = 0.0
@@ -321,7 +321,7 @@ class Spending:
         self.so_far: float | None = 0.0
         """Last computed epsilon of the rounds that are done; None: unbounded."""
         self.round = 0
-        """Last round that ``so_far`` covers."""
+        """Number of the last round whose epsilon is in ``so_far``."""
         self._not_before = float("-inf")
 
     def update(self, record: ServerRecord, *, now: bool = False) -> None:

@@ -204,7 +204,7 @@ def _write_broker(directory: Path, authority: Authority) -> list[str]:
 @contextmanager
 def _opened(directory: Path) -> Iterator[Authority]:
     """The certificate authority of a federation's directory, locked against other processes while
-    the context lasts; raises ``InvalidSetting`` if there is none."""
+    the context lasts; raises ``InvalidSetting`` if the directory has no authority."""
     folder = directory / AUTHORITY
     if not folder.is_dir():
         raise InvalidSetting(

@@ -46,7 +46,7 @@ class Rounds(NamedTuple):
     step_sizes: Array
 
     def at(self, chosen: Array) -> Rounds:
-        """Those of the rounds whose indices are ``chosen``, in the order of the indices."""
+        """The rounds of this object whose indices are ``chosen``, in the order of the indices."""
         return Rounds(*(part[chosen] for part in self))
 
 

@@ -37,11 +37,12 @@ class ClaimVerdict:
     """Function that puts the statistic's value into words; called only for verdicts that are shown,
     not in a search."""
     holds: bool | None
-    """Whether the claim holds; None where the experiments do not decide."""
+    """Whether the claim of the paper holds; None where the experiments do not decide."""
 
     @cached_property
     def value(self) -> str:
-        """The statistic that decides the claim, with its 99 % confidence interval, as text."""
+        """The statistic that decides the claim of the paper, with its 99 % confidence interval, as
+        text."""
         return self.describe()
 
     @property
@@ -75,9 +76,9 @@ def paired(first: Array, second: Array) -> Array:
 
 
 def wins_throughout(ours: Array, theirs: Array) -> tuple[bool | None, Array]:
-    """Whether the mean errors ``ours`` are significantly smaller than ``theirs`` at every point,
-    None if undecided; and the least favourable ratio of means with the ends of its 99 % interval,
-    (3). Both are (point, experiment)."""
+    """Whether the mean errors of one scheme, ``ours`` (point, experiment), are significantly
+    smaller than those of another, ``theirs`` (point, experiment), at every point, None if
+    undecided; and the least favourable ratio of means with the ends of its 99 % interval, (3)."""
     ratios = paired(ours, theirs)
     lost = bool((ratios[:, 1] >= 1).any())
     worst = ratios[np.argmax(ratios[:, 1 if lost else 2])]
@@ -264,9 +265,9 @@ def larger_slopes_later(curves: CurveSet) -> ClaimVerdict:
 
 
 def _ahead_from(x: Array, ours: Array, theirs: Array) -> float | None:
-    """Smallest x (point) from which the mean error ``ours`` is significantly smaller than
-    ``theirs`` at that and every later point; None if there is none. Both are (point,
-    experiment)."""
+    """Smallest x (point) from which the mean error of one curve, ``ours`` (point, experiment), is
+    significantly smaller than that of another, ``theirs`` (point, experiment), at that and every
+    later point; None if no x is."""
     behind = np.flatnonzero(paired(ours, theirs)[:, 2] >= 1)
     first = behind[-1] + 1 if len(behind) else 0
     return float(x[first]) if first < len(x) else None

@@ -172,7 +172,8 @@ def gain_of(
 
 
 LOUDEST = {"digital": 30.0, "analog": 1.0}
-"""Gain of each scheme where nothing limits it; the channel noise is negligible there."""
+"""Gain of each scheme, by its name, where nothing limits the gain; the channel's noise is
+negligible at this gain."""
 
 
 @lru_cache(maxsize=4096)
@@ -213,9 +214,11 @@ clipping."""
 
 
 class ErrorTable:
-    """Errors of every experiment on a grid of gains, for each scheme, slope, step and clipping.
+    """Mean squared errors of every experiment on a grid of gains, for each scheme, slope, step and
+    way of clipping.
 
-    An error is measured when it is first asked for: combinations reach two thirds of the grid."""
+    An error is measured when it is first asked for, because the interpretations of the paper's text
+    reach only two thirds of the grid."""
 
     def __init__(
         self, model: LinearGaussian, seed: int, points: int, engine: str | Engine = "auto"
@@ -277,7 +280,8 @@ class JudgedCombination:
     @property
     def changes(self) -> int:
         """Number of choices in which this interpretation differs from the first values in
-        ``CHOICES``, which are the printed ones but for the half in T(x)."""
+        ``CHOICES``, which are the printed ones but for the half in the tail function T(x), which
+        print leaves out."""
         printed = [values[0] for values in CHOICES.values()]
         return sum(
             getattr(self.combination, f.name) != p

@@ -74,8 +74,8 @@ class Curves:
     errors: dict[tuple[str, str, str], dict[float, Array]] = field(default_factory=dict)
 
     def add(self, row: CurveRow, errors: Array) -> None:
-        """Add one measured point: its row of the table, and the mean squared errors of all
-        experiments there, (experiment)."""
+        """Add one measured point of a curve: its row of the table, and the mean squared errors of
+        all experiments at the point, (experiment)."""
         self.rows.append(row)
         self.errors.setdefault((row.figure, row.reading, row.curve), {})[row.x] = errors
 

@@ -168,8 +168,8 @@ def landmarks_section(study: Study) -> list[Block]:
 
 
 def in_words(values: Sequence[float], unit: str) -> str:
-    """The measured values of a landmark with their unit, as the text of a table's cell; ``none`` if
-    there is no value."""
+    """The measured values of a landmark, a number that the paper's text states, with their unit, as
+    the text of a table's cell; ``none`` if none was measured."""
     return ", ".join(f"{value:.3g}{unit}" for value in values) or "none"
 
 

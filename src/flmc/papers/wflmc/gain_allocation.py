@@ -79,7 +79,8 @@ class Programs(NamedTuple):
 
     @property
     def memory(self) -> Array:
-        r""":math:`\rho^{2(j-s)}` for kept rounds j, 0 where s > j, (kept, round)."""
+        r"""What is left in each kept round j of the noise of round s, :math:`\rho^{2(j-s)}` with
+        the squared factor :math:`\rho^2` = ``decay`` of a round; 0 where s > j, (kept, round)."""
         num_rounds, num_kept = self.weight.shape[1], self.base.shape[1]
         ago = np.arange(num_rounds - num_kept, num_rounds)[:, None] - np.arange(num_rounds)
         return np.where(ago >= 0, self.decay ** np.maximum(ago, 0), 0.0)
@@ -342,11 +343,15 @@ class Allocations:
     def programs(self, budget: float) -> Programs:
         r"""The convex programs of the adaptive allocation, one for each run.
 
-        The bound of a kept round j is :math:`\rho^{2j} W_0 + \kappa \sum_{s \le j} \rho^{2(j-s)}
-        [\eta^4 L^3 m/3 + \eta^3 L^2 m + 4 \eta^2 \ell^2 (K - K_a)^2 + \eta^2 N_0 K^2/(K_a^2 a_s) -
-        2\eta]` with :math:`\rho = (1+\gamma)/2`, :math:`\kappa = (2+2\gamma)/(1-\gamma)` and
-        :math:`\gamma = 1 - \eta\mu`. The study takes the positive part of the last difference; the
-        Langevin limit keeps it from being negative, so that it is not needed here."""
+        The bound of a kept round j is :math:`\rho^{2j} W_0 + c \sum_{s \le j} \rho^{2(j-s)} [\eta^4
+        L^3 m/3 + \eta^3 L^2 m + 4 \eta^2 \ell^2 (K - K_a)^2 + \eta^2 N_0 K^2/(K_a^2 a_s) - 2\eta]`
+        with :math:`\rho = (1+\gamma)/2`, :math:`c = (2+2\gamma)/(1-\gamma)` and :math:`\gamma = 1 -
+        \eta\mu`. Here :math:`W_0` is the squared distance of the start from the posterior,
+        :math:`\eta` the step size, :math:`\mu` and L the smallest and largest curvature, m the
+        dimension, :math:`\ell` the clip, :math:`K_a` of K devices transmit, :math:`N_0` is the
+        noise power, and :math:`a_s` the squared gain of round s. The study takes the positive part
+        of the last difference; the Langevin limit keeps it from being negative, so that it is not
+        needed here."""
         case, settings = self.case, self.case.settings
         step, smoothness, dim = case.step_size, case.model.smoothness, settings.dim
         contraction = 1.0 - step * case.model.convexity

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 class Radio:
     r"""SNR of one device at full power, at the transmitter and at the receiver.
 
-    The SNR at the receiver is :math:`10\log_{10}(P_0 h^2/N_0)` with the path gain h.
+    The SNR at the receiver is :math:`10\log_{10}(P_0 h^2/N_0)`, with the power limit :math:`P_0`,
+    the path gain h and the noise power :math:`N_0`.
     """
 
     snr_db: float

@@ -53,7 +53,9 @@ class Release:
 
     @property
     def price(self) -> float | None:
-        r"""Privacy cost :math:`\mu^2` per effective draw; None where either is unknown."""
+        r"""Privacy cost per effective draw: :math:`\mu^2` of the Gaussian mechanism with the same
+        epsilon and delta, over the number of effective draws; None where the cost or this number is
+        unknown."""
         if self.mu_squared is None or self.effective_draws is None:
             return None
         return self.mu_squared / self.effective_draws

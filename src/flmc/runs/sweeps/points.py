@@ -301,8 +301,8 @@ def _plan_columns(plan: Plan, *, with_run: bool) -> dict[str, Any]:
 
 
 def _stated(cost: Cost | None) -> tuple[float | None, float | None]:
-    """Epsilon of a privacy cost and the delta at which it is stated, both None without a cost; an
-    unbounded epsilon is None, as in JSON."""
+    """Epsilon of a privacy cost, and the delta at which it is stated; (None, None) without a cost.
+    An epsilon without a finite bound is None, as in JSON."""
     return (None, None) if cost is None else (to_document(cost.epsilon), cost.delta)
 
 

@@ -187,8 +187,8 @@ class Sweep:
 
     @property
     def missing_tables(self) -> str:
-        """Which tables are not written for want of pyarrow, in a sentence; empty where it is
-        there."""
+        """A sentence that says which tables are not written because pyarrow is not installed; empty
+        where it is."""
         if importlib.util.find_spec("pyarrow") is not None:
             return ""
         names = "table.parquet"

@@ -148,7 +148,8 @@ class Value:
         return Value(self.builder, self.builder.sitofp(self.raw, FLOATS))
 
     def unsigned(self) -> Value:
-        """These words, read as numbers that are not negative and converted to floats."""
+        """Emitted floats, one in each of the ``WIDTH`` lanes: the words of 32 bits of this value,
+        read as whole numbers that are not negative."""
         return Value(self.builder, self.builder.uitofp(self.raw, FLOATS))
 
     def bits(self) -> Value:
@@ -162,8 +163,8 @@ class Value:
         return Value(self.builder, self.builder.bitcast(self.raw, FLOATS))
 
     def lowered_signed(self, by: int) -> Value:
-        """These words, read as signed numbers, shifted to the right by ``by`` bits: divided by
-        2^by, rounded down."""
+        """Emitted words of 32 bits, one in each of the ``WIDTH`` lanes: those of this value, read
+        as signed numbers and shifted to the right by ``by`` bits: divided by 2^by, rounded down."""
         return Value(self.builder, self.builder.ashr(self.raw, self.filled(by)))
 
     def size(self) -> Value:
@@ -190,8 +191,8 @@ class Value:
         return Value(self.builder, self.builder.fpext(self.raw, DOUBLES))
 
     def whole(self) -> Value:
-        """These floats, rounded towards zero, as words; undefined for magnitudes beyond 2^31, so
-        clip them first."""
+        """Emitted words of 32 bits, one in each of the ``WIDTH`` lanes: the floats of this value,
+        rounded towards zero; undefined for magnitudes beyond 2^31, so clip them first."""
         return Value(self.builder, self.builder.fptosi(self.raw, WORDS))
 
     def times(self, factor: Value, plus: Value) -> Value:

@@ -68,7 +68,7 @@ class ChartCard:
         self.card.classes(remove="stale silent")
 
     def say(self, words: str) -> None:
-        """Show a text in place of the chart, such as why there is none."""
+        """Show a text in place of the chart, such as the reason for which none can be drawn."""
         self.chart = None
         self._view.options.clear()
         self._view.options["series"] = []

@@ -88,7 +88,7 @@ class FiguresPage:
             self._study.stop()
 
     def _show(self) -> None:
-        """Show the report of the paper, or how to get one if there is none."""
+        """Show the report on the paper's figures, or how to make one if none was made."""
         self._report.clear()
         directory = REPORTS.directories.get(self._paper)
         with self._report:

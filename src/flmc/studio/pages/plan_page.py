@@ -248,7 +248,7 @@ class PlanPage:
         self.panel.put({"snr_db": format_value(snr_db), "epsilon": format_value(epsilon)})
 
     async def _suggest(self) -> None:
-        """Show proposed settings with a button that takes them, or why there are none."""
+        """Show proposed settings with a button that takes them, or why none can be proposed."""
         self._asking.props("loading")
         given = changed(self.state.given)
         try:

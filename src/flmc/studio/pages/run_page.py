@@ -137,7 +137,7 @@ class RunPage:
 
     @property
     def _given(self) -> dict[str, str]:
-        """Settings of the shown run, or of the panel before there is one."""
+        """Settings of the run that the page shows, or of the panel before a run was started."""
         return self.state.given if self._ran is None else self._ran
 
     def _complain(self, message: str) -> None:

@@ -76,7 +76,8 @@ class EstimatedFading(Fading):
 
     @property
     def correlation(self) -> float:
-        r"""Correlation of estimate and path gain, :math:`\rho = \sqrt{1-e^2}` with the error e."""
+        r"""Correlation of an estimated path gain with the true one: :math:`\sqrt{1-e^2}` with the
+        relative error e of the estimates."""
         return math.sqrt(1.0 - self.csi_error**2)
 
     @property

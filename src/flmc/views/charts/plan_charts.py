@@ -343,9 +343,9 @@ def _meaning(criterion: str, delta: float) -> str:
 
 
 def _density(law: AttackLossLaw) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Values of the privacy loss, and its probability density there in the first of two
-    neighbouring worlds, without the outer 1e-4 of probability at either end; both empty for too
-    coarse a law."""
+    """Values of the privacy loss, and the probability density at these values in the first of two
+    neighbouring worlds, without the outer 1e-4 of probability at either end; both arrays are empty
+    for a law on too coarse a grid."""
     total = np.cumsum(law.first)
     first, last = (int(np.searchsorted(total, share)) for share in (1e-4, 1 - 1e-4))
     edges = np.unique(

@@ -346,12 +346,12 @@ class Allocations:
         The bound of a kept round j is :math:`\rho^{2j} W_0 + c \sum_{s \le j} \rho^{2(j-s)} [\eta^4
         L^3 m/3 + \eta^3 L^2 m + 4 \eta^2 \ell^2 (K - K_a)^2 + \eta^2 N_0 K^2/(K_a^2 a_s) - 2\eta]`
         with :math:`\rho = (1+\gamma)/2`, :math:`c = (2+2\gamma)/(1-\gamma)` and :math:`\gamma = 1 -
-        \eta\mu`. Here :math:`W_0` is the squared distance of the start from the posterior,
-        :math:`\eta` the step size, :math:`\mu` and L the smallest and largest curvature, m the
-        dimension, :math:`\ell` the clip, :math:`K_a` of K devices transmit, :math:`N_0` is the
-        noise power, and :math:`a_s` the squared gain of round s. The study takes the positive part
-        of the last difference; the Langevin limit keeps it from being negative, so that it is not
-        needed here."""
+        \eta\mu`. Here :math:`W_0` is the squared 2-Wasserstein distance of the prior from the
+        posterior, :math:`\eta` the step size, :math:`\mu` and L the smallest and largest curvature,
+        m the dimension, :math:`\ell` the clip, :math:`K_a` of K devices transmit, :math:`N_0` is
+        the noise power, and :math:`a_s` the squared gain of round s. The study takes the positive
+        part of the last difference; the Langevin limit keeps it from being negative, so that it is
+        not needed here."""
         case, settings = self.case, self.case.settings
         step, smoothness, dim = case.step_size, case.model.smoothness, settings.dim
         contraction = 1.0 - step * case.model.convexity

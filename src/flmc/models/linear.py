@@ -134,8 +134,11 @@ class LinearGaussian(Model):
     ) -> Array:
         r"""Local gradients in which every example's contribution is clipped entry by entry.
 
-        Device k gets :math:`\sum_{n \in D_k} \mathrm{clip}(u_n (u_n^\top\theta - v_n)/\sigma^2) +
-        \Lambda(\theta - \theta_0)/K`; the prior's share is public and is not clipped.
+        Device k gets :math:`\sum_n \mathrm{clip}(u_n (u_n^\top\theta - v_n)/\sigma^2) +
+        \Lambda(\theta - \theta_0)/K`: the sum over its examples n, with features :math:`u_n`,
+        target :math:`v_n` and noise variance :math:`\sigma^2`, and its share of the prior, which
+        has mean :math:`\theta_0` and precision :math:`\Lambda`. The prior's share is public and is
+        not clipped.
         """
         return self._bounded_gradient(theta, EntryClip(example_clip), experiments)
 
@@ -145,8 +148,11 @@ class LinearGaussian(Model):
         r"""Local gradients in which every example's contribution has a bounded norm.
 
         The gradient of an example is its features times its residual, so its norm is bounded by a
-        clip of the residual: device k gets :math:`\sum_{n \in D_k} u_n
-        \mathrm{clip}((u_n^\top\theta - v_n)/\sigma^2, C/\|u_n\|) + \Lambda(\theta - \theta_0)/K`.
+        clip of the residual. Device k gets :math:`\sum_n u_n \mathrm{clip}((u_n^\top\theta -
+        v_n)/\sigma^2, C/\|u_n\|) + \Lambda(\theta - \theta_0)/K`: the sum over its examples n, with
+        features :math:`u_n`, target :math:`v_n`, noise variance :math:`\sigma^2` and C =
+        ``example_norm``, and its share of the prior, which has mean :math:`\theta_0` and precision
+        :math:`\Lambda`.
         """
         return self._bounded_gradient(theta, NormClip(example_norm), experiments)
 

@@ -41,8 +41,8 @@ def noise_weights(step_sizes: Array, contraction: Array, num_burn_in: int) -> Ar
     r"""Weight of each round's channel noise in the chain's variance, averaged over kept rounds:
     (round), relative to the largest weight.
 
-    With the steps :math:`\eta_t` and the factors :math:`\rho_t` by which a round contracts
-    deviations from the mode (``contraction``), it is :math:`w_t \propto \eta_t^2 \sum_s
+    With the step sizes :math:`\eta_t`, and the factors :math:`\rho_t` by which a round contracts
+    deviations from the mode (``contraction``), the weight is :math:`w_t \propto \eta_t^2 \sum_s
     \prod_{r=t+1}^{s} \rho_r^2` over the kept rounds :math:`s \ge t`, and at least 0.001."""
     num_rounds = len(step_sizes)
     weights = np.zeros(num_rounds)

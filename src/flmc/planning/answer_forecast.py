@@ -111,7 +111,7 @@ def rounds_to_arrive(
     convexity, heat, effective = curvature.convexity, plan.temperature, plan.effective_step_size
     followed = None if law is None else law.rounds_to_arrive
     if followed is not None and law is not None and law.memory is not None:
-        # They were followed to a quarter of a standard deviation.
+        # Chains were followed until they were a quarter of a standard deviation from their mean.
         decay = -math.log(min(max(law.memory, 1e-12), 1.0 - 1e-12))
         arrival = math.ceil(followed - math.log(4 * _NEAR) / decay)
     elif effective is None or heat is None or convexity is None:

@@ -24,8 +24,9 @@ _NUMBERS_TO_199 = np.arange(200.0)
 def distance_to_travel(model: Model, start: str) -> float:
     """Distance in one entry that a chain may have to travel from its start to the posterior.
 
-    It is twice the root mean square of start minus truth, where the truth is a draw from the prior
-    and the start another draw (``start`` is ``prior``), or zero; the largest over entries.
+    The distance is twice the root mean square of start minus truth, where the truth is a draw from
+    the prior and the start another draw (``start`` is ``prior``), or zero; the largest over
+    entries.
     """
     sd, mean = np.asarray(model.prior.sd), np.asarray(model.prior.mean)
     variance = 2 * sd**2 if start == "prior" else sd**2 + mean**2
@@ -44,9 +45,10 @@ def auto_burn_in_factor(
     r"""Factor by which the first ``num_fast`` steps should be larger, for a distant start to
     arrive.
 
-    It is such that a start half as far again as ``distance`` arrives within these rounds when every
-    device pulls with its largest mean symbol. It is not below 1, and never so large that the fast
-    step comes near instability (:math:`\eta_{\text{eff}} L` at most 1/2).
+    The factor is such that a start half as far again as ``distance`` arrives within these rounds
+    when every device pulls with its largest mean symbol. It is not below 1, and never so large that
+    the fast step comes near instability (:math:`\eta_{\text{eff}} L` at most 1/2, with the
+    effective step :math:`\eta_{\text{eff}}` and the ``smoothness`` L).
 
     A larger step also injects more noise. With f times the step :math:`\eta`, n rounds move a chain
     of K devices with the largest mean symbol :math:`\psi` by :math:`x = n c`, :math:`c = f \eta K
@@ -105,12 +107,13 @@ def _factors_up_to(highest: float) -> Array:
 def injected_variance(
     uplink: Uplink, steps: Array, num_rounds: int, num_devices: int, curvature: float, noise: float
 ) -> Array:
-    r"""Variance that noise brings in n rounds into an entry of a chain that begins at the mode, in
-    the shape of ``steps``: :math:`\min(n q, \max(q/(2 \eta\kappa L), q^2/(2c^2)))`.
+    r"""Variance that noise brings in n = ``num_rounds`` rounds into an entry of a chain that begins
+    at the mode, in the shape of ``steps``: :math:`\min(n q, \max(q/(2 \eta\kappa L), q^2/(2c^2)))`.
 
-    Here :math:`\eta` is the step, :math:`\kappa` the slope, L the curvature, :math:`q = \eta^2 V`
-    with the variance V (``noise``) of the server's estimate in a round, and :math:`c = \eta K\psi`
-    the speed under the largest mean symbol :math:`\psi` of K devices.
+    Here :math:`\eta` is an entry of ``steps``, :math:`\kappa` the slope of the link, L the
+    ``curvature``, :math:`q = \eta^2 V` with the variance V (``noise``) of the server's gradient
+    estimate in a round, and :math:`c = \eta K\psi` the speed of the chain under the largest mean
+    symbol :math:`\psi` of K devices.
     """
     each = np.square(steps) * noise
     relaxing = each / (2.0 * steps * response(uplink, num_devices) * curvature)

@@ -65,8 +65,8 @@ _STEEPNESS = 0.5
 _FAMILIES = (
     (Linear(), (0.5, 0.25)),
     (Sigmoid(), (0.25, 0.5, 1.0, 2.0, 4.0)),
-    # So that slope parameters are 1.25 s/clip (the exact factor is sqrt(pi/2)): the choices of
-    # earlier versions stay the same.
+    # With these factors the probit's slope parameters are 1.25 s/clip (exactly it would be
+    # sqrt(pi/2) s/clip): the choices of earlier versions stay the same.
     (Probit(), tuple(1.25 * math.sqrt(2 / math.pi) * s for s in (0.25, 0.5, 1.0, 2.0, 4.0))),
 )
 """Families of links that a search tries; beside each the products of slope and clip that it tries.

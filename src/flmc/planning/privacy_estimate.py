@@ -77,7 +77,8 @@ def gain_estimator(
         """Estimate of the gain at which a device that transmits in so many rounds spends the
         budget."""
         count = (1 if shared else dim) * (num_transmitting if of_run else 1)
-        # Means of a Gaussian mechanism add up as squares: mu^2 = count (A apart)^2 / N_0.
+        # Squared distances of the means of a Gaussian mechanism add up over entries, so with the
+        # gain A and the noise power N_0 it is mu^2 = count (A apart)^2 / N_0, solved for A here.
         allowed = mu * math.sqrt(uplink.noise_power / count) / apart if apart > 0 else math.inf
         allowed = _PLACE_MARGIN * allowed if by_bits else allowed
         if not isinstance(unit, UncertainGainEvent):

@@ -69,7 +69,8 @@ def calibrated_gain(
     uplink where :math:`\eta \ge 2\kappa K_a/K^2`: no gain is too large then.
     """
     active = num_devices if num_active is None else num_active
-    # T = 1 solved for N_0/A^2: the variance that quantisation leaves to the channel's noise.
+    # The formula of the temperature, set to 1 and solved for the noise power over the squared gain:
+    # the variance that quantisation leaves to the channel's noise.
     channel_noise = (
         2.0
         * response(uplink, num_devices, policy)

@@ -37,8 +37,8 @@ def delta(epsilon: float, mu: float) -> float:
     # bounds the rounding error of the difference of both logarithms
     rounding = 4e-16 * (1.0 + 2 * epsilon + abs(first))
     if mu < _SMALL:
-        # Both logarithms are nearly equal, so rounding of their arguments, multiplied by the slope
-        # of the logarithm, is no longer small against their difference.
+        # The logarithms of the two terms of delta are nearly equal, so rounding of their arguments,
+        # multiplied by the slope of the logarithm, is no longer small against their difference.
         slope = abs(epsilon / mu) + mu / 2
         rounding += 1e-15 * (1.0 + slope * min(slope, 1e100))
     return math.exp(first) * -math.expm1(min(second - first, 0.0) - rounding)

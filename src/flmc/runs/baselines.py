@@ -184,8 +184,8 @@ def estimate_variance(plan: Plan) -> float:
     temperature, slope = plan.temperature, plan.slope
     if temperature is None or slope is None:
         raise InvalidSetting("the variance of an estimate needs an uplink with a slope")
-    # The temperature T is eta v/(2 kappa) by its definition; this solves for v, over the squared
-    # slope.
+    # The temperature is the step size times the variance over twice the slope, by its definition;
+    # this solves for the variance, over the squared slope.
     return 2.0 * slope * temperature / plan.step_size / slope**2
 
 

@@ -153,8 +153,10 @@ def scaled_to_norm(numpy: Any, gradient: Any, bound: Any) -> Any:
 # .. math:: x \leftarrow x - p \sum_k w_k s_k - n z, \qquad p = \eta K/K_a, \quad n = p
 # \sqrt{N_0}/A,
 #
-# with the factor :math:`w_k` that a device's symbols have at the receiver: 1, or 0 for a silent
-# one, or what its estimate of the channel makes of that. Positions x are deviations from a centre.
+# where :math:`\eta` is the step size, :math:`K_a` of K devices transmit, :math:`N_0` is the noise
+# power, A the gain, :math:`s_k` are the symbols of device k, z is standard normal, and :math:`w_k`
+# is the factor that a device's symbols have at the receiver: 1, or 0 for a silent device, or what
+# its estimate of the channel makes of that. Positions x are deviations from a fixed theta.
 # Sums over kept rounds are pairs of numbers of single precision, which together have the digits of
 # double precision; they are added in the order of the rounds, by the same code wherever a stretch
 # begins, so a run may be cut anywhere.
@@ -319,8 +321,8 @@ def _superpose(
             device = group * AT_ONCE + position
             there = device < num_devices  # the last group of devices may not be full
 
-            # This device's part of an array; beyond the last device, which the last group may be,
-            # the last device's part, which then has the weight 0.
+            # Part of an array that belongs to the device. The last group may reach beyond the last
+            # device; there it is the last device's part, with the weight 0.
             def of(array: Any, axis: int, device: Any = device) -> Any:
                 at = numpy.minimum(device, num_devices - 1)
                 return jax.lax.dynamic_index_in_dim(array, at, axis, keepdims=False)

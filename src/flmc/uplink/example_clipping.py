@@ -180,10 +180,9 @@ def norm_mean_shift_variance(example_norm: float, dim: int) -> float:
     r"""Variance, over the posterior's, of the shift of the posterior mean that bounding the norms
     of examples' gradients by C causes in each entry of a linear regression.
 
-    As for :func:`mean_shift_variance`, it is the mean square of
-    :math:`\operatorname{clip}(e, C/R)/\rho - e`, with a standard normal residual e, the share
-    :math:`\rho` of :func:`norm_shrink_factor`, and :math:`R^2` chi-squared with ``dim + 2`` degrees
-    of freedom.
+    As for :func:`mean_shift_variance`, it is the mean square of :math:`\operatorname{clip}(e,
+    C/R)/\rho - e`, with C = ``example_norm``, a standard normal residual e, the share :math:`\rho`
+    of :func:`norm_shrink_factor`, and :math:`R^2` chi-squared with ``dim + 2`` degrees of freedom.
     """
     left = norm_shrink_factor(example_norm, dim)
     radius, weight = _radii(dim)

@@ -133,8 +133,9 @@ def log_ratio(scene: Scene, own: Array, first: Array, second: Array | None = Non
     one, two = (uplink.clipped(each) for each in (first, -first if second is None else second))
     laws = [law for each in (one, two) if (law := level_law(uplink, each)) is not None]
     if laws and uplink.symbol_format.kind == "bits":
-        # A common factor exp(-(y + A)^2 / (2 N_0)) of both likelihoods has cancelled; exp(u) itself
-        # could overflow.
+        # With the received value y, the gain A and the noise power N_0, a factor
+        # exp(-(y + A)^2 / (2 N_0)) of the likelihoods in the two worlds has cancelled; exp(u)
+        # itself could overflow.
         high, low = laws[0][..., 1], laws[1][..., 1]
         with np.errstate(divide="ignore"):
             terms = np.logaddexp(np.log(high) + u, np.log1p(-high)) - np.logaddexp(
@@ -142,7 +143,8 @@ def log_ratio(scene: Scene, own: Array, first: Array, second: Array | None = Non
             )
         return np.asarray(terms.sum(axis=(1, 2)))
     if laws:
-        # Level s adds s u/2 - (A s)^2/(2 N_0) to the exponent, where y^2 has cancelled.
+        # A symbol of level s adds s u/2 - (A s)^2/(2 N_0) to the exponent of the likelihood, with
+        # the gain A and the noise power N_0; the square of the received value has cancelled.
         levels = np.array(uplink.symbol_format.levels or ())
         power = np.square(gains)[..., None] * np.square(levels) / uplink.noise_power
         exponent = (u[..., None] * levels - power) / 2.0

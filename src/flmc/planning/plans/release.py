@@ -45,8 +45,9 @@ class Release:
 
     @property
     def mu_squared(self) -> float | None:
-        r"""Cost as :math:`\mu^2` of the Gaussian mechanism with the same epsilon and delta, which
-        adds up over rounds and chains; None where the cost is unknown or unbounded."""
+        r"""Privacy cost of the release as :math:`\mu^2` of the Gaussian mechanism with the same
+        epsilon and delta, a number that adds up over rounds and chains; None where the cost is
+        unknown or unbounded."""
         if self.cost is None or math.isinf(self.cost.epsilon):
             return None
         return gaussian_mu(self.cost.epsilon, self.cost.delta) ** 2

@@ -166,8 +166,8 @@ class ClippedExamples:
 
     def quick_gradient(self, theta: Array) -> Array | None:
         """Sums of clipped gradients, (chain, device, dim), at theta (chain, dim), from the few
-        examples near the clip; None if they are not few, because theta is far from the centre, if
-        theta is not finite, or if sums would be rounded too much."""
+        examples near the clip; None if they are not few, because theta is far from the posterior
+        mean, if theta is not finite, or if sums would be rounded too much."""
         distance = float(np.sqrt(np.square(theta - self._centre).sum(axis=1).max()))
         if not np.isfinite(distance):
             return None
@@ -214,8 +214,8 @@ class ClippedExamples:
 
     def _sort(self, radius: float) -> _Sorted | None:
         """The examples sorted by whether they are clipped, for all theta within ``radius`` of the
-        centre. None if too many examples are clipped at some of these theta and not at others, or
-        if the rounding of sums would be more than an example's bound allows."""
+        posterior mean. None if too many examples are clipped at some of these theta and not at
+        others, or if the rounding of sums would be more than an example's bound allows."""
         u, v, sizes, variance = self._examples
         residual = ((u @ self._centre - v) / variance)[:, None]
         norm = np.linalg.norm(u, axis=1)

@@ -25,8 +25,8 @@ from flmc.planning.plans import Plan
 from flmc.planning.step_size import STABLE_SHARE
 
 TOO_LARGE = 10.0
-"""Claimed smoothness over the largest measured curvature above which a note says that the claim is
-too large; generous public bounds stay below it."""
+"""Claimed smoothness over the largest measured curvature above which a note says that the claimed
+smoothness is too large; generous public bounds stay below it."""
 _ALIKE = 0.2
 """Variance of local gradients over devices, relative to the one that their curvature implies, below
 which devices are too alike for gradients that are sums over examples."""

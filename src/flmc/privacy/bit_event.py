@@ -159,8 +159,9 @@ class BitEvent(ComposedEvent):
         return super().delta_without_noise(epsilon, criterion, num_devices)
 
     def _tail_of_counts(self, epsilon: float) -> float:
-        """Probability that the magnitude of the loss of symmetric bits exceeds epsilon, if bits are
-        received without error: of n losses of plus or minus the same size, k are positive."""
+        """Probability that the magnitude of the sum of the entries' privacy losses exceeds epsilon,
+        for symmetric bits that are received without error: of n losses of plus or minus the same
+        size, k are positive."""
         n, error = self.num_transmissions, self.error
         # The logarithm of p/(1 - p), in a form that keeps the digits which the quotient loses for p
         # near 1/2.

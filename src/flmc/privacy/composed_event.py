@@ -83,8 +83,9 @@ class ComposedEvent(Event):
         return min(epsilon, self.largest_loss), False
 
     def averaged_delta(self, epsilon: float, rounds: int, chance: float) -> float:
-        """Upper bound of the delta of rounds that happen with probability ``chance``: the loss of a
-        round is mixed with the loss 0, and then composed."""
+        """Upper bound of the delta that goes with ``epsilon`` for ``rounds`` rounds, each of which
+        happens with probability ``chance``: the privacy loss of a round is mixed with the loss 0,
+        and then composed."""
         if self.deterministic:
             return super().averaged_delta(epsilon, rounds, chance)
         delta = composed_loss(self, REACH, rounds, chance).delta(epsilon)
@@ -93,8 +94,8 @@ class ComposedEvent(Event):
         return composed_loss(self, FAR_REACH, rounds, chance).delta(epsilon)
 
     def averaged_epsilon(self, delta: float, rounds: int, chance: float) -> tuple[float, bool]:
-        """Upper bound of the epsilon of rounds that happen with probability ``chance``, and whether
-        it is looser than usual."""
+        """Upper bound of the epsilon that goes with ``delta`` for ``rounds`` rounds, each of which
+        happens with probability ``chance``, and whether the bound is looser than usual."""
         if self.deterministic:
             return super().averaged_epsilon(delta, rounds, chance)
         reach = REACH if delta > _TINY else FAR_REACH

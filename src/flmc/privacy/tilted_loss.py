@@ -186,7 +186,8 @@ class TiltedLoss:
         return coarse
 
     def mixed(self, chance: float) -> TiltedLoss:
-        """Law of a loss that happens with probability ``chance``, for all to see, and is 0 else.
+        """Law of a privacy loss that happens with probability ``chance``, for all to see, and is 0
+        else.
 
         The masses of P are mixed, and so are those of Q, by the same public coin; the tilt leaves
         the mass at the loss 0 as it is. Raises ``TooWideError`` if 0 is too far away."""

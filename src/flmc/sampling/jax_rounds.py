@@ -172,7 +172,7 @@ class Stretch(NamedTuple):
     Attributes
     ----------
     position
-        Deviations from the centre, (chain, dim).
+        Deviations of theta from a fixed point of the data set, (chain, dim).
     sums, sums_rest, products, products_rest
         Sums of deviations (chain, dim), and of their products, (chain, dim, dim) or the squares
         alone, (chain, dim), each as a rounded sum and the rest that rounding left.

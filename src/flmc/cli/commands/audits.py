@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from flmc.evaluation.audit.scene import Scene
 
 _TRIALS, _DEPLOYED_TRIALS = 200_000, 5_000
-"""Default numbers of trials in each of the two worlds: for the simulated uplink, and for real
-roles, whose rounds take about a millisecond each."""
+"""Default numbers of simulated trials in each of the two neighbouring worlds that an attack tells
+apart: for the simulated uplink, and for real roles, whose rounds take about a millisecond each."""
 _DEPLOYED_AT_ONCE = 500
 """Number of trials of real roles between two reports of progress."""
 

@@ -32,7 +32,7 @@ class JournalState(NamedTuple):
     name
         Eight bytes drawn when the journal was made.
     epoch
-        Number of its entries.
+        Number of the journal's entries.
     """
 
     name: bytes

@@ -214,8 +214,8 @@ def _on_grid(entry: _Entry, world: str, step: float) -> Array:
 
 
 _CENTRES = 49
-"""Number of centres of the two worlds' gradients that are compared, over the range that clipping
-allows."""
+"""Number of values of the ``centre`` of a scene, the gradient entry half way between its values in
+two neighbouring worlds, that are compared, over the range that clipping allows."""
 
 
 def at_worst_centre(scene: Scene, delta: float) -> Scene:

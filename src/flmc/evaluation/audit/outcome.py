@@ -28,7 +28,8 @@ class Audit:
     confidence: float
     most: float
     neighbouring: str = "device"
-    """The difference between the two worlds: all data of a ``device``, or one ``example``."""
+    """The difference between the two neighbouring worlds that the attack tells apart: all data of a
+    ``device``, or one ``example``."""
     loudest: float = 1.0
     """Largest gain at which devices really transmit, over the cap that the accountant assumes."""
     resolution: Resolution | None = None

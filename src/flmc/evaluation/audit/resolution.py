@@ -45,7 +45,7 @@ class Power(NamedTuple):
     epsilon_factor
         Epsilon of the attacked neighbours at those gains, over the epsilon that is claimed.
     probability
-        Probability that the audit refutes the claim.
+        Probability that the audit shows that the claimed epsilon is too small.
     """
 
     gain_factor: float
@@ -64,8 +64,8 @@ class Resolution:
     gain_factor: float
     powers: tuple[Power, ...]
     threshold: float
-    """Log likelihood ratio above which the attack guesses that it sees the first of the two
-    worlds."""
+    """Log likelihood ratio above which the attack guesses that it sees the first of two
+    neighbouring worlds."""
     seen_with: float = SEEN_WITH
 
     def to_document(self) -> dict[str, Any]:

@@ -128,8 +128,8 @@ class Scene:
 
     @property
     def whole_device(self) -> bool:
-        """Whether the two worlds may differ in everything that the attacked device sends, not only
-        in the part of one example."""
+        """Whether the two neighbouring worlds that the attack tells apart may differ in everything
+        that the attacked device sends, not only in the part of one example."""
         if self.neighbouring == "device":
             return True
         return self.uplink.example_norm is None and self.uplink.example_moves_like_device

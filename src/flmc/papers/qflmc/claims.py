@@ -47,8 +47,8 @@ class ClaimVerdict:
 
     @property
     def word(self) -> str:
-        """The verdict as a word for a table: whether the claim holds, does not hold, or is
-        undecided."""
+        """The verdict on the claim of the paper, as a word for a table: whether it holds, does not
+        hold, or is undecided."""
         return "undecided" if self.holds is None else "holds" if self.holds else "fails"
 
 

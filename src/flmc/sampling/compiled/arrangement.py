@@ -114,7 +114,8 @@ class Arrangement(NamedTuple):
 
     def device_size(self, dim: int) -> int:
         """Number of floats that one device takes in a unit of data
-        (:mod:`flmc.sampling.compiled.units`): its gradient at the centre and its Hessian."""
+        (:mod:`flmc.sampling.compiled.units`): its gradient at the fixed point of the data set
+        (:func:`flmc.sampling.chains.centre_of`) and its Hessian."""
         if self.entries:
             return self.entries * (self.entries + 3) // 2 * self.unit
         return self.tiles(dim) * self.tile * (dim + 1) * self.unit

@@ -161,8 +161,9 @@ class ManyEntries:
             self.code.store(devices.at["received"], (tile * self.tile + q) * WIDTH, near)
 
     def _gradient(self, devices: Devices, k: Value, tile: Value) -> list[Value]:
-        """A tile (some entries, a vector each) of the gradient of device k: the gradient at the
-        centre plus the Hessian times the deviation, added up column after column."""
+        """A tile (some entries, a vector each) of the gradient of device ``k``: the gradient at the
+        fixed point of the data set (:func:`flmc.sampling.chains.centre_of`) plus the Hessian times
+        the deviation from that point, added up column after column."""
         code, unit = self.code, self.arrangement.unit
         size = (self.at["dim"] + 1) * (self.tile * unit)
         start = (k * self.at["tiles"] + tile) * size

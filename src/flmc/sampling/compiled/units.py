@@ -125,9 +125,10 @@ class _Lane:
             self._fill(self.total, self.totals, self.local + at["devices"] * size)
 
     def _at_centre(self, device: Value, matrix: Value, i: Value) -> tuple[Value, Value, Value]:
-        """Three emitted values: entry i of a device's gradient at the centre, the squared norm of
-        row i of its Hessian, and the squared norm of the difference of that row from column i. The
-        norm begins with 1e-300, so that a row of zeros leads to no division by 0."""
+        """Three emitted values: entry i of a device's gradient at the fixed point of the data set
+        (:func:`flmc.sampling.chains.centre_of`), the squared norm of row i of its Hessian, and the
+        squared norm of the difference of that row from column i. The norm begins with 1e-300, so
+        that a row of zeros leads to no division by 0."""
         code, dim = self.code, self.at["dim"]
         offset = code.load(self.at["offset"], device * dim + i, DOUBLE)
         value = Variable(code, -offset)

@@ -233,7 +233,8 @@ def test_variances_alone_where_entries_are_many(
     )
     with pytest.raises(InvalidSetting, match="only variances"):
         _ = some.covariance
-    assert set(flmc.load(tmp_path / "record").arrays) == {"mean", "variance", "draws"}
+    kept = {"mean", "variance", "draws", "burn_in"}
+        assert set(flmc.load(tmp_path / "record").arrays) == kept
     assert "sd" in str(some)
 
 

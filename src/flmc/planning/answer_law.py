@@ -28,8 +28,9 @@ MOST_ANSWERED = 200
 """Largest number of entries for which an answer is computed: its cost grows with the cube of the
 entries."""
 NODES = 24
-"""Number of quantiles that stand for the law of a curvature that is known with an error only; with
-48 in place of 24, no width of an answer in the tests changes by 0.2 %."""
+"""Number of quantiles that stand for the law of a curvature that is known with an error only. With
+192 in place of 24, standard deviations of 100 answers of 5 entries change by at most 0.07 % where
+300 rounds are planned, and by 1.1 % where 120 are, whose curvature is hardly known."""
 LEAST = 1e-6
 """Least curvature of the likelihood in a direction, as a share of the largest: a direction of which
 the data say nothing keeps the prior's width, and no matrix is singular."""

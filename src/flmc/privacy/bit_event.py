@@ -151,7 +151,8 @@ class BitEvent(ComposedEvent):
     def delta_without_noise(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
         """Delta that goes with ``epsilon`` when every bit is received as it was sent, so that only
         the randomness of bits hides the data."""
-        # Certain bits reveal everything; the paper's bound tends to the largest loss.
+        # Without noise certain bits reveal everything, and the paper's bound of the loss tends to
+        # the largest loss, above epsilon: delta is 1.
         if self.deterministic or criterion == "paper":
             return 1.0
         if criterion == "tail":
@@ -166,13 +167,14 @@ class BitEvent(ComposedEvent):
         # The logarithm of p/(1 - p), in a form that keeps the digits which the quotient loses for p
         # near 1/2.
         each = math.log1p((1.0 - 2.0 * error) / error)
-        # Only counts within 40 standard deviations of the mean have mass.
+        # Only numbers k of positive losses within 40 standard deviations of their mean have a
+        # probability that counts.
         mean, reach = n * (1.0 - error), 40.0 * math.sqrt(n * error * (1.0 - error)) + 40.0
         k = np.arange(max(0, math.floor(mean - reach)), min(n, math.ceil(mean + reach)) + 1)
         ways = np.array([_log_choose(n, int(i)) for i in k])
         mass = np.exp(ways + k * math.log1p(-error) + (n - k) * math.log(error))
         beyond = float(mass[np.abs((2 * k - n) * each) > epsilon * (1 - 1e-12)].sum())
-        # a margin, because logarithms of large factorials are rounded
+        # raised by a relative 1e-8, because logarithms of large factorials are rounded
         return min(1.0, beyond * (1 + 1e-8))
 
     def gain_search(self, epsilon: float, delta: float, criterion: str) -> GainSearch:
@@ -203,7 +205,8 @@ class BitEvent(ComposedEvent):
         each = math.log1p((1.0 - 2.0 * error) / error)
         if not each > 0:
             return False
-        # the smallest k with (2 k - n) a >= epsilon + 1
+        # the smallest number k of positive losses whose sum with the others, (2 k - n) a, reaches
+        # epsilon + 1
         wanted = (number + (epsilon + 1.0) / each) / 2.0 * (1 + 1e-12)
         if number > _SUMMED:
             short = number * right - wanted
@@ -220,9 +223,9 @@ class BitEvent(ComposedEvent):
     ) -> float:
         """Largest factor up to ``gain`` below which no gain breaks the budget.
 
-        By ``tail`` alone a budget may be broken at a gain and kept at a larger one, at which bits
-        are received nearly without error. So smaller gains are tried too, on a ladder of 10 %
-        steps, by a quick bound first."""
+        By the criterion ``tail`` alone a budget may be broken at a gain and kept at a larger one,
+        at which bits are received nearly without error. So smaller gains are tried too, in steps of
+        10 %, each first with a bound of delta that is quick to compute."""
         if criterion != "tail" or self.deterministic or gain == 0 or epsilon >= self.largest_loss:
             return gain
         spent = partial(
@@ -235,15 +238,15 @@ class BitEvent(ComposedEvent):
             quick = exceedance(self.scaled(factor).losses, epsilon, both=True, quick=True)
             return quick > delta and spent(factor) > delta
 
-        # Beyond 12 standard deviations the noise changes no bit.
+        # Noise changes no bit whose amplitude is beyond 12 of its standard deviations.
         top = min(gain, 12.0 * math.sqrt(self.noise_power) / self.softest)
         first = min(min(1.0, epsilon) / self.mu, top) / 2
         while breaks(first):
             first /= 2
         ladder = np.geomspace(first, top, 2 + int(math.log(top / first) / 0.1)).tolist()
         for low, high in itertools.pairwise(ladder):
-            # The search ended at `gain` because that gain keeps the budget: it need not be tried
-            # again.
+            # The caller's search ended at `gain` because that gain keeps the budget: it is not
+            # tried again.
             if high != gain and breaks(high):
                 return largest_argument(lambda x: spent(x) - delta, low, high, tolerance=1e-9)
         return gain

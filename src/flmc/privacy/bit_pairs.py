@@ -57,12 +57,12 @@ _ROUNDING = 4e-16
 """Share of each term of the excess D that is added to it, so that rounding never makes D too small.
 """
 _TURN = 0.1
-"""Largest distance of two neighbouring places on the curve of pairs (p, q), in the sum of the
-angles 2 arcsin sqrt(q) and 2 arcsin sqrt(p): it puts the polygon's vertices 0.06 % of the gap p - q
-beyond the curve."""
+"""Largest distance of two neighbouring places on the curve of pairs (p, q) of bit probabilities
+under two data sets, in the sum of the angles 2 arcsin sqrt(q) and 2 arcsin sqrt(p): it puts the
+polygon's vertices 0.06 % of the gap p - q beyond the curve."""
 _TRIED = 1001
-"""Number of places on each of the two scales, one even and one logarithmic, on which angles are
-computed."""
+"""Number of places of a gradient entry that are tried on each of two scales, one even and one
+logarithmic, as places at which the curve of bit probabilities gets a tangent."""
 _HULL_ROUNDING = 1e-12
 """Share by which gaps are enlarged, so that rounding leaves no pair outside the polygon."""
 
@@ -100,7 +100,8 @@ class PairHull:
         u = np.clip(2.0 * min(amplitude, _LOUD) * np.asarray(w), -700.0, 700.0)
         low, gap, miss = self.low[:, None], self.gap[:, None], self.miss[:, None]
         with np.errstate(divide="ignore"):
-            # For a negative u everything is divided by exp(u), so that nothing overflows.
+            # For a negative u numerator and denominator are divided by exp(u), so that nothing
+            # overflows.
             rise, fall = np.expm1(np.maximum(u, 0.0)), np.expm1(np.maximum(-u, 0.0))
             up = np.log1p(gap * rise / (1.0 + low * rise))
             down = -np.log1p(gap * fall / (1.0 + miss * fall))
@@ -147,14 +148,16 @@ class PairHull:
         c = np.expm1(np.asarray(epsilon))
         low, gap, miss = self.low[:, None], self.gap[:, None], self.miss[:, None]
         above = gap - c * low
-        # Beyond the largest loss nothing speaks for P; below the smallest nothing for Q.
+        # At an epsilon beyond the largest privacy loss, or below the smallest, all losses lie on
+        # one side of it, and the excess is 0.
         with np.errstate(divide="ignore", invalid="ignore"):
             inside = (above > 0) & (c > -gap / (gap + miss))
             # the exact ratio is never below -1, but rounding may make it so
             ratio = np.maximum(np.where(inside, c / above, 0.0), -1.0)
             t = np.abs(np.log1p(ratio)) / (2.0 * loud)
         far = ndtr(-loud - t)
-        # for a small amplitude B(t) would lose digits as a difference of two tails
+        # the normal mass from t - A to t + A, which a difference of two tails would give with few
+        # digits where the amplitude A is small
         if loud < _QUIET:
             between = normal_between(t, loud)
             near = far + between
@@ -200,17 +203,18 @@ def hull_of_moves(link: MovableLink, clip: float, shift: float) -> PairHull:
     """Polygon around the pairs of probabilities of a bit whose gradient entry, in [-clip, clip],
     moves by at most ``shift`` up or down.
 
-    The divergence grows with p and falls with q, so the longest move is the worst. The pairs of a
-    move down are those of an odd link at the opposite place, which are on the same curve. The link
-    must be odd with a log-concave density."""
+    The divergence of the received values grows with the probability of +1 after the move, and falls
+    with that before it, so the longest move is the worst. A move down makes the same pairs as a
+    move up from the opposite place, because the link is odd. The link must be odd with a
+    log-concave density."""
     shift = min(shift, 2.0 * clip)
     nodes = link.moved(_places(link, clip, shift), shift)
     low, gap, miss, slope = (np.asarray(values, dtype=np.float64) for values in nodes)
     if not np.ptp(slope):  # the curve is a straight line: its ends are the hull
         ends = [0, -1]
         return PairHull(low[ends], gap[ends] * (1.0 + _HULL_ROUNDING), miss[ends])
-    # Tangents at neighbouring places meet where both have the same height; on a straight piece
-    # anywhere will do.
+    # Tangents of the curve of pairs at neighbouring places meet where both have the same height;
+    # where the curve is straight, any point between the places will do.
     bend = slope[:-1] - slope[1:]
     with np.errstate(divide="ignore", invalid="ignore"):
         share = (np.diff(gap) - slope[1:] * np.diff(low)) / (bend * np.diff(low))
@@ -219,8 +223,8 @@ def hull_of_moves(link: MovableLink, clip: float, shift: float) -> PairHull:
     meet_gap = np.maximum(
         gap[:-1] + slope[:-1] * (meet_low - low[:-1]), gap[1:] + slope[1:] * (meet_low - low[1:])
     )
-    # 1 - p along the tangent at the upper place, as a sum of positive terms, so that no digits
-    # cancel.
+    # The probability of -1 after the move, along the tangent at the upper place, as a sum of
+    # positive terms, so that no digits cancel.
     meet_miss = miss[1:] + (1.0 + slope[1:]) * (low[1:] - meet_low)
     return PairHull(
         np.concatenate([low[:1], meet_low, low[-1:]]),
@@ -234,13 +238,15 @@ def _places(link: MovableLink, clip: float, shift: float) -> Array:
     bit probabilities before and after the move change little from one place to the next."""
     if shift >= 2.0 * clip:
         return np.array([-clip])
-    # The link may rise within any fraction of the clip, about 0 or about minus the shift.
+    # The link may rise within any fraction of the clip, and does so about 0: before the move where
+    # the entry is near 0, after it where the entry is near minus the shift.
     wide, near = np.linspace(-1.0, 1.0, _TRIED), np.geomspace(1e-6, 1.0, _TRIED)
     about = clip * np.unique(np.concatenate([wide, near, -near, [0.0]]))
     tried = np.concatenate([about, about - shift, [clip - shift]])
     tried = np.unique(tried[(tried >= -clip) & (tried <= clip - shift)])
     bit = link.moved(tried, shift)
-    # Of a probability and its complement the smaller one is accurate, so each angle uses that.
+    # The angle for the probability of +1 after the move is computed from that of -1, which is given
+    # with full relative accuracy.
     angle = np.arcsin(np.sqrt(np.clip(bit.low, 0.0, 1.0))) + np.arccos(
         np.sqrt(np.clip(bit.miss, 0.0, 1.0))
     )

@@ -67,7 +67,7 @@ class BitPair:
         """Privacy losses, in the shape of ``w``, at received values ``w`` in standard deviations of
         the noise."""
         u = 2.0 * self.amplitude * np.asarray(w)
-        # the smaller of v and 1/v, so that nothing overflows or cancels below
+        # the smaller of exp(u) and exp(-u), so that nothing overflows or cancels below
         fade = np.exp(-np.abs(u))
         plus, minus = np.where(u > 0, 1.0, fade), np.where(u > 0, fade, 1.0)
         above, below = (p * plus + (1.0 - p) * minus for p in (self.high, self.low))
@@ -96,7 +96,8 @@ class BitPair:
             if self.low > 0
             else np.full_like(loss, self.high)
         )
-        # Bounds are rounded: a grid point that is meant to lie on one must not fall short of it.
+        # The bounds of the loss are rounded: a loss that is meant to lie on one must not fall short
+        # of it.
         above = np.where(loss <= self.lower_bound + 1e-12 * abs(self.lower_bound), 0.0, above)
         below = np.where(loss >= self.bound - 1e-12 * abs(self.bound), 0.0, below)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -309,7 +310,7 @@ def exceedance(parts: Sum, epsilon: float, both: bool = False, *, quick: bool = 
     value = None if distinct else _by_contour(parts, epsilon, both, mean, spread, saddle)
     if value is not None:
         return value
-    # Where many losses are rounded up, Chernoff's bound may be the smaller one.
+    # Rounding the losses to a grid loosens that bound, so that Chernoff's may be the smaller one.
     return min(_by_chernoff(parts, epsilon, both, saddle), _by_grid(parts, epsilon, both))
 
 
@@ -359,8 +360,8 @@ def _by_contour(
     decay = sum(count * law.log_magnitude(c, 0.99 * farthest) for law, count in parts) - c * epsilon
     if decay > math.log(1e-13 * abs(c)):
         return None
-    # Losses near two values, plus and minus the bound, make the integrand come back after pi/bound:
-    # it must have been negligible for as long as that.
+    # Where all losses are near plus or minus the largest one, the integrand comes back after pi
+    # over the largest loss: it must have been negligible for as long as that.
     revival = math.pi / max(law.pair.bound for law, _ in parts)
     total, quiet_since = 0.0, 0.0
     for first in range(0, _MOST_POINTS, _CHUNK):
@@ -453,7 +454,8 @@ def _by_grid(parts: Sum, epsilon: float, both: bool) -> float:
         )
         for law, count in parts
     ]
-    # With few losses the sum's grid is as fine as that of one loss: no stage makes it coarser.
+    # With few losses the grid of the sum is as fine as that of one loss: no grid is made coarser
+    # while losses are added.
     composed = (
         ComposedLoss.of(entries, fine=1.0, resolution=min(_FINEST * math.sqrt(number), 1e4))
         if few

@@ -118,7 +118,7 @@ class ComposedEvent(Event):
 
 
 # Cached: a search for a gain ends with the event whose epsilon is computed next, mostly from the
-# same sum.
+# same sum of privacy losses.
 @lru_cache(maxsize=16)
 def composed_loss(
     event: ComposedEvent, reach: float, rounds: int = 1, chance: float = 1.0

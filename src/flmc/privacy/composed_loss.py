@@ -103,14 +103,15 @@ class ComposedLoss:
         ``resolution`` that of the sum's grid per standard deviation of the sum; both are fewer if
         grids would be too long. ``truncated``, ``rounds`` and ``chance`` are as in the class."""
         once = sum(entry.count * entry.spread**2 for entry in entries)
-        # The mean of a loss is about half its variance; whether a round has it adds to the spread.
+        # The mean of a privacy loss is about half its variance; where chance decides whether a
+        # round is sent, that adds to the spread of the sum.
         whole = math.sqrt(rounds * chance * (once + (1.0 - chance) * (once / 2) ** 2))
         widest = max(entry.high - entry.low for entry in entries)
         step = max(whole / resolution, widest / _MOST_CELLS, 1e-300)
         doublings, coarsened = [], False
         for entry in entries:
             ratio = fine * step / max(entry.spread, 1e-300)
-            # a grid coarser by up to 2^0.3 will do
+            # the grid of an entry's loss may be coarser than wanted by up to 2^0.3
             wanted = max(0, math.ceil(math.log2(ratio) - 0.3))
             most = math.floor(math.log2(_MOST_CELLS * step / (entry.high - entry.low)))
             times = min(wanted, most)
@@ -119,8 +120,8 @@ class ComposedLoss:
             matters = rounds * chance * entry.count * entry.spread**2 > 1e-3 * whole**2
             coarsened |= matters and entry.spread * 2.0**times < _COARSE * step
             doublings.append(times)
-        # All steps are the finest one times powers of two, so aligning the finest one with the
-        # lattice aligns all.
+        # The finest step divides the lattice, near whose multiples losses lie where noise hardly
+        # matters; all other steps are that one times powers of two.
         finest = 2.0 ** max(doublings)
         step = _aligned(step / finest, entries[0].lattice) * finest
         parts = []
@@ -136,8 +137,8 @@ class ComposedLoss:
         return self.coarsened or any(self._sums[theta] is None for theta in self._asked)
 
     def afresh(self) -> ComposedLoss:
-        """The same sum with the laws that are computed already, but with an empty record of used
-        tilts, by which ``loose`` judges."""
+        """The same sum with the laws that are computed already, but with :attr:`loose` judging only
+        what is computed from now on."""
         return replace(self, _asked=set())
 
     def delta(self, epsilon: float) -> float:
@@ -155,13 +156,14 @@ class ComposedLoss:
         if tilted is None:
             return self._chernoff_epsilon(theta, target)
         epsilon = tilted.epsilon(target)
-        # Rounding may hide too much of delta at an epsilon far from the one for which the tilt was
-        # chosen.
+        # The tilted sum resolves delta best near the epsilon for which its tilt was chosen: far
+        # from it rounding may hide too much of delta.
         if math.isinf(epsilon) or tilted.uncertain(epsilon) > _CLEAR * target:
             again = self._sum(self._tilt_to(min(epsilon, self._chernoff_epsilon(theta, target))))
             epsilon = min(epsilon, again.epsilon(target) if again is not None else math.inf)
         nudge = 1e-13 * max(epsilon, self._widest_step)
-        # ``delta`` may tilt the sum otherwise than it was here, and so return a larger value.
+        # The method ``delta`` may tilt the sum otherwise than it was tilted here, and so return
+        # more than ``target``.
         while math.isfinite(epsilon) and self.delta(epsilon) > target:
             epsilon, nudge = epsilon + nudge, 4 * nudge
         return epsilon
@@ -186,7 +188,8 @@ class ComposedLoss:
             if rounded_up
             else math.sqrt(-2.0 * self._squared_steps(tilted.step) * math.log(unlikely))
         )
-        # Largest amount by which the rounded sum may exceed X.
+        # Largest amount by which the sum of rounded losses may exceed the sum of the losses
+        # themselves.
         above = tilted.step * sum(count for _, count in self.parts) if rounded_up else below
 
         def weight(x: Array) -> Array:
@@ -220,8 +223,8 @@ class ComposedLoss:
         if an FFT would be too long."""
         if self.rounds == 1 and self.chance >= 1.0:
             return compose(self.parts, theta, self.doublings, self.truncated)
-        # Each doubling of the step needs four times as many losses. So as many doublings are left
-        # for adding up rounds as their number allows.
+        # Each doubling of the grid's step needs a sum of four times as many losses. So as many
+        # doublings are left for the addition of rounds as the number of rounds allows.
         often = max(1.0, self.rounds * self.chance)
         left = min(min(self.doublings), math.floor(math.log(often, 4)))
         once = [times - left for times in self.doublings]
@@ -247,12 +250,13 @@ class ComposedLoss:
         the sum tilted by s."""
         values = [(grid.cumulant(s), count) for grid, count in self.parts]
         k, mean, variance = (sum(count * each[i] for each, count in values) for i in range(3))
-        # the generating function of one round, which is silent with the probability that is left
+        # the generating function of a round that is sent with probability ``chance``, and else has
+        # the loss 0
         if self.chance < 1.0:
             sent = k + math.log(self.chance)
             k = float(np.logaddexp(sent, math.log1p(-self.chance)))
-            # Of the tilted mixture with the loss 0: its share of rounds that are sent, and by the
-            # laws of total mean and variance the two moments.
+            # The law of a round, tilted, mixes rounds that are sent with silent ones of loss 0: the
+            # share of the former, and its two moments by the laws of total mean and variance.
             share = math.exp(sent - k)
             variance = share * (variance + (1.0 - share) * mean**2)
             mean *= share
@@ -277,18 +281,21 @@ class ComposedLoss:
 
     def _tilt(self, gauge: Callable[[float, float, float, float], float], guess: float) -> float:
         """Approximate tilt s at which an increasing ``gauge`` of s, K(s), K'(s) and K''(s)
-        vanishes, searched for from ``guess``.
+        vanishes, searched for from ``guess``; K is the cumulant generating function of the sum of
+        the losses.
 
         It is never far below one over the spread of the sum: delta may be of the order of the
         spread, which may be far below the rounding of untilted masses."""
-        # On a ladder, so that an epsilon and its delta are mostly read from the same sum.
+        # Tilts are taken from a ladder of few values, so that an epsilon and its delta are mostly
+        # read from the same tilted sum.
         lowest: float = _LOWEST / math.sqrt(self._untilted[2])
 
         def enough(rung: int) -> bool:
             s = lowest * _RATIO**rung
             return gauge(s, *self._cumulant(s)) >= 0
 
-        # The guess is exact for a normal sum, so that one or two rungs beside it suffice.
+        # The guess is exact for a normal sum, so that it suffices to look one or two rungs of the
+        # ladder further.
         guess = min(max(guess, lowest), lowest * _RATIO**_RUNGS)
         rung = round(math.log(guess / lowest) / math.log(_RATIO))
         if enough(rung):
@@ -298,7 +305,8 @@ class ComposedLoss:
             while rung < _RUNGS and not enough(rung + 1):
                 rung += 1
             rung = min(rung + 1, _RUNGS)
-        # Beyond this tilt the weight changes by more than exp(200) from one grid point to the next.
+        # With a larger tilt the factor exp(tilt times loss) would change by more than exp(200) from
+        # one grid point to the next.
         return float(min(lowest * _RATIO**rung, 200.0 / self._widest_step))
 
     def _infinite(self) -> float:
@@ -369,7 +377,7 @@ def _brought_to_step(
             rest = rest.coarser(2**times)
         doublings -= times
         if not groups:
-            # Only the rest is left where there are too few losses to fill the coarse grid.
+            # There were fewer than 4**times losses to add, so all of them are in the rest.
             return [(rest.coarser(2**doublings), 1)] if rest is not None else []
         law = total([(law, 4**times)], truncated).coarser(2**times)
         count = groups

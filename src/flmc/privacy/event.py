@@ -164,7 +164,8 @@ class Event(ABC):
         def excess(minus: float) -> float:
             return self.averaged_delta(-minus, rounds, chance) - delta
 
-        # Rounding may leave the mean of delta above its goal where no round is ever silent.
+        # Where no round is ever silent, the search has nothing to gain, and rounding may leave the
+        # mean of delta above the given one even at the epsilon of the worst case.
         if worst == 0 or excess(-worst) > 0:
             return worst, coarse
         return -largest_argument(excess, -worst, 0.0, tolerance=1e-8), coarse
@@ -225,7 +226,8 @@ class Event(ABC):
             highest = 1.0  # Without a largest loss the upper end is doubled until delta is kept.
             while excess(-highest) > 0:
                 highest *= 2
-        # In minus epsilon the excess increases, so the search ends on the side where delta is kept.
+        # The search is over minus epsilon, because the excess of delta increases with it: so it
+        # ends on the side where delta is at most the given one.
         return -largest_argument(excess, -highest, 0.0, tolerance=1e-8)
 
     def allowed_gain(

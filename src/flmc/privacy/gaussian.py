@@ -34,7 +34,7 @@ def delta(epsilon: float, mu: float) -> float:
     # By logarithms: for large epsilon the factor exp(epsilon) overflows and its partner underflows.
     first = log_ndtr(mu / 2 - epsilon / mu)
     second = epsilon + log_ndtr(-mu / 2 - epsilon / mu)
-    # bounds the rounding error of the difference of both logarithms
+    # bound of the rounding error of the difference of the two logarithms
     rounding = 4e-16 * (1.0 + 2 * epsilon + abs(first))
     if mu < _SMALL:
         # The logarithms of the two terms of delta are nearly equal, so rounding of their arguments,

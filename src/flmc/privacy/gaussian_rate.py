@@ -28,7 +28,9 @@ link."""
 
 
 class GaussianRate(NamedTuple):
-    """Bounds of the rate c of a link (see the module), for soft and for loud bits."""
+    """Bounds of the rate at which a received bit of a link tells two gradient entries apart, per
+    unit of their distance and in units of a Gaussian mechanism: one that is close for bits of small
+    amplitude (soft), and one for any amplitude (loud)."""
 
     soft: float
     r"""Factor s of the bound :math:`s\,(2\Phi(A) - 1)\,e^{A^2/2}` of the rate at the amplitude A,
@@ -47,12 +49,14 @@ class GaussianRate(NamedTuple):
         out."""
         if amplitude == 0.0:
             return 0.0
-        # The soft bound grows like exp(A^2/2), and is mostly beyond the loud one here.
+        # The soft bound grows with the amplitude A like exp(A^2/2), and is mostly beyond the loud
+        # one here.
         if amplitude > 2.0 and math.isfinite(self.loud):
             return self.loud
         if not (amplitude <= 10.0 and math.isfinite(self.soft)):
             return self.loud
-        # the factor 2 Phi(A) - 1 of the soft bound
+        # the factor 2 Phi(A) - 1 of the soft bound, A being the amplitude and Phi the normal
+        # distribution
         between = float(normal_between(np.array(0.0), amplitude))
         steeper = _steeper(self.ratio, amplitude * (amplitude + reach)) if self.ratio else 1.0
         return min(self.soft * between * math.exp(amplitude**2 / 2) * steeper, self.loud)

@@ -111,9 +111,9 @@ def _bracketed(
     is found above ``start``: the highest point tried, after one a step below it. None if no root is
     found below.
 
-    Each step goes to where the secant vanishes. The first is ``step``, the next three are at most
-    four times as long, and the limit doubles with each one after, so that few are needed however
-    far the root is."""
+    Each step goes to where the secant through the last two points vanishes. The first is ``step``,
+    the next three are at most four times as long, and the limit doubles with each one after, so
+    that few are needed however far the root is."""
     x, value = start, excess(start)
     down = not value <= 0  # written with "not <=", so that NaN counts as above the bound
     width, steps = step, 0
@@ -124,7 +124,7 @@ def _bracketed(
             return (further, x) if down else (x, further)
         # A secant step, and 2 % further, so as to land beyond the root.
         slope = (value_there - value) / (further - x)
-        # where delta is flat, the root is far
+        # where delta hardly changes with the gain, the root is far
         wanted = abs(value_there) / slope * 1.02 if slope > 0 else math.inf
         steps += 1
         width = min(max(step, wanted), 4 * step * 2 ** max(0, steps - 3))

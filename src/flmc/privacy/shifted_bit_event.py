@@ -174,7 +174,8 @@ class SharedShiftEvent(Event):
         """Upper bound of the epsilon that goes with ``delta``, the smaller one of the bound by a
         Gaussian mechanism and the bound in which every entry moves by the whole shift; and whether
         it is loose because a grid was coarsened."""
-        # Each way uses up its lost probability, and has the rest of delta for epsilon.
+        # Each way to bound the cost adds the probability of values that count as lost to delta, so
+        # only the rest of delta is left for its epsilon.
         kept = [(mu, delta - lost) for mu, lost in self._ways if lost < delta]
         shared = min(self.largest_loss, *(gaussian.epsilon(left, mu) for mu, left in kept))
         if not self._entries_may_do:
@@ -184,12 +185,13 @@ class SharedShiftEvent(Event):
 
     def averaged_delta(self, epsilon: float, rounds: int, chance: float) -> float:
         """Upper bound of the delta of rounds that happen with probability ``chance``, averaged over
-        how many happen: the smaller average of the two bounds of delta."""
+        how many happen: the smaller average of the bound by a Gaussian mechanism and the bound in
+        which every entry moves by the whole shift."""
         counts, beyond = binomial_counts(rounds, chance)
 
         def mean(mu: float, lost: float) -> float:
-            """Average, over how many rounds happen, of the delta of the Gaussian mechanism plus the
-            probability of lost values."""
+            """Average, over how many rounds happen, of the delta of the Gaussian mechanism ``mu``
+            plus the probability ``lost``, both of a single round."""
             each = (
                 share * (gaussian.delta(epsilon, math.sqrt(count) * mu) + count * lost)
                 for count, share in counts

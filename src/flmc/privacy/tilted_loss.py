@@ -149,7 +149,7 @@ class TiltedLoss:
             # distances x - l of the losses in a cell from its lower end l
             wide, rest = factor * self.step, self.step * np.arange(factor)
             upper = np.expm1(-rest) / math.expm1(-wide)
-            # The tilt of a mass is that of the coarse loss to which it moves.
+            # A mass that moves to another loss gets the factor exp(theta loss) of that loss.
             up = upper * np.exp(self.theta * (wide - rest))
             down = (1.0 - upper) * np.exp(-self.theta * rest)
             # Cells of the coarse grid, the first and the last padded with zeros.
@@ -323,8 +323,9 @@ def _window(terms: Terms, truncated: float) -> tuple[int, int]:
     if highest < _WIDE:
         return 0, highest
     spread = math.sqrt(sum(count * (term.spread / term.step) ** 2 for term, count in terms))
-    # Chernoff's bound is exp(-T) at t = (K(s) + T)/s; were the sum normal, the best s would be the
-    # root of 2 T over its spread.
+    # With K the cumulant generating function of the sum, Chernoff's bound of the mass beyond (K(s)
+    # + T)/s is exp(-T), T = ``truncated``; were the sum normal, the best s would be the root of 2 T
+    # over its standard deviation.
     unit = math.sqrt(2 * truncated)
 
     def end(sign: float, share: float) -> float:
@@ -339,8 +340,8 @@ def _window(terms: Terms, truncated: float) -> tuple[int, int]:
 
 
 def _least(bound: Callable[[float], float]) -> float:
-    """Smallest of Chernoff's bounds with the parameters ``_SHARES``. The bounds fall with the share
-    and then rise, so not all of them need be computed."""
+    """Smallest value of ``bound`` over the parameters ``_SHARES`` of Chernoff's bound. With growing
+    parameter the values fall and then rise, so not all of them need be computed."""
     best = bound(_SHARES[-2])
     after = bound(_SHARES[-1])
     if after < best:

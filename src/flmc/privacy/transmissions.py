@@ -76,7 +76,7 @@ def _levels(values: Array, counts: Array, most: int) -> IntArray:
         return float(saved[where]), first + where
 
     saved, where = best(0, len(values) - 1)
-    # a heap of parts: the division that saves most comes first
+    # a heap of intervals of gains: the one whose division saves most comes first
     parts = [(-saved, where, 0, len(values) - 1)]
     while len(parts) < most:
         _, where, first, last = heapq.heappop(parts)
@@ -99,9 +99,9 @@ def binomial_counts(rounds: int, chance: float) -> tuple[list[tuple[int, float]]
     ratio = np.log((rounds - number[:-1]) / number[1:])
     ways = np.concatenate([[0.0], np.cumsum(ratio)])
     log_mass = ways + number * np.log(chance) + (rounds - number) * np.log1p(-chance)
-    # a margin, because logarithms of large numbers are rounded
+    # raised by a relative 1e-9, because logarithms of large numbers are rounded
     mass = np.exp(log_mass) * (1.0 + 1e-9)
-    # probability of larger numbers than each
+    # probability that the event happens in more rounds than each number says
     above = np.concatenate([np.cumsum(mass[::-1])[::-1][1:], [0.0]])
     last = int(np.argmax(above <= _UNLIKELY))
     first = min(last, int(np.argmax(np.cumsum(mass) > _UNLIKELY)))

@@ -145,8 +145,8 @@ class NoiseGrid:
             else:
                 checks.at_least("sharing", sharing, 1)
                 most = self.shared_move(steps, scaled, sharing, peak_of_norm=peak_of_norm)
-        # The gain at which a move of the span is so many steps, in exact fractions; it is rounded
-        # up once, so that it stays a bound.
+        # The gain at which a move of a symbol by ``span`` is a move by ``most`` steps, in exact
+        # fractions; it is rounded up once, so that it stays a bound.
         exact = most * Fraction(self.step) / span
         nearest = float(exact)
         return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
@@ -160,10 +160,11 @@ class NoiseGrid:
         steps before rounding; the peak lies at ``steps``.
 
         Three bounds hold, and the smallest is returned. No symbol passes the peak. Rounding adds at
-        most 3/2 steps to the move of each symbol, the slack included. And where the peak bounds the
-        norm of all symbols together, rounding adds at most 1/2 to each one's distance from 0, and
-        the two vectors differ by at most twice the norm of the longer one. The last two are convex
-        programs, solved by ``_largest_square``."""
+        most 3/2 steps to the move of each symbol: 1 of the symbols themselves, 1/2 of the sums
+        behind their gradients. And where the peak bounds the norm of all symbols together, rounding
+        adds at most 1/2 to each one's distance from 0, and the two vectors differ by at most twice
+        the norm of the longer one. The last two are convex programs, solved by
+        ``_largest_square``."""
         squares = [4 * sharing * steps**2, _largest_square(scaled**2, sharing, 1 + _SLACK)]
         if peak_of_norm:
             reach = (steps * _NORM_SLACK) ** 2
@@ -191,7 +192,8 @@ class NoiseGrid:
         Amplitudes are rounded towards 0 to the grid, so that no symbol arrives louder than it was
         sent."""
         turned = np.where(amplitude < 0, -symbols, symbols)
-        # The grid has one gain for all devices of a batch: each device is a batch of its own.
+        # ``symbol_steps`` takes one gain for all devices of an array, so each device is put into an
+        # array of its own, along the first axis.
         return self.symbol_steps(turned[:, None, :], np.abs(amplitude), peak)[:, 0]
 
     def draw_noise(self, shape: tuple[int, ...], entropy: Entropy) -> IntArray:
@@ -213,16 +215,17 @@ class NoiseGrid:
 
 
 def _largest_square(square: Fraction, count: int, rounding: Fraction) -> int:
-    r"""Largest sum of squares of ``count`` whole numbers :math:`k_i`, each at most
-    ``rounding`` r above a real number :math:`x_i \ge 0`, if the squares of these add up to at most
-    ``square``.
+    r"""Largest sum of squares of m = ``count`` whole numbers :math:`k_i`, each at most r =
+    ``rounding`` above a real number :math:`x_i \ge 0`, if the squares of the real numbers add up to
+    at most ``square``.
 
     A whole number k needs :math:`x \ge (k - r)_+`. So :math:`k_i^2 \le f(x_i^2)` with the polygon f
     through :math:`(0, \lfloor r\rfloor^2)` and :math:`((k - r)^2, k^2)` for all larger k. Its
     slopes :math:`(2k + 1)/(2(k - r) + 1)` fall, so f is concave, and by Jensen's inequality
     :math:`\sum k_i^2 \le m f(\sum x_i^2/m)`."""
     share = square / count
-    # Any edge of a concave polygon, continued, lies above it: k need not be exact.
+    # Any edge of a concave polygon, continued, lies above the polygon, so the edge from k to k + 1
+    # need not be the one that touches it here: k may be rounded.
     k = math.floor(Fraction(math.sqrt(share)) + rounding)
     left = max(Fraction(0), k - rounding) ** 2
     right = (k + 1 - rounding) ** 2

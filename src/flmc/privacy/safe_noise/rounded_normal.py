@@ -54,7 +54,8 @@ _TERMS = 7
 """Number of terms of each Taylor series."""
 _RELATIVE_MARGIN = 2.0**-46
 _ABSOLUTE_MARGIN = 4.0
-"""Bounds of the error of a comparison of v with Q, derived in ``_bracket_thresholds``."""
+"""Bounds of the error of a comparison of a uniform number with the probability that a normal
+variable is larger in magnitude than a threshold, derived in ``_bracket_thresholds``."""
 _GUARD = 32
 """Number of bits that are computed beyond the wanted ones, against the rounding of some hundred
 terms."""
@@ -124,7 +125,8 @@ def _guess(digits: npt.NDArray[np.uint64], bits: int) -> IntArray:
     quantile at the first 63 digits of each uniform number."""
     from scipy.special import ndtri  # imported here, because that takes longer than making a plan
 
-    # Half of v, the middle of its interval, is the probability of one tail.
+    # The uniform number (the middle of the interval that its digits leave) is the probability of
+    # both tails together, so half of it is that of one.
     quantile = ndtri(np.ldexp(digits.astype(np.float64) + 0.5, -_DIGITS - 1))
     return np.asarray(np.rint(np.ldexp(-quantile, bits)), dtype=np.int64)
 
@@ -133,7 +135,8 @@ def _proven(
     magnitude: IntArray, digits: npt.NDArray[np.uint64], bits: int
 ) -> npt.NDArray[np.bool_]:
     """Whether each magnitude k is shown to be right, (draw): Q((k + 1/2)/s) <= v < Q((k - 1/2)/s),
-    with the uniform number v and the standard deviation s = 2^bits."""
+    with the uniform number v, the standard deviation s = 2^bits, and Q(x) the probability that a
+    standard normal variable exceeds x in magnitude."""
     above, below = (_bracket_thresholds(2 * magnitude + side, digits, bits) for side in (-1, 1))
     # v is anywhere in [digits, digits + 1); at k = 0 there is no threshold above it.
     small_enough = (magnitude == 0) | (above.gap >= 1.0 + above.margin)
@@ -141,8 +144,8 @@ def _proven(
 
 
 class _Comparison(NamedTuple):
-    """Distances by which thresholds lie above the digits of v, and bounds of their errors, both
-    (draw) and in units of 2^-63."""
+    """Distances by which probabilities at thresholds of the noise lie above the first 63 digits of
+    each draw's uniform number, and bounds of their errors, both (draw) and in units of 2^-63."""
 
     gap: Array
     margin: Array
@@ -150,7 +153,8 @@ class _Comparison(NamedTuple):
 
 def _bracket_thresholds(odd: IntArray, digits: npt.NDArray[np.uint64], bits: int) -> _Comparison:
     r"""Differences :math:`2^{63} Q(x) - \text{digits}` at the thresholds :math:`x =
-    \text{odd}/2^{bits+1}`, and bounds of their errors.
+    \text{odd}/2^{bits+1}`, and bounds of their errors; Q(x) is the probability that a standard
+    normal variable exceeds x in magnitude, and ``digits`` are the first 63 of each uniform number.
 
     With the nearest node :math:`x_j`, :math:`t = x - x_j` (exact in double precision, at most
     1/128), the coefficients :math:`c_i` of Taylor's series, the normal density :math:`\varphi` and
@@ -186,8 +190,9 @@ def _bracket_thresholds(odd: IntArray, digits: npt.NDArray[np.uint64], bits: int
 
 
 class _Nodes(NamedTuple):
-    """Taylor series of 2^63 Q around every node: whole and fractional part of its value, both
-    (node), and its coefficients from the first derivative on, (term, node)."""
+    """Taylor series of 2^63 Q(x) around every node, Q(x) being the probability that a standard
+    normal variable exceeds x in magnitude: whole and fractional part of its value, both (node), and
+    its coefficients from the first derivative on, (term, node)."""
 
     whole: npt.NDArray[np.uint64]
     fraction: Array
@@ -196,15 +201,16 @@ class _Nodes(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _nodes() -> _Nodes:
-    """Taylor series around all nodes, computed in whole numbers; takes a third of a second, once in
-    a process.
+    """Taylor series around all nodes of Q(x), the probability that a standard normal variable
+    exceeds x in magnitude, computed in whole numbers; takes a third of a second, once in a process.
 
     Coefficient i is Q^(i)/i! = (-1)^i (-Q') He_(i-1)/i!, with Hermite's polynomials He."""
     precision = 256
     whole, fraction, coefficients = [], [], []
     for node in range(_LAST_NODE + 1):
         x = Fraction(node, _NODES_PER_UNIT)
-        # The lower end of a bracket of 256 bits: its width is far below the margins.
+        # The lower end of a bracket of 256 bits, whose width is far below the errors that are
+        # allowed.
         value = Fraction(tail_bracket(x, precision).low, 1 << precision - _DIGITS)
         whole.append(math.floor(value))
         fraction.append(float(value - math.floor(value)))

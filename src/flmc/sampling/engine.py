@@ -58,8 +58,9 @@ class Engine(ABC):
     always."""
 
     def why_not(self, plan: Plan, model: Model) -> str | None:
-        """Why this engine cannot run a plan of a model, as the end of a sentence; None if it can:
-        what it does not declare to know, and then its own ``obstacle``."""
+        """Why this engine cannot run a plan of a model, as the end of a sentence; None if it can: a
+        noise law or a server's update that this kind of engine does not know comes before its own
+        ``obstacle``."""
         noise = None if self.any_noise else why_not_drawn(plan.uplink.noise_law)
         update = None if self.any_update else why_not_updated(plan.update)
         return noise or update or self.obstacle(plan, model)

@@ -134,9 +134,10 @@ def scaled_to_norm(numpy: Any, gradient: Any, bound: Any) -> Any:
     known = numpy.where(numpy.isnan(gradient), 0.0, gradient)
     endless = numpy.isinf(known)
     unbounded = endless.any(axis=-1, keepdims=True)
-    # Infinite entries outweigh all others: such a gradient has a direction, and any length.
+    # Infinite entries outweigh all others: only the direction of such a gradient is known, which is
+    # clipped like that of a very long one.
     known = numpy.where(unbounded, numpy.where(endless, numpy.sign(known), 0.0), known)
-    # Compiled code takes the inverse of a larger number for 0.
+    # Cut down to a magnitude whose inverse is not 0 in compiled code.
     known = numpy.clip(known, -_LARGEST, _LARGEST)
     largest = numpy.abs(known).max(axis=-1, keepdims=True)
     tiny = np.float32(1.0) / _LARGEST

@@ -100,7 +100,8 @@ class NumpyEngine(Engine):
             report = report_part(resources.progress, index, len(tiles))
             _advance_tile(chains, plan, model, seed, tile, until, report, schedule)
         chains.round = until
-        # The warning comes once in a run, at the first stretch with such an entry.
+        # The warning comes once in a run, at the first stretch of rounds with an entry that is not
+        # finite.
         if chains.num_undefined > undefined == 0:
             _log.warning(
                 "%d gradient entries were not finite; NaN counts as 0", chains.num_undefined

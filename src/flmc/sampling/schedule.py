@@ -122,7 +122,8 @@ def shared_schedule(plan: Plan, seed: int, rounds: range) -> Schedule:
     single experiment."""
     fading = constant_path_gains(plan, seed)
     active = None if plan.active is None else plan.active[None, rounds.start : rounds.stop]
-    # No stream is cut into blocks here, so that any rounds may be asked for.
+    # Nothing is drawn from streams that begin anew with each block of rounds, so that any rounds
+    # may be asked for.
     return schedule_of(plan, fading, active, rounds)
 
 
@@ -251,8 +252,9 @@ def schedule_of(plan: Plan, fading: Array, active: Array | None, rounds: range) 
     part = slice(rounds.start, rounds.stop)
     cap = plan.gain if len(plan.gain) == 1 else plan.gain[part]
     if plan.scheduler.by_channel and active is not None:
-        # The gain with T = 1 falls with the number of devices: the plan's cap is that of the
-        # loudest round, and a round with more devices must be quieter to keep enough noise.
+        # The gain at which the temperature is 1 falls with the number of active devices: the plan's
+        # cap is the gain of the loudest round, and a round with more devices must be quieter to
+        # keep enough noise.
         cap = calibrated_cap(plan, cap, active.sum(axis=2)[..., None])
         cap = np.broadcast_to(cap, (*cap.shape[:2], plan.dim))
     gain = realised_gain(plan.uplink, cap, fading, active)

@@ -100,7 +100,8 @@ def simulate(
         if observer is not None:
             observer.ended(chains, now=stop())
     if observer is not None and chains.round < plan.num_rounds:
-        # A stop may have been asked for after the last stretch was reported without ``now``.
+        # The run may have been asked to stop just after its last stretch was reported as one of
+        # many.
         observer.ended(chains, now=True)
     return chains
 

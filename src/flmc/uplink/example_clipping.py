@@ -135,9 +135,9 @@ def mean_shift_variance(example_clip: float) -> float:
 
     For linear regression with standard normal features u and residuals e the estimate without
     clipping moves with :math:`x = u e` of every example, the clipped one with
-    :math:`\operatorname{clip}(x)/\rho(c)`. The mean square of their difference, over
-    :math:`E[x^2] = 1`, is the variance of the shift in each entry. It does not depend on how many
-    examples there are.
+    :math:`\operatorname{clip}(x)/\rho(c)`, where the share :math:`\rho` is that of
+    :func:`shrink_factor`. The mean square of their difference, over :math:`E[x^2] = 1`, is the
+    variance of the shift in each entry. It does not depend on how many examples there are.
 
     Examples
     --------

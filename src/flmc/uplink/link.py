@@ -82,8 +82,9 @@ class Link(ABC):
     certainly -1 to certainly +1."""
 
     def __init_subclass__(cls) -> None:
-        """Reset the facts, and the methods that describe the shape, for a subclass with its own
-        ``probability``: the parent's facts and methods are not about that one."""
+        """Reset what is proven (``monotone``, ``odd``, ``log_concave``, ``jumps``), and the methods
+        that describe the shape, for a subclass with its own ``probability``: what the parent states
+        is about another one."""
         if "proven" in vars(cls):
             raise TypeError(
                 f"{cls.__name__}.proven is no fact of a link any more: state monotone, odd and"
@@ -93,7 +94,8 @@ class Link(ABC):
             return
         for name in _FACTS:
             setattr(cls, name, vars(cls).get(name, False))
-        # A base class without a probability of its own may state these facts for its subclasses.
+        # A base class without a probability of its own may bring methods that describe the shape,
+        # for its subclasses to keep.
         inherited = next(vars(each) for each in cls.__mro__[1:] if "probability" in vars(each))
         if inherited["probability"] is not Link.probability:
             for name in _FORMS:

@@ -15,8 +15,8 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 
 _TRIED, _TOLERANCE = 20_000, 0.25
-"""Number of draws with which a law is checked, and the largest accepted deviation of their variance
-from 1."""
+"""Number of draws with which a law of noise is checked, and the largest accepted deviation of their
+mean from 0 and of their variance from 1."""
 
 
 class NoiseLaw(ABC):

@@ -34,7 +34,7 @@ class PlannedChannels:
     Attributes
     ----------
     drawn
-        Path gains that differ, (1 or drawn, device, dim).
+        Path gains of the rounds that are kept, (1 or drawn, device, dim).
     num_rounds
         Rounds that they stand for.
     """
@@ -131,7 +131,8 @@ def draw_planned_rounds(
     rounds = standing_for(fading, every) if scheduler.forgets else every
     channels = draw_planned_channels(fading, rounds, num_rounds, num_devices, dim)
     drawn = np.concatenate([part for _, part in channels.parts()])
-    # Another stream than that of the drawn path gains; the policies of flmc do not use it.
+    # Random numbers for a policy of the user's own, from another stream than that of the drawn path
+    # gains; the policies by channel of flmc need none.
     rng = generator(0, Purpose.PLANNING, 1)
     if scheduler.forgets:
         active = scheduler.draw_checked(rng, range(len(drawn)), drawn)
@@ -167,14 +168,14 @@ def _is_value(fading: Fading) -> bool:
     return type(fading).__module__.startswith("flmc.")
 
 
-# The draws below have a fixed seed: two plans with the same settings are equal, whatever the seed
-# of the run.
+# The functions below draw path gains with a fixed seed: two plans with the same settings are equal,
+# whatever the seed of the run.
 
 
 @lru_cache(maxsize=4)
 def _draw_constant(fading: Fading, num_devices: int, dim: int) -> Array:
-    """Path gains of a constant channel, (1, device, dim); kept, because searches ask for the same
-    ones many times."""
+    """Path gains of a constant channel, (1, device, dim); kept, because searches for a plan ask for
+    the same ones many times."""
     rng = generator(0, Purpose.PLANNING)
     drawn = fading.draw_checked(rng, range(1), num_devices, dim)
     drawn.flags.writeable = False
@@ -184,7 +185,7 @@ def _draw_constant(fading: Fading, num_devices: int, dim: int) -> Array:
 @lru_cache(maxsize=2)
 def _draw_runs(fading: Fading, num_rounds: int, num_devices: int, dim: int) -> list[Array]:
     """Path gains of whole runs, (round, device, dim) each, as many runs as have ``_PLANNED_ROUNDS``
-    rounds together; kept, because searches ask for the same ones many times."""
+    rounds together; kept, because searches for a plan ask for the same ones many times."""
     rng = generator(0, Purpose.PLANNING)
     return [
         fading.draw_checked(rng, range(num_rounds), num_devices, dim)
@@ -195,7 +196,7 @@ def _draw_runs(fading: Fading, num_rounds: int, num_devices: int, dim: int) -> l
 @lru_cache(maxsize=4)
 def _draw_independent(fading: Fading, rounds: range, num_devices: int, dim: int) -> Array:
     """Path gains of independent rounds, (drawn, device, dim); a run that is too short is drawn
-    several times. They are kept, because searches ask for the same ones many times."""
+    several times. They are kept, because searches for a plan ask for the same ones many times."""
     rng = generator(0, Purpose.PLANNING)
     # One round shows along which axes the law is constant: these cost no memory.
     one = without_copies(fading.draw_checked(rng, rounds[:1], num_devices, dim))

@@ -30,12 +30,13 @@ def power_scale(uplink: Uplink, gain: Array, fading: Array, active: Array | None
     # gains: it is computed once for them.
     known, dim = arrays.without_copied_entries(arrays.one_of_equals(fading)), fading.shape[-1]
     power = np.square(arrays.without_copied_entries(gain)[..., None, :] / known)
-    # P_0 limits the mean power of a round. Where the norm is bounded, the entry that costs most may
-    # have all of it.
+    # The power limit is one of a round's mean power over its entries. Where the norm of the symbols
+    # is bounded, the entry that costs most may have all the power of the round.
     if uplink.shares_power:
         affordable = (power.max(axis=-1) / dim) ** -0.5
     elif uplink.csi_error:
-        # Every entry by itself: the privacy of uncertain gains rests on a bound of each amplitude.
+        # Every entry obeys the limit by itself: where inexact channel estimates make gains
+        # uncertain, privacy rests on a bound of each transmit amplitude.
         affordable = power.max(axis=-1) ** -0.5
     else:
         affordable = arrays.mean_over_entries(power, dim) ** -0.5
@@ -147,7 +148,7 @@ def draw_rounds_for_power(
     parts = list(draw_planned_channels(law, asked, num_rounds, num_devices, dim).parts())
     fading = np.concatenate([each for _, each in parts])
     numbers = np.concatenate([each for each, _ in parts])
-    # whole periods of the schedule only, so that each of its rounds counts as often
+    # whole runs only, so that each round of the schedule of one run counts as often
     if active is not None:
         whole = max(1, len(numbers) // num_rounds) * num_rounds
         fading, numbers = fading[:whole], numbers[:whole]

@@ -36,10 +36,11 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Scale(NamedTuple):
-    """Scale on which an uplink sends reports (see the module)."""
+    """Scale on which devices send reports, numbers that tell the server of what clipping and the
+    link take away from their gradients (remainders)."""
 
     peak: float
-    """Mean symbol of a gradient at the clip, which stands for a report of 1."""
+    """Mean symbol of a gradient entry at the clip, which stands for a report of 1, the largest."""
     reach: float
     """Size of an entry of the remainder that a report of 1 stands for; larger entries are reported
     as 1."""
@@ -48,8 +49,9 @@ class Scale(NamedTuple):
 
 
 def scale_of(uplink: Uplink) -> Scale:
-    """Scale on which an uplink sends reports; raises ``InvalidSetting`` where a report has no proof
-    of its privacy, or would take room from the gradient."""
+    """Scale on which the devices of an uplink send reports of what clipping and the link take away;
+    raises ``InvalidSetting`` where a report has no proof of its privacy, or would take room from
+    the gradient."""
     if uplink.example_clip is not None or uplink.example_norm is not None:
         raise InvalidSetting(
             "a report of what clipping takes away can turn over with one example, which the"
@@ -66,8 +68,10 @@ def scale_of(uplink: Uplink) -> Scale:
 
 def question(theta: Array) -> IntArray:
     """What devices report at theta (..., m), as a number (...): 0 to m - 1 for an entry of the
-    remainder or, in half of the rounds, m for the size of a remainder beyond reach."""
-    # Multiplication wraps around, as it should: this is a hash, the same on every machine.
+    remainder or, in half of the rounds, m for the size of a remainder that is larger than a report
+    of an entry can say."""
+    # Multiplication wraps around at 2^64, as it should: this is a hash of the bits of theta, the
+    # same on every machine.
     mixed = np.zeros(theta.shape[:-1], dtype=np.uint64)
     for bits in np.moveaxis(np.ascontiguousarray(theta, dtype="<f8").view("<u8"), -1, 0):
         mixed = (mixed ^ bits ^ (bits >> np.uint64(32))) * _MIX
@@ -94,8 +98,9 @@ def with_report(gradient: Array, theta: Array, uplink: Uplink) -> Array:
 
 @lru_cache(maxsize=8)
 def _inverse(uplink: Uplink) -> tuple[Array, Array]:
-    """Mean symbols over the largest one, rising from 0 to 1, and the gradients that have them: a
-    report goes through the inverse of the link, so that its mean symbol is proportional to it."""
+    """Mean symbols over the largest one, rising from 0 to 1, and the gradient entries that have
+    them. A report is sent as the gradient entry whose mean symbol is proportional to it, which is
+    found in this table."""
     gradient = np.linspace(0.0, uplink.clip, _POINTS)
     symbol = uplink.mean_symbol(gradient)
     return np.asarray(symbol / symbol[-1]), gradient

@@ -206,7 +206,8 @@ class StrongestDevices(CountedDevices):
         one law; else None."""
         if not fading.independent or type(self).draw is not StrongestDevices.draw:
             return None
-        # A law that knows its tail draws each device alike, and equal path gains never.
+        # Of equal channels the first would be chosen more often; a law whose ``exceedance`` is
+        # known never draws equal path gains.
         known = fading.alike and fading.exceedance(1.0) is not None
         return self.count / num_devices if known else None
 
@@ -239,7 +240,9 @@ class PredecessorDevices(Scheduler):
             )
 
     def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
-        """1 for the strongest devices, as many as minimise the rule's sum, (round, device)."""
+        """1 for the n devices with the strongest channels, else 0, (round, device); n minimises the
+        noise after the inversion of the weakest of these channels plus what silent devices'
+        gradients would have added."""
         devices, dim = fading.shape[1:]
         # N_0/P, where P = m P_0 is the energy of m entries
         noise = 10.0 ** (-self.snr_db / 10.0) / dim

@@ -54,8 +54,8 @@ class SymbolFormat:
 
     @property
     def width(self) -> int:
-        """Number of bits in which one symbol is written: enough for the number of its level, or 32
-        for a value."""
+        """Number of bits in which one symbol is written: enough for the index of its level among
+        all levels, or 32 for a format without levels."""
         return 32 if self.levels is None else (len(self.levels) - 1).bit_length()
 
     @property
@@ -91,7 +91,8 @@ class SymbolFormat:
 
     @property
     def _known(self) -> tuple[float, ...]:
-        """All levels in ascending order; ``ValueError`` for a format whose symbols are values."""
+        """All levels in ascending order; ``ValueError`` for a format without levels, whose symbols
+        may have any value."""
         if self.levels is None:
             raise ValueError("values have no levels")
         return self.levels

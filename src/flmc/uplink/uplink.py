@@ -77,7 +77,8 @@ def _first_own(kind: type, names: tuple[str, ...]) -> type | None:
         definer = _definer(kind, name)
         made = vars(definer)[name]
         made = made.fget if isinstance(made, property) else made
-        # A method that was reset to flmc's own stands in the user's class too.
+        # ``__init_subclass__`` may have put flmc's own method into the user's class: it is none of
+        # the user's.
         reset = str(getattr(made, "__module__", "")).partition(".")[0] == "flmc"
         if not _of_flmc(definer) and not reset:
             own.append(definer)
@@ -188,13 +189,13 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
                     f"{cls.__name__}.noise_law must be a field of a dataclass: write noise_law:"
                     " NoiseLaw = ..., or pass noise_law to an object"
                 )
-        # The statement counts as made anew only if nothing of what is sent is overridden along all
-        # bases: a mixin may bring other symbols.
+        # ``standard_symbols`` holds only if nothing of what is sent differs from the class that
+        # states it. All bases are asked: a mixin may bring other symbols.
         stated = _definer(cls, "standard_symbols")
         if any(getattr(cls, name) is not getattr(stated, name) for name in WHAT_IS_SENT):
             cls.standard_symbols = False
-        # A privacy statement covers only what its own class, or a class above it, transmits: a
-        # class further down that sends something else loses it.
+        # A privacy statement covers only what its own class, or a base of it, transmits: a subclass
+        # that sends something else loses it.
         order = cls.__mro__.index
         sender = min((_definer(cls, name) for name in WHAT_IS_SENT), key=order)
         for name in ("privacy_event", "shared_event", "event_of_rounds"):
@@ -381,7 +382,8 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         ``module:Class``; None where every part is flmc's own."""
         kind = _first_own(type(self), _STATEMENT)
         if kind is None and self.link is not None:
-            # A fact that a class does not state is False, and claims nothing.
+            # Facts of the link that are False are left out: they claim nothing, whoever states
+            # them.
             stated = (name for name in _FACTS_OF_LINKS if getattr(type(self.link), name))
             kind = _first_own(type(self.link), tuple(stated))
         if kind is None:

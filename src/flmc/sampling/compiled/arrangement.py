@@ -52,11 +52,11 @@ class Arrangement(NamedTuple):
     Attributes
     ----------
     kind
-        Own, shared, teams or rows.
+        Which lanes share the data, own, shared, teams or rows, as the module's docstring describes.
     entries
         Entries of a gradient where they are few, so that loops over them are written out; else 0.
     tile
-        Vectors of a tile where they are many, else 0.
+        Vectors of a tile (entries that are computed together) where entries are many, else 0.
     whole
         Whether the last tile is full: then no vector is checked for being behind the last entry.
     """
@@ -147,15 +147,15 @@ IN_WORDS = {
 
 
 def _reading(floats: float) -> float:
-    """Nanoseconds for each float that a lane reads, where so many floats are read again in every
-    round: the more there are, the farther from the processor they lie."""
+    """Nanoseconds for each float that a lane reads, where ``floats`` numbers are read again in
+    every round: the more there are, the farther from the processor they lie."""
     places = (_NEXT_TO_THE_PROCESSOR, _IN_CACHE, _SHARED_CACHE)
     return _READING[sum(4 * floats > size for size in places)]
 
 
 def round_cost(kind: str, devices: int, dim: int, experiments: int, chains: int) -> float:
     """Predicted nanoseconds of one round of all chains (``chains`` of each data set) on one
-    processor."""
+    processor, with the arrangement ``kind`` of the devices' data in memory."""
     symbols = devices * dim
     data = symbols * (dim + 1)
     if kind == OWN:
@@ -181,8 +181,9 @@ def round_cost(kind: str, devices: int, dim: int, experiments: int, chains: int)
 
 @lru_cache(maxsize=64)
 def choose_arrangement(devices: int, dim: int, experiments: int, chains: int) -> str:
-    """Kind of arrangement with the least predicted cost for so many devices, entries, data sets and
-    chains of each; rows and teams are for many entries only."""
+    """Kind of arrangement of the devices' data in memory that is predicted to take the least time
+    for so many devices, entries, data sets and chains of each; rows and teams are for many entries
+    only."""
     kinds = (OWN, SHARED) if dim <= MOST_WRITTEN_OUT else (OWN, SHARED, TEAMS, ROWS)
     return min(kinds, key=lambda kind: round_cost(kind, devices, dim, experiments, chains))
 

@@ -232,8 +232,8 @@ class Team:
         self._t: Value | None = None
 
     def begin(self, t: Value) -> None:
-        """Emit the code that begins round ``t`` of the call, counted from 0, for every block of the
-        team."""
+        """Emit the code that begins round ``t`` of a call of machine code, counted from 0, for
+        every block of the team."""
         self._t = None
         with self.members() as devices:
             devices.begin(t)

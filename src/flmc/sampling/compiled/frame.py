@@ -32,7 +32,8 @@ Floats = npt.NDArray[np.float32]
 
 
 class GivenRounds(NamedTuple):
-    """Factors of some rounds, as machine code takes them.
+    """Factors of symbols and noise in the update of theta in some rounds, as machine code takes
+    them.
 
     Attributes
     ----------
@@ -45,8 +46,8 @@ class GivenRounds(NamedTuple):
     all_active
         Whether everybody does, (round).
     talks
-        Factor of every symbol, (round, device, chain), with pull and who transmits in it, where
-        data sets have devices of their own active; else empty.
+        Factor of every symbol, (round, device, chain), which includes ``pull`` and who transmits,
+        where data sets have devices of their own active; else empty.
     """
 
     pull: Floats
@@ -59,9 +60,10 @@ class GivenRounds(NamedTuple):
     def of(
         cls, plan: Plan, schedule: Schedule, rows: npt.NDArray[np.intp], unit: float, several: bool
     ) -> GivenRounds:
-        r"""Factors of the ``schedule``'s rounds, as machine code takes them. ``rows`` has for every
-        chain the number of its data set in the schedule, ``unit`` is the clip where symbols are
-        gradients, else 1, and ``several`` says whether the run has several data sets.
+        r"""Factors of symbols and noise in the rounds of ``schedule``, as machine code takes them.
+        ``rows`` has for every chain the number of its data set in the schedule, ``unit`` is the
+        clip where symbols are gradients, else 1, and ``several`` says whether the run has several
+        data sets.
 
         The update of a chain's position x, with symbols :math:`s_k` and a standard normal z, is
         :math:`x \leftarrow x - p \sum_k s_k - n z` with pull :math:`p = \eta K/K_a` (times the clip
@@ -80,9 +82,9 @@ class GivenRounds(NamedTuple):
         shape = (factor.shape[1], plan.num_devices)
         active = np.ones(shape, np.bool_) if schedule.active is None else schedule.active[0] > 0
         talks = np.empty((*shape, 0), np.float32)
-        # Asked of the data sets of the run, not of this call: with factors for every lane the
-        # kernel rounds in another order, and a result must not depend on how a run is cut into
-        # calls.
+        # Decided by the number of data sets in the run, not in this call: with factors for every
+        # lane machine code rounds in another order, and a result must not depend on how a run is
+        # cut into calls.
         if (several and plan.scheduler.random) or len(count) > 1 or schedule.arriving is not None:
             factors = _factors(schedule, rows, plan.num_devices)
             factors *= (unit * factor)[:, :, None]
@@ -122,7 +124,8 @@ def _factors(schedule: Schedule, rows: npt.NDArray[np.intp], num_devices: int) -
 
 
 def entries_share_gain(plan: Plan) -> bool:
-    """Whether all entries of a round have the same path gain, by the strides of a draw."""
+    """Whether all entries of a round have the same path gain: a draw of path gains is then an array
+    broadcast along its last axis, which has stride 0."""
     rng = np.random.default_rng(0)
     # A law of a user's own may need as many rounds as the run has.
     rounds = range(1 if plan.uplink.fading.independent else plan.num_rounds)

@@ -73,7 +73,8 @@ class Group:
     at_once: int
     """Number of chains of one call, which fill whole blocks of lanes."""
     shared: GivenRounds | None
-    """Factors of the rounds, where the channel is the same for all data sets; else None."""
+    """Factors of symbols and noise in the rounds, where the channel is the same for all data sets;
+    else None."""
     schedule: DrawSchedule
     """Function that draws a block of rounds, where data sets have channels of their own."""
     arrangement: Arrangement
@@ -93,8 +94,9 @@ class Group:
         arrangement: Arrangement,
     ) -> Group:
         """The group of the data sets ``experiments`` for some rounds, counted from 0: it loads
-        their local costs and centres and, where all share one channel, the factors of the rounds.
-        ``InvalidSetting`` if the model gives no quadratic costs of the right shape."""
+        their local costs and centres and, where all share one channel, the factors of symbols and
+        noise in these rounds. ``InvalidSetting`` if the model gives no quadratic costs of the right
+        shape."""
         rows = slice(experiments.start, experiments.stop)
         costs = model.quadratic(rows)
         shape = (len(experiments), plan.num_devices, plan.dim)
@@ -155,7 +157,7 @@ class Group:
         blocks = Blocks.of(self.arrangement, first, end, self.num_chains)
         data_sets = blocks.data_sets - self.experiments.start
         width = LANES if self.arrangement.kind == OWN else 1
-        # chains are in order, so the first and the last have the smallest and the largest number
+        # chains are in order, so the first and the last belong to the first and the last data set
         known = slice(int(data_sets[0, 0]), int(data_sets[-1, -1]) + 1)
         units = load_units(
             Quadratic(*(array[known] for array in self.costs)),
@@ -274,8 +276,8 @@ def advance_all(
     fail, the failure of the first is raised: calls are dealt in order, and a call that was dealt is
     finished."""
     firsts = group.firsts
-    # The next number from this iterator is one operation of the interpreter: no two threads get the
-    # same call.
+    # Taking the next call from this iterator is one operation of Python's interpreter: no two
+    # threads get the same call.
     next_call = iter(firsts)
     failures: dict[int, RunFailed] = {}
 

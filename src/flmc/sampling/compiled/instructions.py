@@ -209,7 +209,8 @@ class Value:
         return Value(self.builder, self.builder.call(function, [self.raw, factor.raw, plus.raw]))
 
     def _function(self, name: str, kind: Any) -> Any:
-        """The function of LLVM with this name, which the module declares once."""
+        """LLVM's built-in function ``name``, of the function type ``kind``, for calls in emitted
+        code: it is declared at its first use in the LLVM module."""
         module = self.builder.module
         return module.globals.get(name) or ir.Function(module, kind, name)
 
@@ -404,7 +405,8 @@ def _compiled(
 
 
 def _emit(function: Any, body: Callable[[Code, list[Value]], None]) -> None:
-    """Emit the body of a function: a block for its variables, then what it does."""
+    """Emit the instructions of an LLVM function: a first block of instructions that reserves its
+    variables, then those that ``body`` appends."""
     builder = ir.IRBuilder(function.append_basic_block("variables"))
     start = function.append_basic_block("start")
     builder.branch(start)

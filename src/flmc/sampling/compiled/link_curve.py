@@ -21,9 +21,9 @@ WORD_SCALE = 2.0**31
 lies in [-2^31, 2^31)."""
 
 TOLERANCE = 1.5e-6
-"""Largest error of psi in single precision, as the kernel computes it. The probability of a bit is
-(1 + psi)/2, so its error is half of this, and stays below 1e-6 together with the resolution of a
-word."""
+"""Largest error of the mean bit psi in single precision, as machine code computes it. The
+probability of a bit is (1 + psi)/2, so its error is half of this, and stays below 1e-6 together
+with the resolution of a word."""
 _MOST_NODES = 2**16
 """Largest number of intervals in the table of a link's mean bit."""
 _STEEP = 1e25
@@ -90,8 +90,8 @@ def _fit(link: Link, clip: float) -> FittedLink | None:
 
 
 def _polynomial(terms: tuple[np.float32, ...], t: npt.NDArray[np.float32]) -> Array:
-    """Values of the odd polynomial at ``t``, in single precision, operation by operation as the
-    kernel computes them."""
+    """Values at ``t`` of an odd polynomial with coefficients ``terms``, in single precision,
+    operation by operation as machine code computes them."""
     square, value = t * t, np.full_like(t, terms[0])
     for term in terms[1:]:
         value = value * square + term
@@ -99,8 +99,8 @@ def _polynomial(terms: tuple[np.float32, ...], t: npt.NDArray[np.float32]) -> Ar
 
 
 def _interpolated(table: npt.NDArray[np.float32], t: npt.NDArray[np.float32]) -> Array:
-    """Values of the interpolated table at ``t``, in single precision, operation by operation as the
-    kernel computes them."""
+    """Values at ``t``, in [-1, 1], of the linear interpolation of ``table``, in single precision,
+    operation by operation as machine code computes them."""
     half = np.float32(0.5) * np.float32(len(table) - 1)
     place = t * half + half
     node = np.clip(place.astype(np.int32), 0, len(table) - 2)

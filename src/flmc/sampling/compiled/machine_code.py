@@ -30,14 +30,14 @@ _DIGEST = 32
 
 
 class MachineCode(NamedTuple):
-    """What the compiler made of a function.
+    """One function, as the compiler LLVM made it.
 
     Attributes
     ----------
     machine
-        Object code.
+        Object code, which the processor runs.
     bitcode
-        The same as the compiler understands it.
+        The same function in LLVM's own language, which the compiler can read again.
     """
 
     machine: bytes
@@ -64,7 +64,9 @@ def name_of(function: str, machine: object) -> str:
 
 @cache
 def _folder() -> Path | None:
-    """The folder for compiled code: the first candidate that can be written to, or None."""
+    """The folder for compiled code, the first of these that can be written to: Numba's cache if the
+    user set one, ``__pycache__`` beside this file, a folder in the user's cache; None if none
+    can."""
     places = [os.environ.get("NUMBA_CACHE_DIR"), str(Path(__file__).parent / "__pycache__")]
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     for place in (*places, os.path.join(home, "flmc")):
@@ -121,8 +123,8 @@ def write(name: str, code: MachineCode) -> None:
 
 
 def _say(file: Path, what: str) -> None:
-    """Warn about a file of compiled code, with ``what`` is wrong (it is damaged, or cannot be read
-    or written) and the cost."""
+    """Warn about a file of compiled code: ``what`` says what is wrong with it (damaged, or not to
+    be read or written), and the warning adds what that costs."""
     _log.warning(
         "the compiled code in %s %s: it is compiled again, which takes some tenths of a second;"
         " remove the file, or set NUMBA_CACHE_DIR to another place",

@@ -120,8 +120,8 @@ class ManyEntries:
         then a vector for the factors that clip norms."""
 
     def receive(self) -> None:
-        """Emit the loop over devices, which leaves the sum of symbols of every entry in the scratch
-        memory ``received`` of each block."""
+        """Emit the code of the loop over devices, which leaves the sum of symbols of every entry in
+        the scratch memory ``received`` of each block of chains."""
         code, at = self.code, self.at
         with self.team.members() as devices:
             with code.loop(at["tiles"] * self.tile) as i:
@@ -182,8 +182,9 @@ class ManyEntries:
         return [value.value for value in sums]
 
     def _find_scales(self, k: Value) -> None:
-        """Emit the code that stores, for each block, the gradient of device k and the factor that
-        brings its norm down to the clip."""
+        """Emit the code that stores, for each block of chains in the team, the gradient of device k
+        at the chains' positions and the factor that brings this gradient's norm down to the
+        clip."""
         code = self.code
         with code.loop(self.at["tiles"]) as tile, self.team.members() as devices:
             values = devices.at["received"] + self.gradient_bytes
@@ -248,7 +249,8 @@ class ManyEntries:
             def word() -> Value:
                 return code.load(self.at["words"], place, WORDS)
 
-        # behind the last entry the gradient is zero, but not the factor of the norm
+        # Where a norm is clipped, its factor makes all eight entries count as clipped: those behind
+        # the last entry of the gradient must not.
         if scale is not None:
             numbers = code.value(ir.Constant(WORDS, list(range(WIDTH))))
             numbers = numbers + (panel * WIDTH).as_word().spread()

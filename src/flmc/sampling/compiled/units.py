@@ -150,7 +150,8 @@ class _Lane:
     ) -> None:
         """Emit the code that adds entry i of a device's gradient to the sum over devices, and
         lowers ``reach`` and ``horizon`` to the squared distances r^2 from the centre at which the
-        entry may exceed their bounds.
+        entry may exceed their bounds: the clip, and the number of clips up to which a chain counts
+        as near the centre.
 
         |g_i(centre)| + ||H_i|| r = bound gives r^2 = (bound - |g_i(centre)|)^2 / ||H_i||^2, with
         row H_i of the Hessian.
@@ -235,9 +236,10 @@ def load_units(
     lanes: npt.NDArray[np.int64],
     near: bool,
 ) -> Floats | None:
-    """The units of data (see the module) of some data sets, (unit, float): horizon (8), reach
-    (device, 8), then the devices' numbers; None if data are not finite, or too large for single
-    precision. A Hessian that is not symmetric is refused by ``InvalidSetting``.
+    """The units of data of some data sets, (unit, float), each the numbers that a block of chains
+    reads: horizon (8), reach (device, 8), then gradients and Hessians of the devices; None if data
+    are not finite, or too large for single precision. A Hessian that is not symmetric is refused by
+    ``InvalidSetting``.
 
     ``costs`` and ``centre`` are contiguous, in double precision; ``unit`` is the clip, by which
     gradients are divided; ``lanes`` is the data set of every lane of every unit, (unit, 8) or

@@ -85,7 +85,7 @@ class Coordinates:
         r"""The model's parameters :math:`\theta = c + R\phi`, (..., dim), with the ``centre`` c and
         the ``scale`` R of the map, at the sampler's coordinates ``phi`` (..., dim); theta and phi
         are arrays of NumPy, or of JAX."""
-        # In the precision of phi, because the model is then evaluated in the precision of the
+        # Centre and scale take the precision of phi, because the model is evaluated in that of the
         # result.
         centre, scale = (array.astype(phi.dtype) for array in (self.centre, self.scale))
         return centre + phi @ scale.T

@@ -222,13 +222,13 @@ class ClippedExamples:
         # Bound of the magnitudes of a residual's terms: the terms may cancel, and the rounding
         # error is relative to this bound.
         size = (norm * (np.linalg.norm(self._centre) + radius) + np.abs(v)) / variance
-        # One example can move the centre anywhere, where sums over all examples may be rounded by
-        # more than one example may contribute: every example is then evaluated and bounded by
-        # itself.
+        # A single outlier can move the posterior mean so far that sums over all examples would be
+        # rounded by more than the bound of one example's gradient. Nothing is sorted then: every
+        # example's gradient is computed and clipped by itself.
         if not _SUM_ROUNDING * float((norm * size).sum()) <= _SMALL * self._rule.size:
             return None
-        # Wide enough for the rounding of distances and residuals, so that no example is sorted
-        # wrongly.
+        # How far a residual may move within the radius, with room for the rounding of distances and
+        # residuals, so that no example is sorted wrongly.
         reach = (norm * (radius * (1 + 1e-9) / variance) + 1e-12 * size)[:, None]
         limit = self._rule.limits(u)
         free, high, low = (

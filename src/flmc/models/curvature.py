@@ -104,8 +104,8 @@ class _Place:
 
     @property
     def left(self) -> float:
-        """Squared distance to the mode in standard deviations, by the quadratic at this place;
-        infinite at a saddle, where the cost falls on."""
+        """Squared distance to the mode in standard deviations, by the quadratic approximation at
+        this place; infinite at a saddle, from which the negative log posterior falls on."""
         values = self.axes[0]
         if values[0] < -1e3 * self.flat:
             return math.inf
@@ -122,7 +122,8 @@ class _Place:
         shift = 0.0 if values[0] > self.flat else lowest
         move = -inside / (values + shift)
         if np.linalg.norm(move) > radius:
-            # The length falls while the shift grows, and is at most the radius at the upper end.
+            # The length of the move falls while the shift grows, and is at most the radius at
+            # ``high``.
             low, high = shift, lowest + float(np.linalg.norm(inside)) / radius
             for _ in range(60):
                 shift = (low + high) / 2
@@ -232,7 +233,8 @@ class CurvatureMeter:
             if place.left < _ARRIVED:
                 return place, True
             move, length, expected = place.step(radius)
-            # The cost is a sum of many numbers, so smaller differences of it are rounding.
+            # The negative log posterior is a sum of many numbers, so smaller differences of it are
+            # rounding.
             noise = 1e-13 * (1.0 + abs(place.cost))
             cost = float(self._value(place.theta + move)[0])
             gain = place.cost - cost + noise
@@ -268,7 +270,8 @@ class CurvatureMeter:
         identity = np.eye(len(theta))
         rows = []
         for first in range(0, len(theta), _TOGETHER):
-            # All blocks have one shape, so that the function is compiled once.
+            # All blocks of directions have one shape, so that the Hessian's products are compiled
+            # once.
             block = np.zeros((_TOGETHER, len(theta)))
             some = identity[first : first + _TOGETHER]
             block[: len(some)] = some
@@ -324,8 +327,8 @@ class CurvatureMeter:
         # formula is in the module's docstring.
         doubt = math.log(1.648 * math.sqrt(len(theta)) * 2.0 / _FAILURE)
         share = (doubt / (2 * effort.measured - 1)) ** 2
-        # Both ends are within ``share`` of the true range, which is therefore at most the found one
-        # over 1 - 2 share.
+        # The extreme values found are within ``share`` of the width of the true range of
+        # eigenvalues, which is therefore at most the width found over 1 - 2 share.
         margin = share / (1.0 - 2.0 * share) * float(values[-1] - values[0])
         low, high = float(values[0]) - margin, float(values[-1]) + margin
         return max(high, -low), low
@@ -339,8 +342,8 @@ def _not_finite() -> InvalidSetting:
 
 
 def _place(theta: Array, cost: Any, gradient: Any, hessian: Array) -> _Place | None:
-    """The place with its Hessian (dim, dim), in units in which entries of the Hessian are 1 at
-    most; None if a number is not finite."""
+    """The negative log posterior about ``theta`` (dim) with its Hessian (dim, dim), in units of the
+    entries of theta in which those of the Hessian are 1 at most; None if a number is not finite."""
     if not (
         np.isfinite(float(cost)) and np.isfinite(gradient).all() and np.isfinite(hessian).all()
     ):

@@ -44,7 +44,7 @@ class LinearCosts:
         self._kept: KeptCosts | None = None
         if each * count <= _MOST_HELD:
             self._held = self._draw(range(count))
-        # for other sources, costs are cheap to compute again
+        # statistics in memory make costs that are cheap to compute again: these are not kept
         elif not isinstance(source, LinearStatistics):
             self._kept = KeptCosts(_MOST_KEPT, count, devices, dim)
 
@@ -128,7 +128,7 @@ class KeptCosts:
             return
         part = slice(self.count, self.count + len(hessian))
         flat = hessian.reshape(*hessian.shape[:2], -1)
-        # Any mode but the default writes into ``out`` directly, without a buffer of its size.
+        # With any mode but the default, np.take writes into ``out`` directly, without a buffer.
         np.take(flat, self._upper, axis=2, out=self._hessian[part], mode="clip")
         self._offset[part] = offset
         self.count = part.stop

@@ -66,7 +66,7 @@ def logistic(
     def log_likelihood(w: Any, row: Any) -> Any:
         return -jnp.logaddexp(0.0, -row["y"] * (row["x"] @ w["slope"] + w["intercept"]))
 
-    # 0.25 bounds p(1 - p), the second derivative of the logistic loss.
+    # 0.25 bounds p (1 - p), the second derivative of the logistic loss at the probability p.
     smoothness = _public_bound(data, feature_norm, 0.25, prior_sd, intercept_sd)
     return LogDensityModel(
         _normal_prior(prior_sd, intercept_sd),
@@ -113,7 +113,8 @@ def softmax(
         scores = jax.nn.log_softmax(row["x"] @ w["slope"] + w["intercept"])
         return scores[jnp.asarray(row["y"], int)]
 
-    # 0.5 bounds the eigenvalues of diag(p) - p p^T, whose absolute row sums are 2 p (1 - p).
+    # 0.5 bounds the eigenvalues of diag(p) - p p^T, the second derivative of the softmax loss at
+    # probabilities p: its absolute row sums are 2 p (1 - p).
     smoothness = _public_bound(data, feature_norm, 0.5, prior_sd, intercept_sd)
     return LogDensityModel(
         _normal_prior(prior_sd, intercept_sd),

@@ -82,8 +82,8 @@ class WideLinear(Model):
             top, self._gram = max(top for top, _ in tops), tops[0][1]
         self.prior = Normal(np.zeros(self.dim), np.full(self.dim, self._precision**-0.5))
         self.smoothness = top / self._variance + self._precision
-        # Exact if there are fewer examples than features; else a lower bound of the smallest
-        # curvature.
+        # The prior's curvature: the smallest if there are fewer examples than features, else a
+        # lower bound of it.
         self.convexity = self._precision
 
     @property
@@ -173,7 +173,8 @@ class WideLinear(Model):
 
         With few examples U and their products :math:`U U^\top` the residuals of all steps are found
         without theta, so that the examples are read three times in all, not twice in each step."""
-        # The Gram matrix has the examples only: it does not fit to arrays with padding.
+        # The Gram matrix has the examples only: it does not fit arrays that are padded with zeros,
+        # where a device has fewer examples than others.
         if self._gram is None or sum(self._source.device_sizes) != self._examples[1][0].size:
             for each in noise:
                 theta = theta - step * self.summed_gradient(theta) + each

@@ -346,8 +346,8 @@ def _prior(table: ConfigTable) -> Normal | None:
 
 
 def _pair(table: ConfigTable, name: str) -> tuple[float, float]:
-    """Public centre and scale of the feature ``name``, removed from a table of constants by which
-    features are standardised."""
+    """Public centre and scale of the feature ``name``, read (and so removed) from a table of
+    constants by which features are standardised."""
     value = table.take(name)
     if not (isinstance(value, list) and len(value) == 2):
         raise InvalidSetting(f"{table.origin}: {name} must be [centre, scale], got {value!r}")

@@ -93,8 +93,8 @@ class JournalFile:
         describes."""
         if self._failed:
             raise RunFailed(f"{str(self.path)!r} could not be written before: start again")
-        # Marked as failed until the write succeeds: no entry could be trusted that follows a
-        # partial one, or one that the disk may not hold.
+        # The journal counts as failed until this write succeeds: no entry could be trusted that
+        # follows a partial one, or one that the disk may not hold.
         self._failed = True
         try:
             # A file that was removed or replaced can still be written to, but the next start would

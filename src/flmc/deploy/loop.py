@@ -126,8 +126,8 @@ class _Session:
         until it is finished."""
         while not self._role.finished:
             due = self._role.next_wake
-            # Cleared after next_wake was read, without an await in between: a change from here on
-            # ends the wait below.
+            # Cleared after next_wake was read, without an await in between: a change of the role
+            # from here on ends the wait below.
             self._changed.clear()
             wait = None if due is None else max(0.0, due - time.monotonic())
             # asyncio.wait_for would lose, in Python 3.11, a cancellation that arrives together with
@@ -140,7 +140,8 @@ class _Session:
             self._notify()
 
     def _notify(self) -> None:
-        """Wake the clock task, and call the watcher, because the role may have changed."""
+        """Let the task that waits for the role's next wake-up time ask for it again, and call the
+        watcher, because the role may have changed."""
         self._changed.set()
         self._watcher(self._role)
 
@@ -161,6 +162,6 @@ class _Session:
     async def _publish_at(self, message: Message, at: float) -> None:
         """Publish a message at a time on the monotonic clock; a broken connection loses it."""
         await asyncio.sleep(max(0.0, at - time.monotonic()))
-        # The reading task notices the same break, and ends the session.
+        # The task that reads messages notices a broken connection too, and ends the session.
         with contextlib.suppress(Disconnected):
             await self._connection.publish([message])

@@ -114,7 +114,8 @@ class _RoleCollector:
             "flmc_dropped", "messages that were dropped, by reason", labels=("role", "reason")
         )
         counts: Mapping[str, int] = _steadily(lambda: dict(role.drops.counts))
-        # Reasons with a count of zero too: Prometheus computes no rate from a missing series.
+        # Reasons for which no message was dropped yet are reported too: Prometheus computes no rate
+        # from a missing series.
         for reason in sorted({*REASONS, *counts}):
             dropped.add_metric((self._kind, reason), counts.get(reason, 0))
         yield dropped

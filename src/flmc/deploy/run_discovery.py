@@ -99,8 +99,8 @@ async def find_run(identity: str, transport: Transport) -> str:
         try:
             while not task.done():
                 before = offered.left
-                # Retained messages of several runs arrive one by one: after the first, listen a
-                # little longer for others.
+                # The broker's retained messages of several runs arrive one by one: after the first
+                # run, listen a little longer for others.
                 await asyncio.wait({task}, timeout=_SETTLE)
                 if len(offered.going) > 1:
                     raise InvalidSetting(

@@ -134,8 +134,8 @@ class Observed:
         return topic
 
     def _keep(self, topic: Topic, payload: bytes) -> None:
-        """Store the presence or the status in a payload in the topic's run; raises ``Malformed`` if
-        the payload holds none or goes beyond a limit."""
+        """Store the presence or the status that a payload holds as that of the topic's run; raises
+        ``Malformed`` if the payload holds none or goes beyond a limit."""
         if topic.what == ALIVE:
             # The payload is read first, so that a malformed one does not create an entry for its
             # run.

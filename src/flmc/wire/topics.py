@@ -106,5 +106,6 @@ RIGHTS = {
     MONITOR: _WATCHES,
     "device": Rights((f"{UPLINK}/%u", _OWN_ALIVE), (PLAN, THETA, ROUND, END, f"{ALIVE}/{SERVER}")),
 }
-"""Rights by role. The air alone reads uplinks; the server reads the received sum and no single
-symbol; a device writes its own uplink and reads nothing of another device."""
+"""Rights by role. The air alone reads devices' answers, on the topics ``uplink``; the server reads
+the received sum and no single symbol; a device writes its own answers and reads nothing of another
+device."""

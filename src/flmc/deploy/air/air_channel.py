@@ -115,11 +115,12 @@ class SoftwareChannel(Channel):
             # An amplitude that inverts its channel arrives at the gain up to rounding of h (A/h).
             exact = np.abs(arrives - this.gain) <= 1e-9 * this.gain
             arrives = np.where(exact, this.gain, arrives)
-            # Amplitudes are rounded down to the grid: below its first step there is silence.
+            # Amplitudes are rounded down to the noise grid: a symbol that arrives below the grid's
+            # first step is silence.
             silent = np.abs(arrives) * peak < grid.step * (1 + 1e-9)
             arrives = np.where(silent, 0.0, arrives)
-            # A path gain estimated too small makes a symbol arrive louder than planned; the grid
-            # is finite.
+            # A path gain that was estimated too small makes a symbol arrive louder than planned,
+            # here up to the largest number of steps that a symbol on the grid may have.
             arrives = np.clip(arrives, -loudest, loudest)
             steps[first : first + at_once] = grid.arriving_steps(symbols, arrives, peak)
         return Signal(air_on_grid(steps, grid, self._entropy), None)
@@ -150,7 +151,7 @@ def least_noise_power(samples: Array, alpha: float = ALPHA) -> float:
     squares = float(np.sum(np.square(flat - flat.mean())))
     # chdtri inverts the upper tail, which has the probability alpha
     quantile = float(chdtri(flat.size - 1, alpha))
-    # a margin for the rounding of the sums, so that the result stays a lower bound
+    # lowered by a relative 1e-9 against the rounding of the sums, so that it stays a lower bound
     return squares / quantile * (1 - 1e-9)
 
 

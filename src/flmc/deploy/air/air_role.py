@@ -43,7 +43,7 @@ to all devices without end."""
 
 class _Taken(NamedTuple):
     """An answer of a device that the air accepted, kept until its round is closed: what the device
-    sent, and the state of its journal."""
+    sent, and the name and length of the device's journal."""
 
     sent: Transmission
     journal: JournalState
@@ -203,7 +203,8 @@ class AirRole(Role):
         binding = federation.binding(theta.round, theta.theta)
         last = self.journal.last
         if last is not None and theta.round == last.round:
-            # A round has one theta: answers at a second one would be further looks at the data.
+            # A round has one theta: answers to another one would be a second, uncounted look at the
+            # data.
             if binding != last.binding:
                 raise Dropped("other-theta")
             return self._last_received()
@@ -378,7 +379,7 @@ class ScheduledRound(NamedTuple):
     Attributes
     ----------
     on_air
-        Gain and path gains.
+        Gain, and path gains of all devices, in this round.
     devices
         Mask of the devices that should transmit, (device).
     """

@@ -37,7 +37,7 @@ class Demonstrated:
     result
         Result like that of a simulation with the same plan and data.
     seconds
-        Time from the start of the first process to the end of the last process.
+        Seconds from the start of the first process to the end of the last one.
     status
         Last status of the server; None if none was heard.
     """

@@ -156,7 +156,7 @@ class Processes:
 
     def __init__(self, logs: Path, environment: Mapping[str, str] | None = None) -> None:
         self._logs, self._running = logs, dict[str, subprocess.Popen[bytes]]()
-        # One thread for each process: there are many processes and few processors.
+        # Linear algebra on one thread in each process: there are many processes and few processors.
         threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
         self._environment = {**os.environ, **threads, **(environment or {})}
         logs.mkdir(parents=True, exist_ok=True)

@@ -56,15 +56,16 @@ class Price:
         return min((each for each in known if each is not None), default=UNKNOWN)
 
     def to_entry(self) -> dict[str, object]:
-        """The price as a part of a journal's line."""
+        """The price as plain values, for the line of the journal that says which run the device
+        joined."""
         epsilons = {"device": self.device, "example": self.example}
         return {"neighbouring": self.neighbouring, "epsilons": epsilons, "delta": self.delta}
 
     @classmethod
     def from_entry(cls, entry: Mapping[str, Any]) -> Price:
-        """The price in a journal's line. A line without a relation, from an earlier version, has
-        one epsilon, for a device or for an example: in either case it bounds the price for an
-        example."""
+        """The price in the journal's line of a joined run. A line of an earlier version, which
+        names no neighbouring relation, has one epsilon, for a device or for an example: in either
+        case it bounds the price for an example."""
         delta = float(entry["delta"])
         if "neighbouring" not in entry:
             return cls(None, None, float(entry["epsilon"]), delta)
@@ -132,7 +133,8 @@ class DeviceJournal:
         """Name of the journal: eight random bytes drawn when it was made."""
 
     def _read(self, entry: dict[str, Any]) -> None:
-        """Update the joined runs, and the last answer in each, from one entry of the file."""
+        """Update the joined runs, and the last answer in each, from one entry of the journal's
+        file."""
         if "joined" in entry:
             self.runs[str(entry["joined"])] = JoinedRun(
                 str(entry["digest"]),
@@ -147,7 +149,7 @@ class DeviceJournal:
             run.sealed = base64.b64decode(str(entry["sealed"]))
 
     def _append(self, entry: dict[str, object]) -> None:
-        """Write an entry to the disk, and count it in ``epoch``."""
+        """Write an entry of the journal to the disk, and count it in ``epoch``."""
         self._file.append(entry)
         self.epoch += 1
 
@@ -180,8 +182,9 @@ class DeviceJournal:
             os.fsync(file.fileno())
 
     def spent(self, neighbouring: str) -> tuple[float, float]:
-        """Sums of epsilon, under a relation, and of delta over the runs with at least one answer.
-        Each of these runs counts in whole, whatever relation it was joined under."""
+        """Sums of epsilon and of delta over the runs with at least one answer; ``neighbouring`` is
+        the relation of the epsilons, ``device`` or ``example``. Each of these runs counts in whole,
+        whatever relation it was joined under."""
         prices = [run.price for run in self.answered]
         return sum(price.epsilon(neighbouring) for price in prices), sum(p.delta for p in prices)
 
@@ -224,8 +227,8 @@ class DeviceLedger:
     rows: tuple[LedgerRow, ...]
 
     def spent(self, neighbouring: str) -> tuple[float, float]:
-        """Sums of epsilon, under a relation, and of delta over the answered runs; runs without an
-        answer cost nothing."""
+        """Sums of epsilon and of delta over the answered runs, runs without an answer having cost
+        nothing; ``neighbouring`` is the relation of the epsilons, ``device`` or ``example``."""
         prices = [row.price for row in self.rows if row.answers]
         return sum(price.epsilon(neighbouring) for price in prices), sum(p.delta for p in prices)
 
@@ -265,7 +268,7 @@ class DeviceLedger:
 
 
 def _known(epsilon: float) -> float | None:
-    """The epsilon itself, or None where it is ``UNKNOWN``."""
+    """An epsilon for JSON: itself, or None where it is ``UNKNOWN``."""
     return None if epsilon >= UNKNOWN else epsilon
 
 

@@ -180,11 +180,12 @@ class DeviceRole(Role):
             raise Dropped("over-cap", "the announced gain is above the plan's")
         if not can_invert(announced, self.rules.device):
             raise Dropped("out-of-range", "a path gain")
-        # Only the current round and the next one are kept.
+        # Only the announcements of the current round and the next one are kept.
         self._announcements[announced.round] = announced
         if len(self._announcements) > 2:
             del self._announcements[min(self._announcements)]
-        # A repeated announcement asks for the answer again, unless one still waits for its slot.
+        # A repeated announcement asks for the answer again, unless the answer still waits for the
+        # end of its slot.
         if self._sent == announced.round and now >= self._leaves:
             self._sent = None
         outgoing = self._join(federation, announced) if self._gradient is None else []
@@ -248,8 +249,8 @@ class DeviceRole(Role):
             if joined.answers:
                 raise Dropped("stale-journal", consent.OTHER_AIR)
             joined = self.journal.join(self.run, joined.digest, joined.price, asked.journal)
-        # The air knows an answer that this journal does not: it is an old copy, and answering
-        # again would be a second, uncounted look at the data.
+        # If the air knows an answer that this journal does not, the journal is an old copy, and
+        # answering again would be a second, uncounted look at the data.
         if asked.answered[number] > joined.round:
             return self._refuse(
                 f"the air has an answer of this device to round {asked.answered[number]}, and its"

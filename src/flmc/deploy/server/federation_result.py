@@ -94,7 +94,8 @@ def _answer(
 
 
 def _refuse(why: str, **words: object) -> Answer:
-    """No answer, but ``InvalidSetting`` with the reason: what the server knows cannot be told."""
+    """Raise ``InvalidSetting`` with the reason ``why`` in place of an answer (what the server knows
+    of theta after the run)."""
     raise InvalidSetting(why)
 
 
@@ -118,7 +119,8 @@ def result_with_model(
     job = Job(plan, model, 0, 1, choose_engine("numpy", plan, model), keep_draws=True)
     every = np.full((1, plan.num_rounds), float(plan.num_devices))
     result = job.result_of(chains, every, seconds, absences(plan, ledger))
-    # Who answered, and with which gain, is in the ledger, and not what a seed would draw.
+    # For the answer, who transmitted and with which gain comes from the ledger of the run, not from
+    # what a seed would draw in a simulation.
     find = _answer(plan, model, kept, burn_in, ledger)
     before = None if burn_in is None else burn_in[None, None]
     return replace(result, engine=ENGINE, blocking="", find_answer=find, burn_in=before)

@@ -52,12 +52,13 @@ def to_document(prior: Prior | None) -> dict[str, Any] | None:
 
 
 def prior_in(asked: Mapping[str, Any]) -> Prior | None:
-    """The prior in the request of a federation's record, ``run.json``; None where it is not
-    known."""
+    """The prior of the model's parameters in ``run.json`` of a federation's record, where
+    :func:`to_document` wrote it; None where it is not known."""
     stated = asked.get("prior")
     return None if stated is None else Normal(_numbers(stated["mean"]), _numbers(stated["sd"]))
 
 
 def _numbers(value: Any) -> float | Array:
-    """A number, or numbers as an array."""
+    """A mean or standard deviation as JSON has it: a number as a float, a list of numbers as an
+    array."""
     return np.asarray(value, dtype=np.float64) if isinstance(value, list) else float(value)

@@ -86,8 +86,8 @@ class ServerRecord:
                 "checkpoint_rounds": None,
                 "prior": server_prior.to_document(self._new_prior),
                 "identity": about["digest"],
-                # Gains of rounds that have not begun: what they may cost, for the ledger of a run
-                # that stops.
+                # The largest gains that rounds may use, as the accountant counts them: they bound
+                # the cost of rounds that have not begun, if the run stops early.
                 "accounted_caps": accounted(federation, federation.caps).tolist(),
             }
             self._held.enter_context(

@@ -63,7 +63,7 @@ class ServerRole(Role):
         self._spending = Spending()
         self._air = AirStatus()
         self._verdict = ""
-        # The times of the last status and of the last publication of theta: long ago.
+        # Times at which a status, and theta, were last published: never yet, so that both are due.
         self._status_at = float("-inf")
         self._asked = float("-inf")
         self.failure: str | None = None
@@ -149,7 +149,8 @@ class ServerRole(Role):
         joined = self._count("joined")
         devices, patience = self.federation.plan.num_devices, self._patience
         if joined + self._count("refused") >= devices:
-            # The owner of a refusing device may restart it with another budget; not for long.
+            # The owner of a refusing device may restart it with another budget: that is waited for,
+            # but not for long.
             patience = 0.0 if joined >= devices else min(patience, _SECOND_THOUGHTS)
         waited = self._began is not None and now - self._began >= patience
         if joined < self.federation.quorum or not waited:
@@ -268,8 +269,8 @@ class ServerRole(Role):
         return [self._status(now, last=True), self.say(END, document)]
 
     def _waits_for(self, now: float) -> str:
-        """Text for the status on the devices or answers that the run lacks; empty if it proceeds
-        as usual."""
+        """Text for the status that says for which devices or answers the run waits; empty if it
+        proceeds as usual."""
         if self._phase == "waiting":
             counts = self._count("joined"), self._count("refused")
             return before_round_1(self.federation, *counts)
@@ -349,8 +350,8 @@ class Spending:
         )
         self.round = rounds
         took = time.monotonic() - began
-        # An accounting that took t seconds is followed by the next 50 t after its begin: the share
-        # of time stays below 2 %.
+        # A computation of epsilon that took t seconds is followed by the next one 50 t seconds
+        # after its begin, so that all together take at most 2 % of the time.
         self._not_before = began + took / _SHARE
 
 
@@ -372,8 +373,8 @@ def before_round_1(federation: Federation, joined: int, refused: int) -> str:
 
 
 def for_answers(federation: Federation, round_number: int, seconds: float) -> str:
-    """Text for the status, if a round has lacked answers for ``seconds`` and these are more than
-    two deadlines; else empty."""
+    """Text for the status that says for how long a round has waited for answers, if these
+    ``seconds`` are more than two deadlines; else empty."""
     if seconds <= 2 * federation.deadline_ms / 1000:
         return ""
     return (

@@ -69,8 +69,9 @@ class Authority:
 
     @classmethod
     def create(cls, folder: Path, *, days: int = AUTHORITY_DAYS) -> Authority:
-        """Make a new authority, valid for ``days``, and write its key and certificate into an
-        existing folder; :meth:`save` writes the index and the revocation list."""
+        """Make a new certificate authority, valid for ``days``, and write its key and certificate
+        into an existing folder; :meth:`save` writes the index of certificates and the revocation
+        list."""
         now = datetime.now(UTC)
         # A random number in the name tells two authorities apart in a log.
         name = f"flmc authority {secrets.token_hex(4)}"
@@ -117,7 +118,8 @@ class Authority:
             "list_updated": self._updated.isoformat(),
             "issued": [asdict(each) for each in self._issued],
         }
-        # The index first: whatever fails afterwards, saving again makes the list from it.
+        # The index is written first: whatever fails afterwards, saving again makes the revocation
+        # list from it.
         write_json(self._folder / INDEX, document)
         revoked = {
             int(each.serial, 16): datetime.fromisoformat(each.revoked)

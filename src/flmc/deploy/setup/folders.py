@@ -119,8 +119,9 @@ def write_sealing_keys(place: Path, devices: Sequence[str]) -> list[str]:
     for identity in (AIR, *devices):
         if (place / identity).is_dir():
             public = f"{bytes(key.public_key).hex()}\n"
-            # Where a public key exists already, files are replaced atomically and synced; a new
-            # directory is synced once at its end, not once for each of ten thousand folders.
+            # Where a public key exists already, it is replaced atomically and synced; a new
+            # federation's directory is synced once when it is complete, not once for each of ten
+            # thousand folders.
             old = (place / identity / SEALING_PUBLIC).exists()
             _write(place / identity / SEALING_PUBLIC, public, durable=old)
             written.append(f"{identity}/{SEALING_PUBLIC}")

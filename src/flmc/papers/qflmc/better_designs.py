@@ -96,7 +96,8 @@ def compare_beyond(
             model, Digital(snr_db=snr_db), Limits(epsilon=epsilon, privacy="tail"), forecast=False
         )
         effective = reference.effective_step_size or math.nan
-        # A tenth more rounds than the planner asks for, and never fewer than the paper has.
+        # A tenth more rounds of burn-in than the planner asks for, and never fewer than the paper's
+        # 200.
         burn_in = max(200, int(1.1 * (reference.rounds_needed or 200)))
         for name, (uplink, limits) in contestants(snr_db, epsilon, 0.01).items():
             step = effective / uplink.slope
@@ -109,8 +110,8 @@ def compare_beyond(
                 num_burn_in=burn_in,
                 forecast=False,
             )
-            # Equal chains are run once: the two sweeps share a point, and where the privacy budget
-            # binds, more power changes nothing.
+            # Plans with equal chains are run once: the sweeps over SNR and over epsilon share a
+            # point, and where the privacy budget binds, more power changes nothing.
             same = chains_of(planned)
             if same not in measured:
                 result = run(planned, model, seed, chains, keep_draws=False, engine=engine)

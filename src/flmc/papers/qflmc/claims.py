@@ -29,7 +29,8 @@ Figures = Mapping[str, CurveSet]
 
 @dataclass(frozen=True)
 class ClaimVerdict:
-    """A claim in our words, its statistic with a confidence interval, and whether it holds."""
+    """A claim of the paper in our words, the statistic that decides it with a confidence interval,
+    and whether it holds."""
 
     claim: str
     statistic: str

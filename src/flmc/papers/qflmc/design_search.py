@@ -49,9 +49,10 @@ def entry_gain(uplink: Uplink, epsilon: float, delta: float, dim: int) -> float:
     round; infinite if it allows every gain. Limits by power and Langevin noise are left out.
 
     Digital: the largest A with :math:`\Pr(|\text{loss of one entry}| > \epsilon/m) \le \delta` for
-    the exact worst-case pair. Analog: :math:`A = \sqrt{N_0 x/(2 m \ell^2)}` as printed, with the
-    half in T, where :math:`T(x) = 1 - \delta` has :math:`\epsilon/m` in place of :math:`\epsilon`;
-    m stays in the root.
+    the exact worst-case pair. Analog: :math:`A = \sqrt{N_0 x/(2 m \ell^2)}` as printed, where
+    :math:`T(x) = 1 - \delta` has :math:`\epsilon/m` in place of :math:`\epsilon`, and m stays in
+    the root. T(x), with the factor 1/2 that print leaves out, is the probability that a loss with
+    the law :math:`N(x, 2x)` has at most the magnitude :math:`\epsilon`.
 
     Examples
     --------
@@ -66,7 +67,8 @@ def entry_gain(uplink: Uplink, epsilon: float, delta: float, dim: int) -> float:
         high = float(uplink.link.probability(np.array([uplink.clip]))[0])
         scale = math.sqrt(uplink.noise_power)
         return scale * largest_gain(lambda gain: exceedance(gain, high, share), delta, 0.1)
-    # The printed formula at epsilon/m: only its T depends on epsilon, and all m entries stay.
+    # The printed formula with epsilon/m in place of epsilon, which occurs in its tail function T
+    # alone; the number of entries in the formula stays m.
     return uplink.privacy_event([(1.0, dim)]).allowed_gain(share, delta, "tail")
 
 
@@ -75,9 +77,10 @@ def exceedance(gain: float, high: float, epsilon: float) -> float:
     standard deviations of the noise, where +1 has the probability ``high`` under one data set and
     one minus that under its neighbour.
 
-    The received :math:`y` is :math:`\pm A` plus unit noise. The loss
-    :math:`\ln\frac{p e^{2Ay} + q}{q e^{2Ay} + p}` increases with :math:`y`, and is odd. So it is
-    epsilon where :math:`e^{2Ay} = (p e^\epsilon - q)/(p - q e^\epsilon)`, which is called t below.
+    The received :math:`y` is :math:`\pm A` plus unit noise, A being the gain. With p = ``high`` and
+    q = 1 - p the loss :math:`\ln\frac{p e^{2Ay} + q}{q e^{2Ay} + p}` increases with :math:`y`, and
+    is odd. So its magnitude exceeds epsilon where that of y is above the value at which
+    :math:`e^{2Ay} = (p e^\epsilon - q)/(p - q e^\epsilon)`.
     """
     low = 1.0 - high
     if low == 0.0 or epsilon < math.log(high / low):
@@ -152,8 +155,8 @@ def gain_of(
     round (None: without privacy)."""
     power = 10.0 ** (snr_db / 10) / (DIM if combination.power == "per block" else 1)
     norm = combination.clipping == "norm"
-    # A gradient of norm ell has mean square ell^2/m over its entries; entrywise clipping allows
-    # ell^2.
+    # A gradient whose norm is the clip ell has the mean square ell^2/m over its m entries; where
+    # entries are clipped, it may have the mean square ell^2.
     peak = 1.0 if scheme == "digital" else CLIP / (math.sqrt(DIM) if norm else 1.0)
     limits = [FADING * math.sqrt(power) / peak if combination.power != "off" else math.inf]
     step = _STEP_SIZES[scheme] * (
@@ -196,10 +199,11 @@ def _analog_gain(epsilon: float, accountant: str, half: str, norm: bool) -> floa
     event = GaussianEvent(2 * CLIP, 1.0, ((1.0, 1 if norm else DIM),))
     if accountant == "tight":
         return event.allowed_gain(epsilon, readings.DELTA, "tight", DEVICES)
-    # Without the half, T(x) >= 1 - delta asks for a probability of only (1 - delta)/2.
+    # Without its factor 1/2 the tail function T is twice a probability: T(x) >= 1 - delta then asks
+    # for a probability of only (1 - delta)/2.
     target = readings.DELTA if half == "with 1/2" else 1 - (1 - readings.DELTA) / 2
-    # Under the reading "by entry", epsilon/m takes the place of epsilon in T alone; the m under the
-    # root comes from the event's m entries.
+    # Under the reading "by entry", epsilon/m takes the place of epsilon in the tail function T
+    # alone; the m under the root of the formula comes from the event's m entries.
     share = epsilon / DIM if accountant == "by entry" else epsilon
     return largest_gain(
         lambda g: 1.0 if math.isinf(g) else gaussian.tail_delta(share, g * event.mu),
@@ -360,7 +364,8 @@ class _Judge:
         self._known: dict[tuple[object, ...], tuple[object, bool]] = {}
 
     def holding(self, figures: dict[str, dict[str, Curve]]) -> tuple[str, ...]:
-        """Names of the claims that hold in the figures of a combination."""
+        """Names of the paper's claims that hold for the curves of its figures under one
+        interpretation of its text."""
         return tuple(
             name
             for name, claim in CLAIMS.items()

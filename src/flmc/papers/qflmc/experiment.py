@@ -65,7 +65,7 @@ class Curves:
     Attributes
     ----------
     rows
-        The rows of the table.
+        Rows of the CSV of all figures, one for each measured point of a curve.
     errors
         By figure, reading and curve: for every x the errors of all experiments, (experiment).
     """
@@ -194,7 +194,8 @@ def chains_of(plan: Plan) -> str:
     chains, on the same data sets with the same seed."""
     uplink = plan.uplink
     if uplink.known_fading.constant and plan.scheduler.everyone:
-        # Then the gain decides what arrives, and path gain and power do not.
+        # Where the channel is constant and all devices transmit, the gain decides what arrives, and
+        # path gain and power do not.
         plain = {"fading": ConstantFading(), "snr_db": 25.0, "average_snr_db": None}
         uplink = replace_uplink(uplink, **plain)
     return repr(

@@ -65,7 +65,8 @@ class Study:
     beyond: list[BeyondRow] = field(default_factory=list)
     """Rows of the comparison with calibrated schemes, which goes beyond the paper."""
     combinations: list[JudgedCombination] = field(default_factory=list)
-    """The combinations of the search, best first; empty without a search."""
+    """The interpretations of the paper's text that were tried, those with most claims first; empty
+    without that search."""
     changes: Mapping[str, str] = field(default_factory=dict)
     """Settings of the base case that were changed: then no claims are judged."""
     own_curves: tuple[str, ...] = ()

@@ -51,7 +51,7 @@ r"""The step as a share of :math:`2/(\mu + L)`, with the smallest and largest cu
 
 @dataclass(frozen=True)
 class BaseCase:
-    """The problem that all curves of the study have in common.
+    """Settings and data that all curves of the study have in common.
 
     Attributes
     ----------

@@ -62,14 +62,15 @@ class Programs(NamedTuple):
     Attributes
     ----------
     base
-        :math:`b_j`, the part of the bound without gains, (run, kept).
+        :math:`b_j`, the part of a kept round's error bound that no gain changes, (run, kept).
     weight
-        :math:`w_s`, noise of a round at its largest gain, (run, round).
+        :math:`w_s`, what the noise of a round adds to the error bound at its largest gain, (run,
+        round).
     cost
         :math:`c_{ks}`, share of the budget of a device that a round takes at its largest gain, 0
         where the device is silent, (run, device, round).
     decay
-        :math:`\\rho^2`, in (0, 1).
+        :math:`\\rho^2`, factor in (0, 1) by which the noise of a round shrinks in each later one.
     """
 
     base: Array
@@ -176,8 +177,8 @@ def _start(programs: Programs) -> _Point:
 
 def _step(point: _Point, programs: Programs, memory: Array, tie: Array) -> tuple[_Point, Array]:
     """The point after one Newton step, and how far ``point`` itself is from satisfying the
-    optimality conditions, (run). ``memory`` is that of the programs, and ``tie`` the small weight
-    that selects among equal optima."""
+    optimality conditions, (run). ``memory`` is that of the programs, and ``tie`` (run, round) the
+    small weights that select among equal optima."""
     unknowns, slack, prices = point
     rounds, kept = memory.shape[1], memory.shape[0]
     inverse = np.exp(unknowns[:, :-1])
@@ -231,7 +232,8 @@ def _step(point: _Point, programs: Programs, memory: Array, tie: Array) -> tuple
     matrix[:, np.arange(rounds), np.arange(rounds)] += diagonal
     objective = np.concatenate([tie * inverse, np.ones((len(slack), 1))], axis=1)
     dual, primal = objective + transposed(prices), values + slack
-    # Not far below the final gap: smaller targets would drive prices and slacks to 0 and infinity.
+    # The product of price and slack at which a step aims, not far below that of the final gap:
+    # smaller ones would drive prices and slacks to 0 and infinity.
     target = np.maximum(_CENTRING * point.gap, 0.1 * _GAP) / slack.shape[1]
     centring = (prices * slack - target) / slack
     towards = transposed(centring - pull * primal) - dual
@@ -362,8 +364,8 @@ class Allocations:
         fixed = step**4 * smoothness**3 * dim / 3.0 + step**3 * smoothness**2 * dim - 2.0 * step
         silent = 4.0 * np.square(step * settings.clip * (settings.devices - count))
         noise = np.square(step * settings.devices / count) * settings.noise_power
-        # The share of the budget R that a round takes, by the third limit in the module's
-        # docstring.
+        # The share of the privacy budget R of a device that a round takes at its largest gain A:
+        # the quotient of 2 ell^2 A^2/N_0, with the clip ell and the noise power N_0, and R.
         cost = 2.0 * settings.clip**2 * self.largest / (settings.noise_power * budget)
         programs = Programs(
             np.zeros((len(count), case.num_kept)),

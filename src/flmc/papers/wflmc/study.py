@@ -251,7 +251,8 @@ class Design:
         return same and not self.own_rule
 
     def plan(self, case: BaseCase, snr_db: float) -> Plan:
-        """The plan of this curve at an SNR in dB, for the data of the base case."""
+        """flmc's plan for the settings of this curve at an SNR in dB, for the data that all curves
+        of the study share."""
         changed: dict[str, object] = {"snr_db": snr_db}
         if not self.own_rule:
             changed["scheduling"] = f"wflmc:{snr_db}"

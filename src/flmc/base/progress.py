@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 Progress = Callable[[float], None]
-"""Called now and then with the finished fraction, between 0 and 1."""
+"""Function that long work calls now and then with its finished fraction, between 0 and 1."""
 
 
 def report_within(progress: Progress | None, first: float, last: float) -> Progress:

@@ -1,4 +1,5 @@
-"""`flmc compare`: several uplinks and baselines on one problem, as ``flmc.compare`` does it."""
+"""`flmc compare`: several uplinks and baselines on the same model and data, as ``flmc.compare``
+does it."""
 
 from __future__ import annotations
 
@@ -27,13 +28,13 @@ _OF_THE_PROBLEM = (
     *OF_THE_DATA,
     *("precondition", "pilot_rounds", "chains", "engine", "threads"),
 )
-"""Settings of the problem, which all methods of a comparison share."""
+"""Settings of data, chains and engine, which all methods of a comparison share."""
 
 
 def _changes(text: str) -> dict[str, str]:
     """The settings in the text of one option ``--beside``, such as ``scheme=analog clip=20``:
-    values as text, by name. Raises ``InvalidSetting`` for other texts, and for settings of the
-    problem."""
+    values as text, by name. Raises ``InvalidSetting`` for other texts, and for settings of data,
+    chains and engine, which all methods share."""
     pairs = [word.partition("=") for word in text.split()]
     for name, equals, value in pairs:
         if not (name and equals and value):

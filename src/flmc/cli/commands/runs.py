@@ -271,7 +271,8 @@ def resume_command(
 
 
 _GIVEN_PLAN = "plan"
-"""Key beside the settings in a record of a run whose plan was given in a file."""
+"""Key that is added to the settings in the record of a run, and true there, where the user gave the
+plan in a file."""
 
 
 def _settings_of(asked: Mapping[str, Any]) -> tuple[Settings, Plan | None]:

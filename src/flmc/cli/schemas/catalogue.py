@@ -120,8 +120,8 @@ class Field(NamedTuple):
     it, and its description in words."""
 
     path: str
-    """``metrics.mse`` is within an object, ``audits[].lower`` in every object of a list, and ``*``
-    stands for names that the schema does not know."""
+    """Place of the field in the answer: ``metrics.mse`` is within an object, ``audits[].lower`` in
+    every object of a list, and ``*`` stands for names that the schema does not know."""
     kind: Kind
     words: str
 

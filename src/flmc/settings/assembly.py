@@ -74,7 +74,7 @@ _OF_THE_RUN = {
 
 
 _NAMES_OF_SETTINGS = {"num_rounds": "rounds"}
-"""Settings that a search knows by another name, with that of the schema."""
+"""Names of settings, by the names of the planner's arguments, where the two differ."""
 
 
 @dataclass(frozen=True)
@@ -147,16 +147,18 @@ class Problem:
 
     @property
     def candidate(self) -> Candidate:
-        """What the problem's plan is made from, for a search; ``InvalidSetting`` for a plan that
-        was given, which is fixed."""
+        """Model, uplink, limits and arguments from which the plan is made, in the form that
+        searches for a better plan take; ``InvalidSetting`` for a plan that was given, which is
+        fixed."""
         if self.given_plan is not None:
             raise InvalidSetting("a plan that was given is fixed: give the settings instead")
         request = Request(**planner_arguments(self.settings))
         return Candidate(self.model, self.uplink, self.limits, request)
 
     def made_equal(self, shared: Equality, own: Plan) -> Problem:
-        """The problem with settings changed so that its plan, which is ``own`` without changes, has
-        the value that methods share. ``InvalidSetting`` where it cannot have it."""
+        """The problem with its settings changed so that its plan has the value, such as one
+        effective step or one privacy budget, that all methods of a comparison are to share; without
+        the changes the plan is ``own``. ``InvalidSetting`` where it cannot have that value."""
         changes = shared.changes(self.candidate, own)
         given = self.settings.model_dump(exclude_unset=True)
         renamed = {_NAMES_OF_SETTINGS.get(name, name): value for name, value in changes.items()}
@@ -171,8 +173,9 @@ class Problem:
         return equal
 
     def try_plan(self) -> Plan:
-        """Quick plan for a search, with an estimate of the gain that a budget of the run allows,
-        and without a search for cures. It may break the budget: it must not be handed out."""
+        """Quick plan for a search that tries many, with an estimate of the gain that a privacy
+        budget of the run allows, and without looking for what would mend its findings. It may break
+        the budget: it must not be handed out."""
         request = Request(**planner_arguments(self.settings))
         limit = estimate_limit(self.model, self.uplink, self.limits, request)
         decided = decide(self.model, self.uplink, self.limits, request, limit)
@@ -202,8 +205,8 @@ def assemble(settings: Settings, model: Model | None = None) -> Problem:
 
 
 def assemble_for(plan: Plan, settings: Settings) -> Problem:
-    """The problem of a given plan, with the model that settings describe; settings that the plan
-    decides raise ``InvalidSetting``."""
+    """The model that settings describe, with the uplink and the limits of a given plan, as a
+    problem whose plan is that one; settings that the plan decides raise ``InvalidSetting``."""
     given = settings.model_dump(exclude_unset=True)
     decided = sorted(given.keys() - _OF_THE_RUN)
     if decided:
@@ -226,8 +229,9 @@ def assemble_for(plan: Plan, settings: Settings) -> Problem:
 def assemble_with_held_out(
     settings: Settings, share: float, seed: int
 ) -> tuple[Problem, FederatedData]:
-    """The problem without a ``share`` (between 0 and 1) of every device's examples, and the
-    examples that were held out, drawn with ``seed``."""
+    """The model, uplink and limits that settings describe, the model without a ``share`` (between 0
+    and 1) of every device's examples; and these examples, which are held out and drawn with
+    ``seed``."""
     checks.between("the share to hold out", share, 0.0, 1.0)
     if settings.data_file is not None:
         data = data_of_file(settings, settings.data_file)
@@ -296,8 +300,8 @@ def planner_arguments(settings: Settings) -> dict[str, Any]:
 
 
 def _with_choices(settings: Settings, model: Model, limits: Limits) -> Problem:
-    """The problem in which those of the settings clip, link, slope and rounds are chosen by rule
-    that the setting ``choose`` names."""
+    """The model, uplink and limits that settings describe, where those of the settings clip, link,
+    slope and rounds that the setting ``choose`` names are chosen by rule."""
     names = [name.strip() for name in (settings.choose or "").split(",")]
     for name in names:
         checks.one_of("choose", name, ("clip", "link", "slope", "rounds"))
@@ -329,7 +333,8 @@ def _with_link(settings: Settings, model: Model, limits: Limits) -> Settings:
     """The settings with the link whose samples are predicted to be closest to the posterior, in
     place of ``auto``."""
     refuse(settings, ("slope_parameter",), "is chosen where the link is 'auto'")
-    # The search replaces this link, but needs one to start from.
+    # The search for the closest link replaces this one, but needs an uplink with a link to start
+    # from.
     first = make_uplink(settings.model_copy(update={"link": "linear"}))
     request = Request(**planner_arguments(settings))
     link = with_closest_link(Candidate(model, first, limits, request)).link

@@ -155,7 +155,7 @@ def make_uplink(settings: Settings) -> Uplink:
         why = f"are for a channel, and {settings.scheme} has none"
         refuse(settings, _OF_CHANNELS, why)
     fields = {name: _FIELDS[name](settings) for name in taken if name in _FIELDS}
-    if fields.get("noise_law", "") is None:  # that of the class, which need not be the normal one
+    if fields.get("noise_law", "") is None:  # not given: the class has a law of its own
         del fields["noise_law"]
     # Parameters written into the name of the scheme win over settings of the same name.
     return kind.from_settings({**fields, **own})

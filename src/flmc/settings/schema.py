@@ -41,8 +41,10 @@ EngineName = Annotated[str, ENGINES, AfterValidator(ENGINES.check_name)]
 
 @dataclass(frozen=True)
 class Part:
-    """Mark beside a setting's type: the only part of a problem that the setting decides. A setting
-    without a mark may decide anything, the model and its data first of all."""
+    """Mark beside the type of a setting that decides one thing only: the ``uplink``, the ``plan``
+    for a given uplink, the course of a ``simulation``, or ``nothing`` of any result. A setting
+    without a mark may decide anything, the model and its data first of all. A sweep reads the marks
+    to know which points have a plan or the data in common."""
 
     name: str
 
@@ -55,7 +57,8 @@ all."""
 
 
 def names_of(*parts: Part) -> set[str]:
-    """Names of the settings that decide one of these parts and nothing else."""
+    """Names of the settings that bear one of the given marks, and so decide only what that mark
+    says."""
     fields = Settings.model_fields.items()
     return {name for name, field in fields if any(part in field.metadata for part in parts)}
 
@@ -412,7 +415,7 @@ def _one_line(error: ValidationError) -> str:
         refused = first.get("ctx", {}).get("error")
         bound = "must be a list of texts such as 'temperature<=1.05'"
         return str(refused) if refused else f"{name} {bound}, got {first['input']!r}"
-    # A field that may be of several types has one problem for each: all of them say what is
+    # Pydantic reports one problem for each type that a setting may have: together they say what is
     # accepted.
     wanted = dict.fromkeys(
         _wanted(name, p["type"], p.get("ctx", {})) for p in problems if p["loc"][0] == name

@@ -78,7 +78,7 @@ class Guard:
         return None
 
     def _knows_token(self, headers: dict[str, str]) -> bool:
-        """Whether the cookie of a request has the token."""
+        """Whether the cookie of a request has the token that the studio asks for."""
         try:
             cookies = SimpleCookie(headers.get("cookie", ""))
         except CookieError:
@@ -91,7 +91,8 @@ class Guard:
         return self.token is not None and hmac.compare_digest(text.encode(), self.token.encode())
 
     async def _welcome(self, scope: Scope, send: Send, query: dict[str, str]) -> None:
-        """Store the token in a cookie, and redirect to the address without it."""
+        """Answer a request whose URL has the studio's token: store the token in a cookie, and
+        redirect the browser to the same URL without it."""
         # Leading slashes are reduced to one: with two the browser would be redirected to another
         # host.
         path = "/" + quote(scope["path"].lstrip("/"))

@@ -41,7 +41,8 @@ class ComparePage:
         self.state = state
         if not any(name.lower() in state.more for name in NAMES):
             state.more |= _both_schemes(state.given)
-        # settings of this page are in the keys of its columns, so the common ones are dropped
+        # this page has settings for each column, under the column's key in the URL, and none in
+        # common
         state.given.clear()
         self.work = Latest(self._compute, self._complain)
         ui.context.client.on_delete(self.work.close)

@@ -78,7 +78,8 @@ class FiguresPage:
             self._show()
 
     def _look(self) -> None:
-        """Show the progress of the reproduction, if one is running; a timer calls this."""
+        """Show how far the command ``flmc reproduce`` has come, if this page has started it; a
+        timer calls this."""
         if self._study is not None:
             self._status.set_text(f"{self._study.stage}: {100 * self._study.share:.0f} %")
             self._progress.set_value(self._study.share)

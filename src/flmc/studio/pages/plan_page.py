@@ -120,7 +120,8 @@ class PlanPage:
     async def _compute(self, turn: Turn) -> None:
         """Compute and show the parts of the page one after the other, the quickest first, until a
         newer request ends the turn."""
-        # Read only once: the panel may change the settings during the work, which ends this turn.
+        # Read only once: the panel may change the settings during the work, which ends this
+        # computation.
         settings = read_given(self.state.given)
         await self._show_limits(turn, settings)
         self.panel.settled(settings)

@@ -46,8 +46,8 @@ class History:
             seen.pop()
         if status.round > (seen[-1].round if seen else 0):
             seen.append(_seen(status))
-        # The limit is even, so the list has one more: its first and its newest round have even
-        # indices, and stay.
+        # The limit of kept rounds is even, so the list now has an odd number of them: its first and
+        # its newest round have even indices, and stay.
         if len(seen) > _MOST_ROUNDS:
             del seen[1::2]
         while len(self._runs) > _MOST_RUNS:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # than drawing the picture. So PDFs use the usual font reduced to Latin signs: glyphs, widths and
 # the font's name in the PDF are the same.
 _FAMILY = "flmc small"
-"""Name under which this process registers the reduced font."""
+"""Name under which this process registers the font reduced to Latin signs with Matplotlib."""
 _SIGNS = frozenset(map(chr, (*range(0x20, 0x7F), *range(0xA0, 0x100), 0x2212)))
 """Characters of the reduced font: Latin ones, and the minus of numbers on an axis."""
 
@@ -217,7 +217,8 @@ def draw_curves(
 
 
 def _shaded(row: Mapping[str, Any], value: str) -> tuple[float, float, float]:
-    """The value of a row, and the lower and upper end of its shade."""
+    """The number in the column ``value`` of a table's row, and the lower and upper end of the shade
+    that is drawn about it."""
     y = float(row[value])
     if "low" in row:
         return y, float(row["low"]), float(row["high"])

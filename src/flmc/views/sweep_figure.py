@@ -118,7 +118,7 @@ def _points(
     for row in known:
         point = {"curve": _curve(row, others), "x": row[x], name: row[name]}
         error = row.get(f"{name}_se") or 0.0
-        if name.startswith("one_chain_"):  # which has a spread, and an error over data sets
+        if name.startswith("one_chain_"):  # the table has no standard error of it
             error = _error_over_data_sets(row, name)
         point |= {"low": row[name] - error, "high": row[name] + error}
         if heavy:

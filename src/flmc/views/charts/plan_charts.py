@@ -103,9 +103,10 @@ def _limits_sentence(plan: Plan) -> str:
 
 
 _RATIOS = (1.02, 1.1, 1.5, 3.0, 10.0, 100.0)
-"""Predicted ratios of the samples' variance to the posterior's for which the map has a contour."""
+"""Predicted ratios of the samples' variance to the posterior's for which the map of regimes (over
+SNR and epsilon) has a contour."""
 _EPSILONS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
-"""Epsilons of the whole run for which the map has a contour."""
+"""Epsilons of the whole run for which the map of regimes (over SNR and epsilon) has a contour."""
 
 
 def regime_chart(regimes: RegimeMap, here: tuple[float, float], scope: str, delta: float) -> Chart:
@@ -139,14 +140,14 @@ def regime_chart(regimes: RegimeMap, here: tuple[float, float], scope: str, delt
 
 
 def _code(binding: str) -> int:
-    """Index of the constraint ``binding`` among the map's constraints; -1 where no plan can be
-    made."""
+    """Index of ``binding``, the constraint that decides the gain, among those that have a colour in
+    the map of regimes; -1 where no plan can be made."""
     return BINDING.index(binding) if binding in BINDING else -1
 
 
 def _regime_sentence(regimes: RegimeMap) -> str:
-    """Sentences about the map: how wide the samples are predicted to be, and which scheme, digital
-    or analog, comes closer to the posterior."""
+    """Sentences about the map of regimes, over SNR and epsilon: how wide the samples are predicted
+    to be, and which scheme, digital or analog, comes closer to the posterior."""
     ratios = regimes.values("variance_ratio")
     ratios = ratios[np.isfinite(ratios)]
     width = ""
@@ -157,7 +158,7 @@ def _regime_sentence(regimes: RegimeMap) -> str:
 
 def _better_scheme(regimes: RegimeMap) -> str:
     """A sentence that says which scheme, digital or analog, is predicted to come closer to the
-    posterior, and in which part of the map."""
+    posterior, and in which part of the map over SNR and epsilon."""
     better = regimes.values("analog_is_better")
     known = better[~np.isnan(better)]
     if not known.size:

@@ -39,7 +39,7 @@ class Chains:
     path: Array | None
     """Theta after every ``thin``-th round, (experiment, chain, place, dim), from the first round
     after ``path_from`` rounds on, with no meaningful numbers for rounds to come; None if draws are
-    not kept."""
+    not kept. The axis ``place`` counts these rounds."""
     num_clipped: int = 0
     """Number of gradient entries of active devices that clipping changed, in kept rounds."""
     num_undefined: int = 0
@@ -96,7 +96,7 @@ class Chains:
         return max(0, rounds - self.num_burn_in) // self.thin
 
     def places_until(self, rounds: int) -> int:
-        """Number of places in ``path`` of the first ``rounds`` rounds."""
+        """Number of positions in ``path`` that belong to the first ``rounds`` rounds of the run."""
         return max(0, rounds - self.path_from) // self.thin
 
     def keep(self, place: tuple[int | slice, slice], first: int, theta: Array) -> None:

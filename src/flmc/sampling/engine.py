@@ -112,9 +112,9 @@ class Engine(ABC):
     ) -> None:
         """Advance all chains in place to the end of round ``until``, counted from 1.
 
-        Plan, model and seed are those of :meth:`start`. ``schedule`` draws the rounds of a block; a
-        study whose gains follow from a whole channel passes another one than the plan's own.
-        ``RunFailed`` if a chain leaves the range of numbers."""
+        Plan, model and seed are those of :meth:`start`. ``schedule`` draws gains, path gains and
+        active devices of a block of rounds; a study whose gains follow from a whole channel passes
+        another one than the plan's own. ``RunFailed`` if a chain leaves the range of numbers."""
 
     @abstractmethod
     def theta(self, chains: Chains, model: Model) -> Array:

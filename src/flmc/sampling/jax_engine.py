@@ -43,7 +43,8 @@ from flmc.sampling.jax_rounds import (
 from flmc.sampling.schedule import DrawSchedule, Schedule, draw_schedule
 
 _TILE_NUMBERS = 2_000_000
-"""Largest number of gradient entries, over all devices, of a tile of several chains."""
+"""Largest number of gradient entries, over all devices, of several chains that are advanced
+together (a tile)."""
 _DRAWN_NUMBERS = 16_000_000
 """Largest number of entries of all positions that one call of the compiled loop returns."""
 
@@ -97,13 +98,13 @@ class DataSetRun(NamedTuple):
         return [range(num_chains)[first : first + size] for first in range(0, num_chains, size)]
 
     def _fixed(self, schedule: Schedule, block: int, tile: range) -> Fixed:
-        """Data, keys of random streams, and factors of symbols and noise in the rounds of a block,
-        for a tile of chains, in single precision, as the compiled loop takes them."""
+        """Data, keys of random streams, and factors of symbols and noise in a block of rounds, for
+        the chains ``tile``, in single precision, as the compiled loop over rounds takes them."""
         plan, uplink = self.plan, self.plan.uplink
         count = schedule.num_active[0]
         with np.errstate(divide="ignore"):
             share = schedule.step_sizes * plan.num_devices / count
-        # A round in which nobody transmits is skipped: its pull is 0.
+        # A round in which nobody transmits is skipped: the factor of its sum of symbols is 0.
         pull = np.where(count > 0, share, 0.0)
         noise = pull[:, None] * np.sqrt(uplink.noise_power) / without_copies(schedule.gain)[0]
         keys = [
@@ -117,9 +118,9 @@ class DataSetRun(NamedTuple):
         return Fixed(self.data, middle, keys[0], keys[1], pull, noise, weights, clip, factor)
 
     def _stretch(self, fixed: Fixed, tile: range, first: int, rounds: range, at_once: int) -> None:
-        """Run ``rounds`` of the block that begins with round ``first`` for a tile of chains, and
-        write positions, sums, draws and counts into the chains. ``RunFailed`` if a position is not
-        finite.
+        """Run ``rounds`` of the block of rounds that begins with round ``first``, for the chains
+        ``tile``, and write positions, sums, draws and counts into the chains of the run.
+        ``RunFailed`` if a position is not finite.
 
         Arrays have room for ``at_once`` rounds, however few are run, so that the loop is compiled
         once."""
@@ -162,15 +163,15 @@ def _pair(numbers: Array) -> tuple[Any, Any]:
 
 
 def _whole_block(rows: Array) -> Array:
-    """Rows of a block, the last repeated until there are ``ROUNDS_PER_BLOCK``: a short block then
-    needs no code of its own."""
+    """Rows, one for each round of a block of rounds, with the last one repeated until there are
+    ``ROUNDS_PER_BLOCK``: a short block then needs no compiled code of its own."""
     missing = ROUNDS_PER_BLOCK - len(rows)
     return np.concatenate([rows, np.repeat(rows[-1:], missing, axis=0)]) if missing > 0 else rows
 
 
 def _shared(noise: Array) -> Array:
-    """Factors of the noise in a block, (round, dim), without copies: an axis along which all are
-    equal has length 1, (round or 1, dim or 1)."""
+    """Factors of the noise in a block of rounds, (round, dim), without copies: an axis along which
+    all are equal has length 1, (round or 1, dim or 1)."""
     if (noise == noise[:1]).all():
         noise = noise[:1]
     if (noise == noise[:, :1]).all():
@@ -179,9 +180,9 @@ def _shared(noise: Array) -> Array:
 
 
 def _weights(schedule: Schedule, plan: Plan) -> Array:
-    """Factor of every device's symbols at the receiver, relative to the gain, in the rounds of a
-    block, (round or 1, device, dim or 1): 0 where the device does not transmit, and where devices
-    estimate their channel the true path gain over the estimated one."""
+    """Factor of every device's symbols at the receiver, relative to the gain, in a block of rounds,
+    (round or 1, device, dim or 1): 0 where the device does not transmit, and where devices estimate
+    their channel the true path gain over the estimated one."""
     weights = np.ones((1, plan.num_devices, 1))
     if schedule.active is not None:
         weights = _whole_block(schedule.active[0])[:, :, None]
@@ -262,7 +263,8 @@ class JaxEngine(Engine):
         resources: Resources = DEFAULT_RESOURCES,
         schedule: DrawSchedule = draw_schedule,
     ) -> None:
-        """Advance all chains in place to round ``until``, block after block."""
+        """Advance all chains in place to round ``until``, one data set after the other and block of
+        rounds after block."""
         jax = require_jax()
         # All arrays are in single precision and stay so. Double precision is allowed all the same,
         # because JAX mixes up constants of functions that it traces with and without it, and a

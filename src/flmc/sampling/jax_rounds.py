@@ -50,7 +50,8 @@ def words(key: Any, entry: Any, counter: Any) -> tuple[Any, Any]:
 
 
 def normals(numpy: Any, first: Any, second: Any) -> Any:
-    r"""Standard normals from two words each, :math:`\sqrt{-2\ln u}\cos 2\pi v` (Box and Muller).
+    r"""Standard normals :math:`\sqrt{-2\ln u}\cos 2\pi v` (Box and Muller) from two random words
+    each, which make the uniform numbers u and v.
 
     The first word is taken with all its 32 bits, so that magnitudes reach 6.8.
     """
@@ -196,7 +197,7 @@ class Stretch(NamedTuple):
 
 
 class Fixed(NamedTuple):
-    """Numbers that do not change over the rounds of a block, for some chains of one data set.
+    """Numbers that are fixed before a block of rounds begins, for some chains of one data set.
 
     Attributes
     ----------
@@ -233,8 +234,9 @@ class Fixed(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Rounds to run, counted from 0 within their block: from ``begin`` to below ``end``. Rounds
-    from ``kept`` on are kept, and arrays of a stretch begin with round ``origin``."""
+    """Rounds to run, counted from 0 within a block of rounds: from ``begin`` to below ``end``.
+    Rounds from ``kept`` on are kept, and the arrays with one number for each round begin with round
+    ``origin``."""
 
     begin: Any
     end: Any
@@ -270,8 +272,8 @@ def _round(
     fixed: Fixed,
     span: Span,
 ) -> Stretch:
-    """The state of all chains after one round, number ``index`` of the block, from the state
-    before it: gradients, symbols, noise, the step, and sums over kept rounds."""
+    """The state of all chains after one round, number ``index`` of its block of rounds, from the
+    state before it: gradients, symbols, noise, the step, and sums over kept rounds."""
     numpy = jax.numpy
     local = jax.vmap(gradients, in_axes=(0, None))(fixed.centre + before.position, fixed.data)
     local = local.astype(numpy.float32)  # a user's constants may have made the gradients double

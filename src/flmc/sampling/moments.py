@@ -102,7 +102,8 @@ class Moments:
                 f"coordinates of {self.centre.shape[1]} entries need the covariance of the draws,"
                 " which is not kept for so many; use fewer chains"
             )
-        # Deviations d map linearly, to S d; the offset of the map moves the centre only.
+        # The map to the model's coordinates takes deviations d to S d, with its scale S; its offset
+        # moves the centre only.
         scale = coordinates.scale
         return Moments(
             coordinates.to_model(self.centre),

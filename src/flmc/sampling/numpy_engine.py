@@ -31,7 +31,8 @@ _TILE_NUMBERS = 40_000
 """Largest number of gradient entries of a tile of several chains: 320 kB in double precision, about
 a second-level cache."""
 _BUFFER_NUMBERS = 4_000_000
-"""Largest number of random numbers of one kind drawn ahead for a tile: 32 MB."""
+"""Largest number of random numbers of one kind that are drawn ahead for the chains of a tile, which
+are advanced together: 32 MB."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,13 @@ class _Tile:
 
     @property
     def rows(self) -> slice:
-        """Slice of an array's axis of data sets that selects those of the tile."""
+        """Slice that selects the tile's data sets along an array's axis of data sets."""
         return slice(self.experiments.start, self.experiments.stop)
 
     @property
     def place(self) -> tuple[slice, slice]:
-        """Data sets and chains as slices of the first two axes of an array."""
+        """Slices that select the tile's data sets and its chains along the first two axes of an
+        array."""
         return self.rows, slice(self.chains.start, self.chains.stop)
 
 
@@ -93,7 +95,8 @@ class NumpyEngine(Engine):
         resources: Resources = DEFAULT_RESOURCES,
         schedule: DrawSchedule = draw_schedule,
     ) -> None:
-        """Advance all chains in place to round ``until``, tile after tile."""
+        """Advance all chains in place to round ``until``, one tile (some chains of some data sets)
+        after the other."""
         undefined = chains.num_undefined
         tiles = _tiles(model, chains.position.shape[1], resources.experiments_at_once)
         for index, tile in enumerate(tiles):
@@ -117,7 +120,7 @@ class NumpyEngine(Engine):
 
 
 def _tiles(model: Model, num_chains: int, experiments_at_once: int | None) -> list[_Tile]:
-    """All tiles of a run.
+    """All tiles of a run: parts of its data sets and chains, each of which is advanced as a whole.
 
     Chains are cut the same way whatever the number of data sets at once: matrix products then have
     the same shapes, and so the same rounding."""
@@ -143,9 +146,9 @@ def _advance_tile(
     report: Progress,
     draw: DrawSchedule,
 ) -> None:
-    """Advance the chains of one tile to round ``until``, and write positions, moments, draws and
-    counts into ``chains``."""
-    # ``chains.round`` does not change until every tile is done: every tile begins at it.
+    """Advance the chains of one ``tile`` (some chains of some data sets) to round ``until``, and
+    write positions, moments, draws and counts into ``chains``."""
+    # Every tile begins at ``chains.round``, which does not change until all are done.
     memory = None if chains.memory is None else chains.memory[tile.place]
     state = langevin.State(chains.position[tile.place], chains.round, memory)
 
@@ -191,8 +194,8 @@ def _advance_tile(
 
 
 class _NoiseSource:
-    """Random numbers of a tile for one block of rounds, drawn a few rounds ahead from each chain's
-    own streams."""
+    """Random numbers of a tile (some chains of some data sets) for one block of rounds, drawn a few
+    rounds ahead from each chain's own streams."""
 
     def __init__(self, plan: Plan, seed: int, tile: _Tile, block: int) -> None:
         pairs = [(e, c) for e in tile.experiments for c in tile.chains]
@@ -218,8 +221,8 @@ class _NoiseSource:
         self._used = 0
 
     def next(self, rounds_in_block: int) -> langevin.Noise:
-        """Random numbers of the next round, of ``rounds_in_block`` in the block; nothing is drawn
-        beyond its end."""
+        """Random numbers of the next round of the block of rounds, which has ``rounds_in_block``;
+        nothing is drawn beyond its end."""
         index = self._used % self._ahead
         if index == 0:
             self._fill(min(self._ahead, rounds_in_block - self._used))

@@ -31,8 +31,8 @@ _Key = tuple[int, int, int]
 
 class WholeRuns:
     """A cache of what a function draws for all rounds of an experiment, such as path gains, safe
-    for threads; the least recently used go first. ``draw_anew`` takes the plan, the seed and the
-    number of the experiment."""
+    for threads; what was not used for longest is dropped first. ``draw_anew`` takes the plan, the
+    seed and the number of the experiment."""
 
     def __init__(self, draw_anew: Callable[[Plan, int, int], Array], most_bytes: int) -> None:
         self._draw_anew, self.most_bytes = draw_anew, most_bytes
@@ -75,8 +75,8 @@ class WholeRuns:
             self._bytes -= oldest.nbytes
 
     def warn_if_too_large(self, plan: Plan, num_bytes: int) -> None:
-        """Warn, once in a process, that ``num_bytes`` of path gains are needed at a time, if the
-        cache is smaller."""
+        """Warn, once in a process, if the ``num_bytes`` of path gains that are needed at a time
+        exceed the cache, so that they are drawn again for every block of rounds."""
         if num_bytes <= self.most_bytes or self._warned:
             return
         self._warned = True

@@ -166,7 +166,8 @@ def draw_activity(plan: Plan, seed: int, num_experiments: int) -> Activity:
 def _draw_policies(plan: Plan, seed: int, num_experiments: int, blocks: range) -> Iterator[Array]:
     """Which devices transmit in the rounds of some blocks, as the scheduler draws it: an array
     (round, device) with 1 or 0 for one experiment after the other, or a single one where all
-    experiments have the same devices active. For plans that do not say it themselves."""
+    experiments have the same devices active. It is for plans that do not themselves say which
+    devices transmit."""
     if not plan.scheduler.forgets:
         rounds = slice(block_of(plan, blocks[0]).start, block_of(plan, blocks[-1]).stop)
         for experiment in range(num_experiments if plan.scheduler.random else 1):

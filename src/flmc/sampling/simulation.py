@@ -24,7 +24,7 @@ from flmc.sampling.schedule import DrawSchedule, draw_schedule
 _STRETCH, _PATIENCE = 0.5, 5.0
 """Seconds that a stretch of rounds should take: ``_STRETCH`` in a run that is recorded, so that it
 stops soon when asked; ``_PATIENCE`` in a run that is not, because every stretch prepares the data
-sets again. A run that nobody may stop is one stretch, unless its model is costly."""
+sets again. A run that nobody may stop is one stretch, unless a round of its model is costly."""
 
 
 def never() -> bool:

@@ -75,8 +75,8 @@ class Arrangement(NamedTuple):
         vectors = -(-dim // WIDTH) if kind == ROWS else dim
 
         def cost(height: int) -> int:
-            # A column of a tile takes a load for each of the tile's vectors, and one for the
-            # position.
+            # A column of the Hessian in a tile takes a load for each of the tile's vectors, and one
+            # for the entry of the position that it is multiplied by.
             return -(-vectors // height) * max(_WAIT, height + 1)
 
         tile = min(_HEIGHTS, key=cost)
@@ -84,8 +84,8 @@ class Arrangement(NamedTuple):
 
     @property
     def unit(self) -> int:
-        """Number of floats that store one number of a device's data: 8, one for each lane, or 1 for
-        all lanes."""
+        """Number of floats that store one number of a device's data: 8, one for each lane of a
+        vector (each has its own chain), or 1 for all lanes."""
         return 1 if self.kind in (SHARED, TEAMS) else WIDTH
 
     @property
@@ -125,14 +125,14 @@ _NEXT_TO_THE_PROCESSOR, _IN_CACHE, _SHARED_CACHE = 0.7e6, 8e6, 16e6
 """Largest numbers of bytes, read again in every round, that stay in a processor's own cache, in its
 share of the common cache, and in the common cache at all; more come from memory."""
 _READING = (0.045, 0.12, 0.3, 0.6)
-"""Nanoseconds for each float that a lane reads, from its own cache, its share of the common cache,
-the whole common cache, and memory; measured."""
+"""Nanoseconds for each float that a lane (one chain) reads: from the processor's own cache, from
+its share of the common cache, from the whole common cache, and from memory; measured."""
 _BROADCAST = 0.02
-"""Nanoseconds of a product for which eight lanes share a float, so that not reading but multiplying
-takes the time; measured."""
+"""Nanoseconds of a product for which eight lanes (chains) share a float, so that not reading but
+multiplying takes the time; measured."""
 _SYMBOL = {OWN: 0.7, SHARED: 0.6, TEAMS: 0.9, ROWS: 1.6}
-"""Nanoseconds that one symbol takes, by arrangement, without the products of its gradient: random
-word, clip, link and comparison; measured."""
+"""Nanoseconds that one symbol takes, by arrangement of the data in memory, without the products of
+its gradient: random word, clip, link and comparison; measured."""
 
 DATA_AT_ONCE = 32_000_000
 """Largest number of bytes of local costs that are held in double precision at a time."""
@@ -143,12 +143,13 @@ IN_WORDS = {
     TEAMS: f"{WIDTH * MOST_MEMBERS} chains of a data set at a time",
     ROWS: "one chain at a time",
 }
-"""Words for what an arrangement does, as a phrase for reports."""
+"""Words for how many chains an arrangement of the data in memory serves at a time, as a phrase for
+reports."""
 
 
 def _reading(floats: float) -> float:
-    """Nanoseconds for each float that a lane reads, where ``floats`` numbers are read again in
-    every round: the more there are, the farther from the processor they lie."""
+    """Nanoseconds for each float that a lane (one chain) reads, where ``floats`` numbers are read
+    again in every round: the more there are, the farther from the processor they lie."""
     places = (_NEXT_TO_THE_PROCESSOR, _IN_CACHE, _SHARED_CACHE)
     return _READING[sum(4 * floats > size for size in places)]
 
@@ -159,7 +160,7 @@ def round_cost(kind: str, devices: int, dim: int, experiments: int, chains: int)
     symbols = devices * dim
     data = symbols * (dim + 1)
     if kind == OWN:
-        # A block has only data sets that are in memory at the same time.
+        # The chains of a block are only of data sets that are in memory at the same time.
         together = min(experiments, max(1, DATA_AT_ONCE // (8 * data)))
         lanes = -(-together * chains // WIDTH) * WIDTH * experiments / together
         # Where entries are few, only the upper triangle of a Hessian is stored and read.
@@ -170,7 +171,8 @@ def round_cost(kind: str, devices: int, dim: int, experiments: int, chains: int)
         lanes = experiments * blocks * WIDTH
         together = min(blocks, MOST_MEMBERS) if kind == TEAMS else 1
         # Numbers in the processor's own cache are read while it multiplies. For numbers from
-        # farther away, the time of reading is added; all lanes that read them together share it.
+        # farther away, the time of reading is added; all lanes (chains) that read them together
+        # share it.
         product = _BROADCAST
         if 4 * data > _NEXT_TO_THE_PROCESSOR:
             product += _reading(data) / (WIDTH * together)
@@ -207,7 +209,7 @@ class Blocks:
     lanes: Numbers
     """Number of chains in every block: less than 8 where further lanes repeat the last chain."""
     chains: Numbers
-    """Number of the chain in each lane of each block, (block, 8)."""
+    """Number of the chain in each lane of each block, counted through all data sets, (block, 8)."""
     num_chains: int
     """Number of chains of a data set."""
     unit: Numbers
@@ -251,13 +253,14 @@ class Blocks:
 
     @cached_property
     def are_chains(self) -> npt.NDArray[np.bool_]:
-        """Whether a lane has a chain of its own, (block, 8); False where it repeats the last
-        chain."""
+        """Whether each of the eight lanes of a block has a chain of its own, (block, 8); False
+        where it repeats the last chain."""
         return np.asarray(self.lanes[:, None] > _LANES)
 
     @cached_property
     def data_sets(self) -> Numbers:
-        """Number of the data set to which the chain in each lane belongs, (block, 8)."""
+        """Number of the data set to which the chain in each of the eight lanes of a block belongs,
+        (block, 8)."""
         return self.chains // self.num_chains
 
     @property

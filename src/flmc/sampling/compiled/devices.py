@@ -103,8 +103,8 @@ class Devices:
         self.near = code.load(self.at["all_active"], t, BYTE) > code.value(BYTE(0))
 
     def save(self) -> None:
-        """Emit the code that stores the state of the random generators, and the number of clipped
-        entries of every lane."""
+        """Emit the code that stores, for the chains of the block, the state of their random
+        generators and the numbers of clipped gradient entries."""
         self.code.store(self.at["count"], 0, self.count.value)
         if self.generator is not None:
             self.generator.save()
@@ -143,7 +143,7 @@ class Devices:
 
     def clipped(self, g: Value) -> Value:
         """Gradient entries g clipped to [-1, 1], in units of the clip; NaN becomes -1, because NaN
-        as an index would point beside the link's table."""
+        as an index would point beside the table of the link's values."""
         above = (g > -self.limit).choose(g, -self.limit)
         return (above < self.limit).choose(above, self.limit)
 
@@ -243,8 +243,8 @@ class Team:
 
     @contextmanager
     def members(self) -> Iterator[Devices]:
-        """A context whose body is emitted once and runs for every block of the team; it gives the
-        block's :class:`Devices`."""
+        """A context whose body is emitted once and runs for every block of chains in the team; it
+        gives the block's :class:`Devices`."""
         if self._size is None:
             assert self._alone is not None
             yield self._alone
@@ -257,7 +257,7 @@ class Team:
             devices.save()
 
     def save(self) -> None:
-        """Emit the code that stores what a block that runs alone keeps in registers: random
-        generators, and the number of clipped entries."""
+        """Emit the code that stores what a block of chains that runs alone keeps in registers:
+        random generators, and the number of clipped gradient entries."""
         if self._alone is not None:
             self._alone.save()

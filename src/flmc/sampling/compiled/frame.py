@@ -148,8 +148,8 @@ UInts = npt.NDArray[np.uint32]
 
 
 class Frame:
-    """The frame of a call: the fields that machine code reads, and the arrays behind them, which
-    live as long as the frame.
+    """The frame of a call of machine code: fields, which the code reads (numbers and addresses),
+    and the arrays at these addresses, which live as long as the frame.
 
     ``link`` is the fitted link, None for an uplink without bits; ``entropy`` holds the words of the
     seed."""
@@ -175,7 +175,8 @@ class Frame:
         dim, lanes = plan.dim, arrangement.lanes
         whole = ROUNDS_AT_ONCE // 2 * dim * lanes
         whole = -(-whole // WIDTH) * WIDTH
-        # Number of floats for each block: sums of symbols, a gradient, and one vector more.
+        # Number of floats of scratch memory for each block of chains: sums of symbols, a gradient,
+        # and one vector more.
         received = 2 * max(dim * lanes, arrangement.tiles(dim) * arrangement.tile * WIDTH) + WIDTH
         team = MOST_MEMBERS if arrangement.kind == TEAMS else 1
         curve = np.array([] if link is None else link, np.float32)
@@ -225,7 +226,7 @@ class Frame:
         lost = np.empty(blocks, np.uint64)
         lost.fill(_NEVER)
         self.put(blocks=blocks, lost=lost)
-        # The values in the order of the fields, in which the dictionary was made.
+        # The dictionary was made in the order of the frame's fields, and so are its values.
         frame = np.array(list(self._fields.values()), np.uint64)
         # Python's global lock is released during the call.
         _CALL(advance_of(self._form))(address_of(frame), self._most)
@@ -257,15 +258,15 @@ class KeptRounds:
     def of(
         cls, chains: Chains, num_burn_in: int, rounds: range, first: int, end: int
     ) -> KeptRounds:
-        """Views and copies of the arrays of the chains from ``first`` to below ``end``, counted
-        through all data sets."""
+        """Positions, sums and paths of the chains from ``first`` to below ``end``, counted through
+        all data sets, for the rounds of one call of machine code."""
         dim, moments, rows = chains.position.shape[2], chains.moments, slice(first, end)
         path, path_from = np.empty((0, 0, dim)), chains.path_from
         if chains.path is not None and chains.thin == 1:
             path = chains.path.reshape(-1, *chains.path.shape[2:])[rows]
         elif chains.path is not None:
-            # All kept rounds of this call, of which those between two draws are dropped at the
-            # end.
+            # All kept rounds of this call are written here; those between two draws are dropped at
+            # the end.
             path_from = max(path_from, rounds.start)
             path = np.empty((end - first, max(0, rounds.stop - path_from), dim))
         return cls(

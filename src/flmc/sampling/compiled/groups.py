@@ -46,12 +46,12 @@ MOST_CHAINS, _MOST_ALIKE, _CALLS_PER_THREAD = 256, 2048, 4
 (``MOST_CHAINS``) and where all share one (``_MOST_ALIKE``); and the number of calls into which a
 thread's share of the chains is cut as a rule, so that threads end at about the same time."""
 _FEWEST_SYMBOLS = 15_000_000
-"""Smallest number of symbols that the devices send in one call, some milliseconds' work: to prepare
-a call takes a few tenths of a millisecond."""
+"""Smallest number of symbols that the devices send in one call of machine code, some milliseconds'
+work: to prepare a call takes a few tenths of a millisecond."""
 _UNITS_AT_ONCE, _ROUNDS_AT_ONCE = 8_000_000, 64_000_000
-"""Largest number of bytes that the devices' data take in a call with several data sets; and the
-largest number of bytes of the positions of all its rounds, for a call that keeps only some rounds
-as draws."""
+"""Largest number of bytes that the devices' data take in a call of machine code with several data
+sets; and the largest number of bytes of the positions of all its rounds, for a call that keeps only
+some rounds as draws."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Group:
     link: FittedLink | None
     """The link in the form that machine code takes; None for an uplink without bits."""
     at_once: int
-    """Number of chains of one call, which fill whole blocks of lanes."""
+    """Number of chains that one call of machine code advances; they fill whole blocks of lanes."""
     shared: GivenRounds | None
     """Factors of symbols and noise in the rounds, where the channel is the same for all data sets;
     else None."""
@@ -116,7 +116,8 @@ class Group:
         alike = schedule is draw_schedule and is_shared(plan)
         fewest = _FEWEST_SYMBOLS // (len(rounds) * plan.num_devices * plan.dim)
         most = _MOST_ALIKE if alike else MOST_CHAINS
-        # with thinned draws, a call holds the positions of all its rounds and keeps some of them
+        # with thinned draws, a call of machine code holds the positions of all its rounds and keeps
+        # some
         if chains.thin > 1:
             most = min(most, max(1, _ROUNDS_AT_ONCE // (8 * len(rounds) * plan.dim)))
         at_once = _chains_of_a_call(
@@ -148,9 +149,10 @@ class Group:
         return range(first, end, self.at_once)
 
     def advance(self, first: int) -> int:
-        """Run all rounds for the chains of one call, from number ``first`` on, in place; returns
-        the number of gradient entries that clipping changed in kept rounds. ``RunFailed`` if a
-        chain leaves the range of numbers, or the data are not finite or too large."""
+        """Run all rounds for the chains of one call of machine code, from chain ``first`` on, in
+        place; returns the number of gradient entries that clipping changed in kept rounds.
+        ``RunFailed`` if a chain leaves the range of numbers, or the data are not finite or too
+        large."""
         end = min(first + self.at_once, self.experiments.stop * self.num_chains)
         rounds = self.shared or self._draw_rounds(self._data_sets(first, end))
         frame = Frame(self.plan, self.arrangement, rounds, self.link, entropy_of(self.seed))
@@ -188,20 +190,21 @@ class Group:
             self._fail(int(blocks.firsts[lost]), int(blocks.lanes[lost]), block)
         if self.rounds.stop <= self.plan.num_burn_in:
             return 0
-        # Where lanes are chains, some may repeat another chain and must not count; where lanes are
-        # entries of one chain, all count.
+        # Where the lanes of a vector are chains, some may repeat another chain, whose clipped
+        # entries must not count twice; where they are entries of one chain, all count.
         if self.arrangement.lanes > 1:
             kept.count *= blocks.are_chains
         return int(kept.count.sum())
 
     def _fail(self, first: int, lanes: int, block: int) -> None:
-        """Raise ``RunFailed`` that names the first chain, of ``lanes`` from number ``first`` on,
-        whose position is not finite, and the rounds of ``block`` in which that happened."""
+        """Raise ``RunFailed`` that names the first chain, among ``lanes`` chains from number
+        ``first`` on, whose position is not finite, and the rounds within number ``block`` of the
+        blocks of rounds, in which that happened."""
         position = self.chains.position.reshape(-1, self.plan.dim)[first : first + lanes]
         lost = first + int(np.argmin(np.isfinite(position).all(axis=1)))
         within = range(block * ROUNDS_PER_BLOCK, (block + 1) * ROUNDS_PER_BLOCK)
-        # The code looks for such positions once in each block of rounds, so the message names the
-        # rounds of the block that were run.
+        # Machine code looks for positions that are not finite once in each block of rounds, so the
+        # message names the rounds of the block that were run.
         seen = range(max(within.start, self.rounds.start), min(within.stop, self.rounds.stop))
         fail(
             lost // self.num_chains,
@@ -260,7 +263,8 @@ def _chains_of_a_call(
     wanted = min(wanted, units * (LANES if arrangement.kind == OWN else num_chains))
     whole = arrangement.lanes
     if arrangement.kind in (SHARED, TEAMS):
-        # A call that ends inside a data set would waste lanes and the teams' shared reading.
+        # A call that ends inside a data set would leave lanes unused, and teams (blocks of chains
+        # that share what they read) too small.
         team = LANES * (MOST_MEMBERS if arrangement.kind == TEAMS else 1)
         whole = num_chains if num_chains < team else team
     return max(1, -(-wanted // whole)) * whole

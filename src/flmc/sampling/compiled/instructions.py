@@ -121,7 +121,7 @@ class Value:
         return Value(self.builder, self.builder.zext(self.raw, WORDS))
 
     def spread(self) -> Value:
-        """A vector with this scalar in every lane."""
+        """A vector with this value, a scalar, in each of the ``WIDTH`` lanes."""
         kind = ir.VectorType(self.raw.type, WIDTH)
         empty = ir.Constant(kind, ir.Undefined)
         first = self.builder.insert_element(empty, self.raw, WORD(0))
@@ -215,7 +215,8 @@ class Value:
         return module.globals.get(name) or ir.Function(module, kind, name)
 
     def root(self) -> Value:
-        """Square roots of this value's floats, one in each of the ``WIDTH`` lanes."""
+        """Emitted floats: the square roots of this value's floats, one in each of the ``WIDTH``
+        lanes."""
         kind, name = ir.FunctionType(FLOATS, [FLOATS]), f"llvm.sqrt.v{WIDTH}f32"
         function = self._function(name, kind)
         return Value(self.builder, self.builder.call(function, [self.raw]))
@@ -267,7 +268,7 @@ class Code:
         return self.value(ir.Constant(FLOATS, [value] * WIDTH))
 
     def words(self, value: int) -> Value:
-        """A constant: a vector with the same word in every lane."""
+        """A constant: a vector with the same word, a whole number of 32 bits, in every lane."""
         return self.value(ir.Constant(WORDS, [value] * WIDTH))
 
     def _place(self, kind: Any, address: Value, index: Value | int) -> Any:
@@ -291,7 +292,8 @@ class Code:
         self.builder.store(value.raw, place, align=4)
 
     def pick(self, address: Value, index: Value) -> Value:
-        """A float for each lane, from the element whose number the lane of ``index`` holds."""
+        """A vector of floats: into each lane goes the float that begins so many elements behind
+        ``address`` as the same lane of ``index`` says."""
         result = ir.Constant(FLOATS, ir.Undefined)
         for lane in map(WORD, range(WIDTH)):
             number = self.builder.zext(self.builder.extract_element(index.raw, lane), NUMBER)
@@ -430,8 +432,8 @@ def address_of(array: npt.NDArray[Any]) -> int:
 
 
 class Workspace:
-    """Scratch memory of a call, zero at first, with ``sizes`` in bytes by name: one array for all
-    parts, because making many arrays takes longer than a short call."""
+    """Scratch memory of a call of machine code, zero at first: parts by name with their ``sizes``
+    in bytes. All are in one array, because making many arrays takes longer than a short call."""
 
     _LINE = 64
     """Size of a line of the processor's cache in bytes: every part begins at a whole number of
@@ -444,4 +446,5 @@ class Workspace:
         self._array = np.zeros(starts[-1], np.uint8)
         first = address_of(self._array)
         self.addresses = {name: first + start for name, start in zip(sizes, starts, strict=False)}
-        """Where each part is, by name, as long as this lives."""
+        """Address of each part of the scratch memory, by name, valid as long as this object
+        lives."""

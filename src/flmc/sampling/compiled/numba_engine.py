@@ -171,8 +171,8 @@ class NumbaEngine(Engine):
         kind = self._kind(plan, model, chains.position.shape[1])
         arrangement = Arrangement.of(kind, plan.dim)
         with ExitStack() as stack:
-            # The threads are made when a group has several calls: a single short call needs no
-            # helpers.
+            # Threads are made only when a group of data sets takes several calls of machine code: a
+            # single short call needs no helpers.
             pool = cache(lambda: stack.enter_context(ThreadPoolExecutor(threads)))
             for index, (rounds, experiments) in enumerate(product(spans, groups)):
                 group = Group.load(

@@ -13,17 +13,17 @@ from flmc.sampling.compiled.instructions import WIDTH, WORD, WORDS, Code, Value,
 
 
 class Generator:
-    """Random generators xoshiro128++ in registers of the emitted code, one for each lane or one
-    alone, as ``kind`` says, the type of their words; their state, four words for each lane, is
-    loaded from ``address``."""
+    """Random generators xoshiro128++ in registers of the emitted code, one for each lane (chain) of
+    a vector or one alone, as ``kind`` says, the type of their words; their state, four words for
+    each lane, is loaded from ``address``."""
 
     def __init__(self, code: Code, address: Value, kind: ir.Type) -> None:
         self._code, self._address, self.kind = code, address, kind
         self._state = code.variables([code.load(address, i * WIDTH, kind) for i in range(4)])
 
     def __call__(self) -> Value:
-        """Emit one step of the generators, and return their next random words, one for each
-        lane."""
+        """Emit one step of the generators, and return their next random words of 32 bits, one for
+        each lane."""
         a, b, c, d = (part.value for part in self._state)
         word = (a + d).turned(7) + a
         shifted = b.shifted(9)
@@ -121,7 +121,8 @@ def _series(code: Code, terms: tuple[float, ...], x: Value) -> Value:
 
 
 def _log(code: Code, words: Value) -> Value:
-    """Emitted natural logarithm of (word + 1/2)/2^32, a number that is never 0."""
+    """Emitted natural logarithm of (w + 1/2)/2^32 for each of the random ``words`` w; this number
+    lies between 0 and 1 and is never 0."""
     bits = (words.unsigned() + code.floats(0.5)).bits()
     # A float is 2^exponent times a mantissa. Less the bits of sqrt(1/2), the exponent field is that
     # of a mantissa in [0.7, 1.4], where log(mantissa) = 2 atanh(s) has a short series.

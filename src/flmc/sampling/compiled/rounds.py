@@ -90,14 +90,14 @@ FIELDS = {
     "channel": "scratch memory for the generators of noise, (member, 4, 8)",
     "state": "scratch memory for the generators of bits, (member, 4, 8)",
 }
-"""Fields of the frame of a call, in order, each with its meaning: sizes, and addresses of
-arrays."""
+"""Fields of the frame of a call of machine code, in order, each with its meaning: sizes, and
+addresses of arrays."""
 
 
 def run_rounds(team: Team, first: Value, normal: Value, count: Value) -> None:
-    """Emit the code of a loop over ``count`` rounds, from round ``first`` of the call on, for the
-    blocks of chains that run together. Their noise begins with round ``normal`` of the
-    ``ROUNDS_AT_ONCE`` rounds whose normals were made last."""
+    """Emit the code of a loop over ``count`` rounds, from round ``first`` of the call of machine
+    code on, for the blocks of chains in ``team``, which run together. Their noise begins with round
+    ``normal`` of the ``ROUNDS_AT_ONCE`` rounds whose normals were made last."""
     code, form = team.code, team.form
     with code.loop(count) as s:
         team.begin(first + s)
@@ -247,9 +247,9 @@ def keep_path(code: Code, form: Form, at: dict[str, Value], count: Value, number
 
 @cache
 def advance_of(form: Form) -> int:
-    """The address of the machine code that runs all rounds of a call. Its arguments are the
-    address of the frame (:data:`FIELDS`), and the clip in units of itself: 1, or infinite
-    without a clip."""
+    """The address of the machine code that runs all rounds for all chains of a call. Its arguments
+    are the address of the frame, an array of the numbers that :data:`FIELDS` names, and the clip in
+    units of itself: 1, or infinite without a clip."""
 
     def body(code: Code, arguments: list[Value]) -> None:
         frame, most = arguments
@@ -269,8 +269,9 @@ def advance_of(form: Form) -> int:
 
 
 class _Blocks:
-    """Emits the code of all rounds of a block of chains, number ``first`` of the call, or of the
-    ``size`` blocks from that on, which share a data set and run together."""
+    """Emits the code of all rounds of a block of chains, number ``first`` among those of a call of
+    machine code, or of the ``size`` blocks from that on, which share a data set and run
+    together."""
 
     def __init__(
         self,
@@ -306,7 +307,7 @@ class _Blocks:
         if form.arrangement.entries:
             at["sums"] = every["sums"] + n * dim * (8 * WIDTH)
             at["products"] = every["products"] + n * dim * dim * (8 * WIDTH)
-        if self.size is not None:  # each block of a team has its own scratch memory
+        if self.size is not None:  # each block of chains in a team has its own scratch memory
             at["received"] = every["received"] + v * every["received_size"] * 4
             at["normals"] = every["normals"] + v * every["normals_apart"] * (2 * 4)
             at["recent"] = every["recent"] + v * dim * (4 * lanes * ROUNDS_AT_ONCE)
@@ -317,8 +318,8 @@ class _Blocks:
 
     @contextmanager
     def members(self) -> Iterator[dict[str, Value]]:
-        """A context whose body is emitted once and runs for every block; it gives the block's
-        addresses and sizes by name."""
+        """A context whose body is emitted once and runs for each of the blocks of chains that run
+        together; it gives the block's addresses and sizes by name."""
         if self.size is None:
             yield self.member(self.code.number(0))
             return
@@ -326,8 +327,9 @@ class _Blocks:
             yield self.member(v)
 
     def emit(self) -> None:
-        """Emit the code of all rounds of the blocks, in parts: a part has at most as many rounds as
-        normals are made for at once, and either all or none of its rounds are kept."""
+        """Emit the code of all rounds for the blocks of chains, in parts: a part has at most as
+        many rounds as standard normals are made for at once, and either all or none of its rounds
+        are kept."""
         code, at = self.code, self.every
         begin, until, burn_in = at["begin"], at["until"], at["burn_in"]
         r = Variable(code, begin - begin % ROUNDS_PER_BLOCK)
@@ -335,8 +337,8 @@ class _Blocks:
             now = r.value
             with code.when((now % ROUNDS_PER_BLOCK).same(0)):
                 self._seed(now / code.number(ROUNDS_PER_BLOCK))
-            # A block of the random streams begins with fresh normals; this is exact, because its
-            # rounds are a multiple of those that normals are made for.
+            # A block of rounds with its own random streams begins with fresh normals: its number of
+            # rounds is a multiple of those that normals are made for at once.
             with code.when((now % ROUNDS_AT_ONCE).same(0)):
                 self._fill_normals()
             with code.either(now < begin) as (before, then):

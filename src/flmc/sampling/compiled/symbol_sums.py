@@ -106,8 +106,8 @@ class FewEntries:
 
 class ManyEntries:
     """Emits the code of the sum of symbols over devices, for gradients of many entries and all
-    blocks of a team (which share a data set), a tile of entries at a time; sums are in scratch
-    memory."""
+    blocks of chains in a team (which share a data set), a tile of entries at a time; sums are in
+    scratch memory."""
 
     def __init__(self, team: Team) -> None:
         self.team, self.code, self.at = team, team.code, team.at
@@ -116,8 +116,8 @@ class ManyEntries:
         self.in_rows = self.arrangement.lanes == 1
         """Whether the lanes of a vector are entries of one chain."""
         self.gradient_bytes = self.at["tiles"] * (4 * WIDTH * self.tile)
-        """Bytes of a gradient in scratch memory, which holds the sums of symbols, then a gradient,
-        then a vector for the factors that clip norms."""
+        """Number of bytes of a gradient in scratch memory. A block of chains has there the sums of
+        symbols, behind them a gradient, and then a vector for the factors that clip norms."""
 
     def receive(self) -> None:
         """Emit the code of the loop over devices, which leaves the sum of symbols of every entry in
@@ -153,9 +153,9 @@ class ManyEntries:
                                 devices.generator()
 
     def _begin_with_all(self, devices: Devices, tile: Value) -> None:
-        """Emit the code that begins the sums over devices of a tile's entries: with the gradient of
-        the sum of all costs for chains near the fixed point of their data set, with 0 for
-        others."""
+        """Emit the code that begins the sums over devices for a tile (entries that are computed
+        together): with the gradient of the sum of all costs for chains near the fixed point of
+        their data set, with 0 for others."""
         for q, value in enumerate(self._gradient(devices, self.at["devices"], tile)):
             near = (devices.away < devices.far).choose(value, devices.zero)
             self.code.store(devices.at["received"], (tile * self.tile + q) * WIDTH, near)
@@ -212,8 +212,8 @@ class ManyEntries:
         return squares.value
 
     def _add_tile(self, devices: Devices, k: Value, tile: Value, talk: Value | None) -> None:
-        """Emit the code that adds the symbols of device k, for the entries of one tile, times the
-        factors ``talk`` (None: 1), to the sums."""
+        """Emit the code that adds the symbols of device k, for one tile (entries that are computed
+        together), times the factors ``talk`` (None: 1), to the sums over devices."""
         code, first, scale = self.code, tile * self.tile, None
         if self.form.norm:
             kept = devices.at["received"] + self.gradient_bytes
@@ -226,7 +226,7 @@ class ManyEntries:
                 self._add_rows(devices, k, first + q, value, talk, scale)
             elif self.arrangement.whole:
                 self._add(devices, first + q, value, devices.generator, talk, scale)
-            else:  # the last tile is not full, so each vector is checked
+            else:  # the last tile may reach behind the last entry
                 with code.when(first + q < self.at["dim"]):
                     self._add(devices, first + q, value, devices.generator, talk, scale)
 

@@ -49,9 +49,10 @@ symmetric, and ``factor`` is 1 over the clip; :func:`load_units` computes the ot
 
 @cache
 def load_of(arrangement: Arrangement, near: bool) -> int:
-    """The address of the machine code that copies data sets into units of data; its arguments are
-    ``ADDRESSES``, ``SIZES`` and ``MEASURES``. ``near`` says whether it also writes the distances
-    ``horizon`` and ``reach``, and the sum over all devices."""
+    """The address of the machine code that copies data sets into units of data, the arrays that
+    blocks of chains read; its arguments are ``ADDRESSES``, ``SIZES`` and ``MEASURES``. ``near``
+    says whether it also writes what is needed to treat chains near the centre apart: the squared
+    distances ``horizon`` and ``reach``, and the sum over all devices."""
 
     def body(code: Code, arguments: list[Value]) -> None:
         at = dict(zip((*ADDRESSES, *SIZES, *MEASURES), arguments, strict=True))
@@ -91,8 +92,8 @@ class _Lane:
         self.local = unit + (at["devices"] + 1) * (4 * WIDTH)
 
     def emit(self) -> None:
-        """Emit the code that copies all devices into the unit of data, and behind them their
-        sum."""
+        """Emit the code that copies the gradients at the centre and the Hessians of all devices
+        into the unit of data, and behind them their sums."""
         code, at, dim = self.code, self.at, self.at["dim"]
         size = (at["unit_size"] - (at["devices"] + 1) * WIDTH) / (at["devices"] + 1) * 4
         if self.near:

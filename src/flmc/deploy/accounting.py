@@ -26,8 +26,8 @@ def accounted(federation: Federation, gain: Array, neighbouring: str | None = No
     hidden = neighbouring or plan.limits.neighbouring
     # Bits and levels lie on the grid, and their peak is rounded towards 0, so the planned gain
     # already bounds what they reveal. The same holds for analog symbols that may move from one end
-    # to the other. Only analog symbols that move by less may be further apart after rounding than
-    # before.
+    # of their range to the other. Only analog symbols that move by less may be further apart after
+    # rounding to the noise grid than before.
     sharing = None
     if uplink.symbol_format.levels is not None:
         return gain

@@ -78,8 +78,8 @@ class _Place:
 
     @cached_property
     def axes(self) -> tuple[Array, Array]:
-        """Principal curvatures in the plane of the basis, ascending, (direction), and their
-        directions as columns, (direction, direction)."""
+        """Principal curvatures of the negative log posterior in the space of the rows of ``basis``,
+        ascending, (direction), and their directions as columns, (direction, direction)."""
         values, vectors = np.linalg.eigh(self.matrix)
         return values, vectors
 

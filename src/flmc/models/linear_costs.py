@@ -79,8 +79,8 @@ class LinearCosts:
         device's share of the prior."""
         shape = (len(experiments), self._source.num_devices, self._source.dim)
         costs = Quadratic(np.empty((*shape, self._source.dim)), np.empty(shape))
-        # Blocks begin at multiples of their size, as random streams do, so that no data set is
-        # drawn in vain.
+        # Blocks of data sets begin at multiples of their size, as random streams do, so that no
+        # data set is drawn in vain.
         first = experiments.start // _DRAWN_AT_ONCE * _DRAWN_AT_ONCE
         for begin in range(first, experiments.stop, _DRAWN_AT_ONCE):
             end = min(begin + _DRAWN_AT_ONCE, experiments.stop)

@@ -32,7 +32,9 @@ class WideLinear(Model):
     r"""Linear regression with many features, known noise variance and independent normal prior.
 
     The local cost of device k is that of :class:`flmc.LinearGaussian`, and its gradient is
-    :math:`U_k^\top(U_k\theta - v_k)/\sigma^2 + \lambda\theta/K`. The posterior is not computed.
+    :math:`U_k^\top(U_k\theta - v_k)/\sigma^2 + \lambda\theta/K` with the features :math:`U_k` (a
+    row for each example) and the targets :math:`v_k` of one of K devices. The posterior is not
+    computed.
 
     Parameters
     ----------

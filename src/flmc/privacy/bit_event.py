@@ -98,13 +98,14 @@ class BitEvent(ComposedEvent):
 
     @property
     def criteria(self) -> tuple[str, ...]:
-        """Every criterion for a symmetric pair, else ``tight``: neighbours may mix the two orders
-        over entries."""
+        """Criteria that are proven: every one for a symmetric pair of bit probabilities, else
+        ``tight`` alone, because neighbouring data may mix the two orders of the pair over
+        entries."""
         return CRITERIA if self.symmetric else ("tight",)
 
     def check_criterion(self, criterion: str, num_devices: int | None) -> None:
-        """Raise ``InvalidSetting`` for ``tail`` and ``paper`` if the link is not symmetric, and for
-        ``paper`` with fewer than two devices."""
+        """Raise ``InvalidSetting`` for the criteria ``tail`` and ``paper`` if the link is not
+        symmetric, and for ``paper`` with fewer than two devices."""
         if criterion == "tight":
             return
         if criterion == "paper" and (num_devices is None or num_devices < 2):
@@ -121,8 +122,8 @@ class BitEvent(ComposedEvent):
             )
 
     def tail_delta(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Upper bound of the delta that goes with ``epsilon`` by ``tail`` or ``paper``, from the
-        tails of the privacy loss; in closed form for deterministic bits."""
+        """Upper bound of the delta that goes with ``epsilon`` by the criterion ``tail`` or
+        ``paper``, from the tails of the privacy loss; in closed form for deterministic bits."""
         if criterion == "paper":
             return self._paper_delta(epsilon, num_devices or 2)
         if self.deterministic:
@@ -178,9 +179,9 @@ class BitEvent(ComposedEvent):
         return min(1.0, beyond * (1 + 1e-8))
 
     def gain_search(self, epsilon: float, delta: float, criterion: str) -> GainSearch:
-        """Settings of the search for the allowed gain: by ``tight`` it begins at the gain of the
-        Gaussian mechanism whose means differ as much as those of the bits, which is close to the
-        allowed gain if so much is sent that gains are small."""
+        """Settings of the search for the allowed gain: by the criterion ``tight`` it begins at the
+        gain of the Gaussian mechanism whose means differ as much as those of the bits, which is
+        close to the allowed gain if so much is sent that gains are small."""
         if criterion != "tight":
             return super().gain_search(epsilon, delta, criterion)
         apart = 2.0 * (self.high - self.low)
@@ -190,8 +191,8 @@ class BitEvent(ComposedEvent):
         return GainSearch(start, step, limited=self.surely_limited(epsilon, delta))
 
     def surely_limited(self, epsilon: float, delta: float) -> bool:
-        r"""Whether it is known at little cost that some gain breaks the budget by ``tight``; False
-        if it is not known.
+        r"""Whether it is known at little cost that some gain breaks the budget by the criterion
+        ``tight``; False if it is not known.
 
         Of n symmetric bits that are received as they were sent, k have the loss :math:`a =
         \ln(p/(1-p))`, the others :math:`-a`. Delta is at least :math:`1 - 1/e` times the
@@ -234,7 +235,7 @@ class BitEvent(ComposedEvent):
 
         def breaks(factor: float) -> bool:
             """Whether the gains times ``factor`` break the budget; the exact delta is computed only
-            if the quick bound does not settle it."""
+            if a bound that is quick to compute does not settle it."""
             quick = exceedance(self.scaled(factor).losses, epsilon, both=True, quick=True)
             return quick > delta and spent(factor) > delta
 

@@ -54,7 +54,8 @@ _FARTHEST = 600.0
 """Largest privacy loss that is used in computations, because exponentials of larger ones overflow;
 larger losses count as infinite."""
 _ROUNDING = 4e-16
-"""Share of each term of the excess D that is added to it, so that rounding never makes D too small.
+"""Share of each of the two terms of the excess (delta less what is above 0 of 1 - exp(epsilon))
+that is added to it, so that rounding never makes the excess too small.
 """
 _TURN = 0.1
 """Largest distance of two neighbouring places on the curve of pairs (p, q) of bit probabilities
@@ -64,7 +65,8 @@ _TRIED = 1001
 """Number of places of a gradient entry that are tried on each of two scales, one even and one
 logarithmic, as places at which the curve of bit probabilities gets a tangent."""
 _HULL_ROUNDING = 1e-12
-"""Share by which gaps are enlarged, so that rounding leaves no pair outside the polygon."""
+"""Share by which gaps between the bit probabilities under two data sets are enlarged, so that
+rounding leaves no pair of these outside the polygon."""
 
 
 @dataclass(frozen=True)

@@ -252,10 +252,11 @@ def _audible(pair: BitPair) -> BitPair:
 
 
 _ALIASING = 40.0
-"""Smallest product of c, the real part of the contour, and the period of the trapezoidal rule:
-aliases are then below exp(-40) = 4e-18."""
+"""Smallest product of the real part of the contour, on which the integral for a tail probability is
+taken, and the period of the trapezoidal rule: aliases are then below exp(-40) = 4e-18."""
 _MOST_POINTS = 1 << 10
-"""Largest number of points on the contour, before losses are added on a grid instead."""
+"""Largest number of points at which the contour integral for a tail probability is evaluated; where
+it needs more, losses are added on a grid instead."""
 _FASTEST = 5e3
 """Largest number of radians by which exp(i t loss) may turn within one standard deviation of the
 noise, for the quadrature of the moment generating function to follow."""
@@ -299,7 +300,7 @@ def exceedance(parts: Sum, epsilon: float, both: bool = False, *, quick: bool = 
     mean = sum(count * m for (m, _), count in moments)
     spread = math.sqrt(sum(count * v for (_, v), count in moments))
     if highest <= epsilon:
-        return _FLOOR  # only noise beyond its reach could make the sum larger than epsilon
+        return _FLOOR  # only noise beyond 10 standard deviations could do more
     if spread < 1e-6 * abs(mean) or spread == 0 or mean - epsilon > 8.0 * spread:
         # X > epsilon is nearly certain, or X varies too little to be resolved: 1 is always a bound
         return 1.0
@@ -332,9 +333,10 @@ def _by_chernoff(parts: Sum, epsilon: float, both: bool, s: float) -> float:
 def _by_contour(
     parts: Sum, epsilon: float, both: bool, mean: float, spread: float, saddle: float
 ) -> float | None:
-    """Upper bound of the probability that the sum exceeds epsilon, by the contour integral in the
-    module's docstring; ``mean`` and ``spread`` are mean and standard deviation of the sum. None if
-    the integral does not converge within 1024 points."""
+    """Upper bound of the probability that a sum of privacy losses, whose laws and counts are
+    ``parts``, or with ``both`` its magnitude, exceeds epsilon, by an integral of the sum's moment
+    generating function along a contour; ``mean`` and ``spread`` are mean and standard deviation of
+    the sum. None if the integral does not converge within 1024 points."""
     top = min(sum(count * law.largest for law, count in parts), max(mean, epsilon) + 60.0 * spread)
     # Left of the pole at 0 the integral gives minus the complementary probability. With `both`
     # there is a pole at -1 too: that contour stays right of both.
@@ -356,7 +358,8 @@ def _by_contour(
     farthest = spacing * _MOST_POINTS
     if any(farthest * law.steepest > _FASTEST for law, _ in parts):
         return None
-    # An integrand that has not decayed at the last affordable point needs the grid instead.
+    # Where the integrand has not decayed at the last affordable point, the caller adds up losses on
+    # a grid instead.
     decay = sum(count * law.log_magnitude(c, 0.99 * farthest) for law, count in parts) - c * epsilon
     if decay > math.log(1e-13 * abs(c)):
         return None
@@ -379,16 +382,16 @@ def _by_contour(
 
 
 class _Line:
-    """Moment generating function of one privacy loss along the contour, at c, c + i dt, c + 2 i dt,
-    ..., computed a chunk of points at a time."""
+    """Moment generating function of one privacy loss along the contour of an integral, at the
+    complex numbers c, c + i dt, c + 2 i dt, ..., computed a chunk of points at a time."""
 
     def __init__(self, law: BitLossLaw, c: float, spacing: float) -> None:
         self._law, self._c, self._spacing = law, c, spacing
         self._width = math.inf
 
     def log_moment(self, first: int) -> ComplexArray:
-        """Values of ln E[exp(s loss)], (point), at the ``_CHUNK`` points of the contour from number
-        ``first`` on."""
+        """Values of ln E[exp(s loss)], (point), at ``_CHUNK`` points s of the contour, those from
+        number ``first`` on."""
         width = self._law.node_width(self._spacing * (first + _CHUNK))
         if width < self._width:
             self._width = width

@@ -59,16 +59,16 @@ class ComposedEvent(Event):
         return self.hull.largest_loss * self.num_transmissions
 
     def tight_delta(self, epsilon: float) -> float:
-        """Upper bound of the delta that goes with ``epsilon`` by ``tight``: composed on a grid, or
-        in closed form for deterministic bits."""
+        """Upper bound of the delta that goes with ``epsilon`` by the criterion ``tight``: from
+        privacy losses composed on a grid, or in closed form for deterministic bits."""
         if self.deterministic:
             return gaussian.delta(epsilon, self.mu)
         delta = composed_loss(self, REACH).delta(epsilon)
         return delta if delta > _TINY else composed_loss(self, FAR_REACH).delta(epsilon)
 
     def solve_epsilon(self, delta: float) -> tuple[float, bool]:
-        """Upper bound of the epsilon that goes with ``delta`` by ``tight``, never above the largest
-        loss, and whether it is looser than usual.
+        """Upper bound of the epsilon that goes with ``delta`` by the criterion ``tight``, never
+        above the largest loss, and whether it is looser than usual.
 
         Three bounds hold: the composed loss; the largest loss; and, computed only if the first is
         loose, the Gaussian mechanism of bits that are certain, which reveal more than any
@@ -109,8 +109,8 @@ class ComposedEvent(Event):
         return epsilon, False
 
     def delta_without_noise(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Upper bound of the delta that goes with ``epsilon`` by ``tight`` if the noise changes no
-        bit, at gains of any size."""
+        """Upper bound of the delta that goes with ``epsilon`` by the criterion ``tight`` if the
+        noise changes no bit, at gains of any size."""
         number = sum(count for gain, count in self.transmissions if gain > 0)
         loud = ((_LOUD * math.sqrt(self.noise_power), number),)
         event = dataclasses.replace(self, transmissions=loud)  # type: ignore[type-var]  # all are dataclasses

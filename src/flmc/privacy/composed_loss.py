@@ -101,7 +101,8 @@ class ComposedLoss:
 
         ``fine`` is the wanted number of grid steps per standard deviation of an entry's loss,
         ``resolution`` that of the sum's grid per standard deviation of the sum; both are fewer if
-        grids would be too long. ``truncated``, ``rounds`` and ``chance`` are as in the class."""
+        grids would be too long. ``truncated``, ``rounds`` and ``chance`` become the attributes of
+        these names."""
         once = sum(entry.count * entry.spread**2 for entry in entries)
         # The mean of a privacy loss is about half its variance; where chance decides whether a
         # round is sent, that adds to the spread of the sum.
@@ -199,7 +200,7 @@ class ComposedLoss:
 
     def _squared_steps(self, widest: float) -> float:
         """Sum of the squared grid steps of all roundings, those of single losses and those of the
-        sums in each stage; ``widest`` is the step of the final sum."""
+        sums in each stage of their addition; ``widest`` is the step of the final sum."""
         stages = [-(-times // MOST_DOUBLINGS) for times in self.doublings]
         return sum(
             count * grid.step**2 * (1 + stage) + 2 * stage * widest**2

@@ -28,8 +28,9 @@ from flmc.privacy.root_finding import FIRST_STEP, largest_argument, largest_gain
 from flmc.privacy.transmissions import Transmissions, binomial_counts
 
 CRITERIA = ("tight", "tail", "paper")
-"""Names of the privacy criteria by which a cost can be stated; the module's docstring describes
-them."""
+"""Names of the privacy criteria by which a cost can be stated: ``tight`` is standard differential
+privacy, ``tail`` the paper's criterion on the tails of the privacy loss, and ``paper`` that
+criterion with the paper's bound of the loss."""
 _SMALLEST_TAIL = 1e-13
 """Smallest delta that the criteria ``tail`` and ``paper`` accept: probabilities near 1e-15 are lost
 in rounding."""
@@ -110,13 +111,14 @@ class Event(ABC):
 
     @property
     def criteria(self) -> tuple[str, ...]:
-        """Criteria that are proven for this event: ``tight``, unless a subclass knows more."""
+        """Names in ``CRITERIA`` of the privacy criteria that are proven for this event: ``tight``,
+        unless a subclass knows more."""
         return ("tight",)
 
     @property
     def tight_only(self) -> tuple[str, str]:
-        """Two parts of the message that refuses the criteria ``tail`` and ``paper``: what needs
-        ``tight``, and why."""
+        """Two parts of the message that refuses the criteria ``tail`` and ``paper``: what needs the
+        criterion ``tight``, and why."""
         return f"a {type(self).__name__}", "nothing else is proven for it"
 
     def check_criterion(self, criterion: str, num_devices: int | None) -> None:
@@ -146,17 +148,19 @@ class Event(ABC):
         return self.tail_epsilon(delta, "tight", None), False
 
     def averaged_delta(self, epsilon: float, rounds: int, chance: float) -> float:
-        """Upper bound of the delta that goes with ``epsilon`` by ``tight`` if this event happens in
-        each of some ``rounds`` with probability ``chance``, independently of the others and of the
-        data, and everybody sees in which: the mean of delta over how often it happens."""
+        """Upper bound of the delta that goes with ``epsilon`` by the criterion ``tight`` if this
+        event happens in each of some ``rounds`` with probability ``chance``, independently of the
+        others and of the data, and everybody sees in which: the mean of delta over how often it
+        happens."""
         counts, beyond = binomial_counts(rounds, chance)
         each = (share * self.repeated(count).delta(epsilon) for count, share in counts if count)
         return min(1.0, math.fsum(each) + beyond)
 
     def averaged_epsilon(self, delta: float, rounds: int, chance: float) -> tuple[float, bool]:
-        """Upper bound of the epsilon that goes with ``delta`` by ``tight`` if this event happens in
-        each of some ``rounds`` with probability ``chance``, and whether it is loose: by a search on
-        the mean delta, below the epsilon of an event that happens in every round."""
+        """Upper bound of the epsilon that goes with ``delta`` by the criterion ``tight`` if this
+        event happens in each of some ``rounds`` with probability ``chance``, and whether it is
+        loose: by a search on the mean delta, below the epsilon of an event that happens in every
+        round."""
         worst, coarse = self.repeated(rounds).tight_epsilon(delta)
         if math.isinf(worst):
             return worst, coarse
@@ -210,8 +214,9 @@ class Event(ABC):
         return _tail_epsilon(self, delta, criterion, num_devices)
 
     def tight_epsilon(self, delta: float) -> tuple[float, bool]:
-        """Upper bound of the epsilon that goes with ``delta`` by ``tight``, and whether it is
-        looser than usual because the grid of the composition had to be coarsened."""
+        """Upper bound of the epsilon that goes with ``delta`` by the criterion ``tight``, and
+        whether it is looser than usual because the grid on which privacy losses are composed had to
+        be coarsened."""
         return (0.0, False) if self.silent else _tight_epsilon(self, delta)
 
     def tail_epsilon(self, delta: float, criterion: str, num_devices: int | None) -> float:
@@ -280,7 +285,7 @@ class Event(ABC):
         self, gain: float, epsilon: float, delta: float, criterion: str, num_devices: int | None
     ) -> float:
         """Largest factor up to ``gain`` below which no gain breaks the budget: ``gain`` itself
-        where delta grows with the gain, as it does by ``tight``."""
+        where delta grows with the gain, as it does by the criterion ``tight``."""
         return gain
 
     def delta_at_gain(
@@ -316,13 +321,13 @@ class Event(ABC):
 @lru_cache(maxsize=1024)
 @one_blas_thread()
 def _tight_epsilon(event: Event, delta: float) -> tuple[float, bool]:
-    """Upper bound of an event's epsilon by ``tight``, and whether it is loose; cached, because
-    plans that differ in other settings have the same event."""
+    """Upper bound of an event's epsilon by the criterion ``tight``, and whether it is loose;
+    cached, because plans that differ in other settings have the same event."""
     return event.solve_epsilon(delta)
 
 
 @lru_cache(maxsize=1024)
 def _tail_epsilon(event: Event, delta: float, criterion: str, num_devices: int | None) -> float:
-    """Upper bound of an event's epsilon by ``tail`` or ``paper``; cached, because plans that differ
-    in other settings have the same event."""
+    """Upper bound of an event's epsilon by the criterion ``tail`` or ``paper``; cached, because
+    plans that differ in other settings have the same event."""
     return event.tail_epsilon(delta, criterion, num_devices)

@@ -113,7 +113,8 @@ class GaussianEvent(Event):
 
     @property
     def criteria(self) -> tuple[str, ...]:
-        """Every criterion; ``paper`` is the same as ``tail`` for this event."""
+        """Names of the privacy criteria that are proven: every one; ``paper`` is the same as
+        ``tail`` here."""
         return CRITERIA
 
     def tight_delta(self, epsilon: float) -> float:
@@ -121,7 +122,8 @@ class GaussianEvent(Event):
         return delta(epsilon, self.mu)
 
     def tail_delta(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Delta that goes with ``epsilon`` by ``tail`` or ``paper``, in closed form."""
+        """Delta that goes with ``epsilon`` by the criterion ``tail`` or ``paper``, in closed
+        form."""
         return tail_delta(epsilon, self.mu)
 
     def solve_epsilon(self, delta: float) -> tuple[float, bool]:

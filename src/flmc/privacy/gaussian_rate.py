@@ -23,8 +23,8 @@ _ROUNDING = 1 + 1e-9
 """Factor by which rates are enlarged, so that rounding errors, or a search that ends early, make no
 rate too small."""
 ROOT_HALF_PI = math.sqrt(math.pi / 2)
-"""Rate of a bit without noise divided by the link's slope at 0, for the sigmoid and the probit
-link."""
+"""Rate at which a bit without noise tells two gradient entries apart, in units of a Gaussian
+mechanism, divided by the link's slope at 0, for the sigmoid and the probit link."""
 
 
 class GaussianRate(NamedTuple):
@@ -44,9 +44,9 @@ class GaussianRate(NamedTuple):
     \coth y - r y)`, y = A t. 0 for links whose slope falls."""
 
     def at(self, amplitude: float, reach: float = math.inf) -> float:
-        """Upper bound of the rate at an amplitude in standard deviations of the noise, possibly
-        infinite; thresholds more than ``reach`` standard deviations beyond the amplitude are left
-        out."""
+        """Upper bound, possibly infinite, of the rate at which a received bit tells two gradient
+        entries apart, at an amplitude in standard deviations of the noise; thresholds more than
+        ``reach`` standard deviations beyond the amplitude are left out."""
         if amplitude == 0.0:
             return 0.0
         # The soft bound grows with the amplitude A like exp(A^2/2), and is mostly beyond the loud
@@ -84,16 +84,18 @@ def _steeper(ratio: float, farthest: float) -> float:
 
 
 def rate_of_bent_link(slope: float) -> GaussianRate:
-    r"""Rate of the sigmoid and of the probit link with the given ``slope`` :math:`\kappa`, twice
-    the derivative at 0 of the probability of +1: this derivative falls away from 0 as fast as bits
-    become certain, so the soft and the loud bound are both :math:`\kappa\sqrt{\pi/2}`."""
+    r"""Bounds of the rate at which bits of the sigmoid or the probit link tell two gradient entries
+    apart, with the ``slope`` :math:`\kappa`, twice the derivative at 0 of the probability of +1:
+    this derivative falls away from 0 as fast as bits become certain, so the soft and the loud bound
+    are both :math:`\kappa\sqrt{\pi/2}`."""
     rate = slope * ROOT_HALF_PI * _ROUNDING
     return GaussianRate(rate, rate)
 
 
 def rate_of_straight_link(ratio: float, clip: float) -> GaussianRate:
-    r"""Rate of the straight link, whose bit is +1 with probability :math:`(1 + r x/\ell)/2` for a
-    gradient entry x, with r = ``ratio`` and :math:`\ell` = ``clip``.
+    r"""Bounds of the rate at which bits of the straight link tell two gradient entries apart. A bit
+    is +1 with probability :math:`(1 + r x/\ell)/2` for a gradient entry x, with r = ``ratio`` and
+    :math:`\ell` = ``clip``.
 
     A bit without noise at the clip has the rate :math:`r/(2\ell\,\varphi(\Phi^{-1}((1-r)/2)))`,
     infinite for r = 1."""

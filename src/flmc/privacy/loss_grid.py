@@ -52,8 +52,8 @@ class LossGrid:
         mass = np.empty_like(values)
         growth = math.expm1(step)
         mass[1:-1] = (rise[1:] - rise[:-1]) / growth - rise[:-1]
-        # From the first point a straight line leads to D = 0 at x = 0; beyond the last point all
-        # mass that is left counts as infinite.
+        # From the first point of the polygon a straight line leads to an excess of 0 at
+        # exp(epsilon) = 0; the mass that is left beyond the last point counts at an infinite loss.
         mass[0] = rise[0] / growth - values[0]
         mass[-1] = -rise[-1] * (1.0 + 1.0 / growth)
         mass[-first] += 1.0

@@ -108,8 +108,8 @@ def _bracketed(
     excess: Callable[[float], float], start: float, step: float
 ) -> tuple[float, float] | None:
     """Two logarithms of gains with the root of ``excess`` between them, lower one first. If no root
-    is found above ``start``: the highest point tried, after one a step below it. None if no root is
-    found below.
+    is found above ``start``, they are the highest point that was tried, and before it a point one
+    step lower. None if no root is found below ``start``.
 
     Each step goes to where the secant through the last two points vanishes. The first is ``step``,
     the next three are at most four times as long, and the limit doubles with each one after, so

@@ -48,7 +48,8 @@ class ScheduledEvent(Event):
 
     @property
     def transmissions(self) -> Transmissions:  # type: ignore[override]
-        """Gains, each with the number of entries that are sent with it by the worst schedule."""
+        """Gains, each with the number of entries that are sent with it by the worst schedule, in
+        which the device transmits in every round."""
         return self.always.transmissions
 
     @property
@@ -64,8 +65,8 @@ class ScheduledEvent(Event):
 
     @property
     def tight_only(self) -> tuple[str, str]:
-        """Two parts of the message that refuses ``tail`` and ``paper``: what needs ``tight``, and
-        why."""
+        """Two parts of the message that refuses the criteria ``tail`` and ``paper``: what needs the
+        criterion ``tight``, and why."""
         return "a schedule that is drawn", "only delta may be averaged over schedules"
 
     def tight_delta(self, epsilon: float) -> float:
@@ -78,12 +79,14 @@ class ScheduledEvent(Event):
         return self.once.averaged_epsilon(delta, self.rounds, self.chance)
 
     def delta_without_noise(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Upper bound of delta in the limit of an infinite gain: that of the worst schedule."""
+        """Upper bound of delta in the limit of an infinite gain: that of the worst schedule, in
+        which the device transmits in every round."""
         return self.always.delta_without_noise(epsilon, criterion, num_devices)
 
     def gain_search(self, epsilon: float, delta: float, criterion: str) -> GainSearch:
-        """Settings of the search for the allowed gain: it begins at the gain of the worst schedule,
-        enlarged by the root of the worst number of rounds over the expected one."""
+        """Settings of the search for the allowed gain: it begins at the gain that is allowed if the
+        device transmits in every round, times the root of the number of rounds over that in which
+        it is expected to transmit."""
         least = self.always.allowed_gain(epsilon, delta, criterion)
         if math.isinf(least):
             return GainSearch(1.0 / self.mu)

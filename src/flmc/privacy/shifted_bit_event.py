@@ -64,8 +64,8 @@ class ShiftedBitEvent(ComposedEvent):
 
     @property
     def tight_only(self) -> tuple[str, str]:
-        """Two parts of the message that refuses ``tail`` and ``paper``: what needs ``tight``, and
-        why."""
+        """Two parts of the message that refuses the criteria ``tail`` and ``paper``: what needs the
+        criterion ``tight``, and why."""
         return "neighbouring 'example'", "the worst case is not one pair"
 
     def gain_search(self, epsilon: float, delta: float, criterion: str) -> GainSearch:
@@ -159,8 +159,8 @@ class SharedShiftEvent(Event):
 
     @property
     def tight_only(self) -> tuple[str, str]:
-        """Two parts of the message that refuses ``tail`` and ``paper``: what needs ``tight``, and
-        why."""
+        """Two parts of the message that refuses the criteria ``tail`` and ``paper``: what needs the
+        criterion ``tight``, and why."""
         return "example_norm", "the worst case is not one pair"
 
     def tight_delta(self, epsilon: float) -> float:

@@ -98,8 +98,8 @@ class TiltedLoss:
 
     @property
     def log_tail_mass(self) -> float:
-        """Logarithm of the untilted mass that corresponds to a unit of tilted mass at the last
-        loss; beyond the last loss a unit corresponds to less."""
+        """Logarithm of the untilted mass that corresponds to a unit of tilted mass at the largest
+        loss of the grid; beyond it a unit corresponds to less."""
         return self.log_scale - self.theta * self.step * (self.first + len(self.mass) - 1)
 
     def transform(self, size: int) -> ComplexArray:
@@ -122,8 +122,8 @@ class TiltedLoss:
         return {}
 
     def log_moment(self, s: float) -> float:
-        """Logarithm of E[exp(s k)] of the tilted law, k being the number of steps from the first
-        loss."""
+        """Logarithm of E[exp(s k)] of the tilted law, k being the number of grid steps from the
+        smallest loss."""
         weight = s * self._steps
         largest = max(float(weight[self._carried[1]]), float(weight[self._carried[0]]))
         weight -= largest
@@ -189,8 +189,8 @@ class TiltedLoss:
         """Law of a privacy loss that happens with probability ``chance``, for all to see, and is 0
         else.
 
-        The masses of P are mixed, and so are those of Q, by the same public coin; the tilt leaves
-        the mass at the loss 0 as it is. Raises ``TooWideError`` if 0 is too far away."""
+        The masses under both data sets are mixed by the same public coin; the tilt leaves the mass
+        at the loss 0 as it is. Raises ``TooWideError`` if 0 is too far away."""
         if chance >= 1.0:
             return self
         first, last = min(self.first, 0), max(self.first + len(self.mass) - 1, 0)
@@ -244,7 +244,8 @@ class TiltedLoss:
             certain = dot(mass[first:], -np.expm1(-minus - above[first:]))
             return math.log(max(certain + self.uncertain(-minus), 1e-320) / target)
 
-        # In minus epsilon the excess increases, so the search ends where delta is kept.
+        # The search is over minus epsilon, because the excess of delta increases with it: so it
+        # ends on the side where delta is at most the target.
         return abs(largest_argument(excess, -high, -low, tolerance=1e-10))
 
     def _above(self, epsilon: float) -> tuple[Array, Array]:

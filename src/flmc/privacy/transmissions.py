@@ -65,8 +65,9 @@ def _levels(values: Array, counts: Array, most: int) -> IntArray:
     number = np.concatenate([[0], np.cumsum(counts)])
 
     def best(first: int, last: int) -> tuple[float, int]:
-        """Largest reduction of the sum of squares by cutting the gains number ``first`` to ``last``
-        in two, and the index of the last gain of the lower part."""
+        """Largest reduction of the sum of squared gains, each rounded up to the largest of its
+        part, by cutting the gains number ``first`` to ``last`` into two parts; and the index of the
+        last gain of the lower part."""
         if first == last:
             return 0.0, first
         saved = (squares[last] - squares[first:last]) * (

@@ -65,8 +65,8 @@ class UncertainGainEvent(Event):
 
     @property
     def largest_loss(self) -> float:
-        """Upper bound of the privacy loss at any gain, also at one that exceeds the expected
-        bound."""
+        """Upper bound of the privacy loss at any gain, also at one above the gain that is rarely
+        exceeded."""
         return self.certain.largest_loss
 
     @property
@@ -86,19 +86,20 @@ class UncertainGainEvent(Event):
         self.certain.check_criterion(criterion, num_devices)
 
     def tight_delta(self, epsilon: float) -> float:
-        """Upper bound of the delta that goes with ``epsilon`` by ``tight``: that at the gains that
-        are rarely exceeded, plus the probability that one is exceeded."""
+        """Upper bound of the delta that goes with ``epsilon`` by the criterion ``tight``: that at
+        gains of arrival that are rarely exceeded, plus the probability that one is exceeded."""
         return min(1.0, self.loud.delta(epsilon) + self.probability)
 
     def tail_delta(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Upper bound of the delta that goes with ``epsilon`` by ``tail`` or ``paper``: that at the
-        gains that are rarely exceeded, plus the probability that one is exceeded."""
+        """Upper bound of the delta that goes with ``epsilon`` by the criterion ``tail`` or
+        ``paper``: that at gains of arrival that are rarely exceeded, plus the probability that one
+        is exceeded."""
         return min(1.0, self.loud.delta(epsilon, criterion, num_devices) + self.probability)
 
     def solve_epsilon(self, delta: float) -> tuple[float, bool]:
-        """Upper bound of epsilon by ``tight``, and whether it is loose: epsilon at the gains that
-        are rarely exceeded, for ``delta`` minus the probability that one is exceeded; the largest
-        loss if nothing of delta is left."""
+        """Upper bound of epsilon by the criterion ``tight``, and whether it is loose: epsilon at
+        gains of arrival that are rarely exceeded, for ``delta`` minus the probability that one is
+        exceeded; the largest loss if nothing of delta is left."""
         left = delta - self.probability
         if left <= 0.0:
             return self.largest_loss, False
@@ -106,9 +107,9 @@ class UncertainGainEvent(Event):
         return min(epsilon, self.largest_loss), coarse
 
     def tail_epsilon(self, delta: float, criterion: str, num_devices: int | None) -> float:
-        """Upper bound of epsilon by ``tail`` or ``paper``: epsilon at the gains that are rarely
-        exceeded, for ``delta`` minus the probability that one is exceeded; the largest loss if
-        nothing of delta is left."""
+        """Upper bound of epsilon by the criterion ``tail`` or ``paper``: epsilon at gains of
+        arrival that are rarely exceeded, for ``delta`` minus the probability that one is exceeded;
+        the largest loss if nothing of delta is left."""
         left = delta - self.probability
         if left <= 0.0:
             return self.largest_loss

@@ -159,10 +159,10 @@ class RecordedReceiver(Channel):
     """A radio receiver whose measurements are in an npz file: ``noise`` (sample), noise alone,
     and ``y`` (round, dim), the signal of every round in the unit of gain and noise.
 
-    The symbols went over the radio, and the noise is the receiver's own; what devices send to
-    the air only says who transmitted, and every scheduled device counts as active. The privacy
-    statement holds for the noise power of :func:`least_noise_power`, with ``alpha`` added to
-    its delta.
+    The symbols went over the radio, and the noise is the receiver's own; what devices send to the
+    air only says who transmitted, and every scheduled device counts as active. The privacy
+    statement holds for the noise power of :func:`least_noise_power`; to its delta is added
+    ``alpha``, the probability that the noise is weaker.
     """
 
     hears_all = True

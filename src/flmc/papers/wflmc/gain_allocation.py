@@ -117,9 +117,11 @@ class _Point(NamedTuple):
     Attributes
     ----------
     unknowns
-        Minus the logarithms of the shares, and the largest bound, (run, round + 1).
+        Minus the logarithms of the shares (of each round's largest gain), and the largest error
+        bound, (run, round + 1).
     slack, multipliers
-        Slack and price of each constraint, (run, constraint): bounds, budgets, shares of at most 1.
+        Slack and price of each constraint, (run, constraint): error bounds of kept rounds, privacy
+        budgets of devices, shares of at most 1.
     """
 
     unknowns: Array

@@ -48,8 +48,8 @@ _AT_ONCE = 1 << 14
 _NODES_PER_UNIT = 64
 """Number of nodes of the Taylor series in an interval of length 1."""
 _LAST_NODE = 608
-"""Index of the last node, 9.5; the uniform number v is below Q(9.5) with a probability of 2^-68
-only."""
+"""Index of the last node of a Taylor series, at 9.5: a standard normal variable is farther from 0
+with a probability of 2^-68 only."""
 _TERMS = 7
 """Number of terms of each Taylor series."""
 _RELATIVE_MARGIN = 2.0**-46
@@ -90,15 +90,17 @@ def exact_magnitude(digits: int, length: int, bits: int, entropy: Entropy) -> in
     drawn if these do not decide. Raises ``RunFailed`` if 4096 digits do not."""
     while digits == 0:
         digits, length = _extended(digits, length, entropy)
-    # Q(x) <= exp(-x^2/2), and v >= 2^-length: so x is below sqrt(2 length).
+    # The noise exceeds x standard deviations in magnitude with a probability of at most
+    # exp(-x^2/2), and the uniform number is at least 2^-length: so x is below sqrt(2 length).
     low, beyond = 0, math.isqrt(2 * length << 2 * bits) + 2
     while beyond - low > 1:
         middle = (low + beyond) // 2
         threshold = Fraction(2 * middle - 1, 2 << bits)
         while True:
             tail = tail_bracket(threshold, length + 8)
-            # v lies in [digits, digits + 1) 2^-length, and the bracket has 8 more bits. Where the
-            # two overlap, more digits of v decide; the bracket then gets as many.
+            # The uniform number lies in [digits, digits + 1) 2^-length, and the bracket of the
+            # probability has 8 more bits. Where the two overlap, more digits decide; the bracket
+            # then gets as many.
             if digits + 1 << 8 <= tail.low:
                 low = middle
                 break
@@ -138,7 +140,8 @@ def _proven(
     with the uniform number v, the standard deviation s = 2^bits, and Q(x) the probability that a
     standard normal variable exceeds x in magnitude."""
     above, below = (_bracket_thresholds(2 * magnitude + side, digits, bits) for side in (-1, 1))
-    # v is anywhere in [digits, digits + 1); at k = 0 there is no threshold above it.
+    # The uniform number v is anywhere in [digits, digits + 1); the magnitude k = 0 has no threshold
+    # above v.
     small_enough = (magnitude == 0) | (above.gap >= 1.0 + above.margin)
     return np.asarray(small_enough & (below.gap <= -below.margin))
 

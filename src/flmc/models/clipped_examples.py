@@ -172,8 +172,9 @@ class ClippedExamples:
         if not np.isfinite(distance):
             return None
         steps = np.log(max(distance / self._radius, 1.0)) / np.log(_WIDER)
-        # Radii are fixed powers, not the distance itself: what is sorted serves many calls, and
-        # results do not depend on which theta came first.
+        # Examples are sorted for radii of which each is a fixed multiple of the one before, not for
+        # the distance itself: so they serve many calls, and results do not depend on which theta
+        # came first.
         level = int(np.ceil(steps))
         if level not in self._sorted:
             self._sorted[level] = self._sort(self._radius * _WIDER**level)

@@ -31,7 +31,8 @@ _FEW = 64
 """Largest number of entries with which every step of the descent to the mode uses the whole
 matrix."""
 _MANY = 5000
-"""Number of entries above which less is measured, because a gradient takes long."""
+"""Number of entries above which curvatures are measured with less work, because a gradient takes
+long."""
 _MOST_STEPS = 200
 """Largest number of steps of the descent to the mode where the whole matrix is formed; some ten are
 usual."""
@@ -193,7 +194,8 @@ class CurvatureMeter:
         if none is found."""
         if self._mode is None:
             near = theta
-            # Most of the way goes in fewer directions, which takes less time.
+            # Most of the way to the mode needs second derivatives in few directions only, which
+            # takes less time.
             if len(theta) > _FEW:
                 near = self._descend(theta, 10, _ORDINARY.each)[0].theta
             place, arrived = self._descend(near, _MOST_STEPS, None)
@@ -323,8 +325,8 @@ class CurvatureMeter:
         if found is None:
             raise _not_finite()
         values = np.linalg.eigvalsh(found[1])
-        # Each of the two bounds fails with half the probability, so that both hold together; the
-        # formula is in the module's docstring.
+        # Each of the two bounds fails with half the probability, so that both hold together, by the
+        # theorem of Kuczyński and Woźniakowski.
         doubt = math.log(1.648 * math.sqrt(len(theta)) * 2.0 / _FAILURE)
         share = (doubt / (2 * effort.measured - 1)) ** 2
         # The extreme values found are within ``share`` of the width of the true range of

@@ -34,9 +34,11 @@ from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.uplink import Uplink
 
 EXCEEDED = 1e-12
-"""Probability with which the gain at which privacy is stated is exceeded in one entry."""
+"""With inexact channel estimates, the probability with which an entry arrives with more than the
+gain at which privacy is stated."""
 _NUMBERS, _ROUNDS = 2**20, 4096
-"""Largest numbers of path gains and of rounds that are drawn for the moments of arrival."""
+"""Largest numbers of path gains and of rounds that are drawn for mean and mean square of the factor
+with which symbols arrive."""
 
 
 class Arrival(NamedTuple):
@@ -143,7 +145,7 @@ def arrival_bound(uplink: Uplink, dim: int) -> tuple[float, float]:
     estimated = uplink.estimated
     if estimated is None:
         return 0.0, 1.0
-    # Where the norm is bounded, a single entry may have the power of all of them.
+    # Where the norm of a round's symbols is bounded, a single entry may have the power of all.
     together = dim if uplink.shares_power else 1
     loudest = math.sqrt(together * uplink.power_limit) / uplink.peak
     extra = loudest * estimated.error_scale * math.sqrt(-math.log(EXCEEDED))

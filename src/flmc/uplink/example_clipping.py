@@ -122,8 +122,8 @@ def shrink_factor(
     scaled = checks.positive("example_clip", example_clip) * residual_scale / feature_scale
     # Beyond 10 standard deviations a normal variable has less than 1e-22 of its mass.
     u = np.linspace(1e-6, 10.0, 20_001)
-    # Given the feature, the probability that a normal residual keeps |u e| <= c. Zero is left out
-    # of the nodes, because it divides by u; the integrand vanishes there.
+    # Given the feature u, the probability that a normal residual e keeps |u e| <= c. Zero is left
+    # out of the nodes, because it divides by u; the integrand vanishes there.
     density = np.square(u) * np.exp(-0.5 * u * u) * (2 * ndtr_once(scaled / u) - 1)
     return float(2 * np.trapezoid(density, u) / np.sqrt(2 * np.pi))
 
@@ -188,7 +188,7 @@ def norm_mean_shift_variance(example_norm: float, dim: int) -> float:
     radius, weight = _radii(dim)
     residual = np.linspace(-10.0, 10.0, 801)
     density = np.exp(-0.5 * residual**2)
-    # the integrand is smooth, so every 40th radius is enough
+    # the integrand is smooth in the radius, so every 40th node is enough
     limit = (example_norm / radius)[::40, None]
     apart = np.square(np.clip(residual, -limit, limit) / left - residual)
     few = weight[::40]
@@ -221,7 +221,8 @@ def _radii(dim: int) -> tuple[Array, Array]:
     of ``dim + 2``."""
     middle = np.sqrt(dim + 2.0)
     radius = np.linspace(max(1e-6, middle - 10.0), middle + 10.0, 20_001)
-    # In logarithms, and relative to the middle: R^(dim + 1) alone overflows at large dim.
+    # The density of the root R in logarithms, and relative to its middle: R^(dim + 1) alone
+    # overflows at large dim.
     log_density = (dim + 1) * np.log(radius / middle) - 0.5 * (radius**2 - middle**2)
     weight = np.exp(log_density - log_density.max())
     return radius, weight / weight.sum()

@@ -118,7 +118,7 @@ class Link(ABC):
 
     @property
     def within_extremes(self) -> bool:
-        """Whether devices use no probability beyond those at the clip.
+        """Whether devices use no probability of a +1 bit beyond those at the clip.
 
         It is so as long as no subclass overrides how probabilities are held between the two
         extremes."""

@@ -55,16 +55,16 @@ class Sigmoid(Link):
         logit, rise = self.slope_parameter * np.asarray(x), self.slope_parameter * shift
         low, rest = expit(logit), expit(-logit)
         high, miss = expit(logit + rise), expit(-logit - rise)
-        # The slope is that of the gap as a function of q: the ratio of the densities after and
-        # before the move, minus 1.
+        # The slope is the derivative of the gap with respect to the probability before the move:
+        # the ratio of the densities after and before it, minus 1.
         if rise > 1.0:
             # A large move: differences lose no digits, if they are taken between the smaller of
             # the probabilities and their complements, and exp(rise) below might overflow.
             with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
                 gap = np.where(low > 0.5, rest - miss, high - low)
                 return MovedBit(low, gap, miss, high * miss / (low * rest) - 1.0)
-        # For a small move differences would cancel, so the gap comes from the formula in the
-        # docstring.
+        # For a small move differences would cancel, so the gap comes from the formula k q (1 -
+        # q)/(1 + k q), q being the probability before the move.
         k = math.expm1(rise)
         grown = 1.0 + k * low
         slope = k * (1.0 - 2.0 * low - k * np.square(low)) / np.square(grown)
@@ -194,7 +194,7 @@ class Linear(Link):
 
     def moved(self, x: Array, shift: float) -> MovedBit:
         r"""Probabilities of a +1 bit before and after entries at ``x`` moved up by ``shift``: the
-        gap is the same everywhere."""
+        difference of the two is the same everywhere."""
         # A probability that rounding alone keeps from 0 is 0: the bit is certain there.
         low, miss = (np.where(p < 1e-15, 0.0, p) for p in map(self.probability, (x, -x - shift)))
         gap = np.full_like(low, 0.5 * self.slope(self.clip or 1.0) * shift)

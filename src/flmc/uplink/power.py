@@ -178,7 +178,7 @@ def planned_power_limit(
         power_limited_gain(uplink, fading, None if active is None else active[part % len(rounds)])
         for part, fading in channels.parts()
     ]
-    # The drawn gain at or below the quantile, so that at least nine tenths of the drawn rounds
+    # The drawn gain at or below the 10 % quantile, so that at least nine tenths of the drawn rounds
     # attain it.
     drawn = np.concatenate(gains)
     return float(drawn[0] if len(drawn) == 1 else np.quantile(drawn, 0.1, method="lower"))

@@ -30,7 +30,7 @@ from flmc.uplink.uplink import Uplink
 class Quantised(Uplink):
     """Base class of uplinks that draw one of several levels at random for each entry. A scheme of
     this kind is a class with the property ``symbol_format`` and the method ``level_probabilities``;
-    override ``privacy_event`` where more is proven than the bound below."""
+    override ``privacy_event`` where more is proven than the bound by the two extreme levels."""
 
     randomised: ClassVar[bool] = True
 
@@ -115,7 +115,7 @@ class Quantised(Uplink):
         and exact for a whole device where the clips make these levels certain. ``UnknownPrivacy``
         for a subclass that clips or draws symbols in its own way."""
         sent = tuple(transmissions)
-        # The test of transmits_like, which cannot be asked about an abstract class such as
+        # What ``transmits_like`` tests, which cannot be asked about an abstract class such as
         # Quantised.
         if type(self).symbols is not Quantised.symbols or not self._clips_as_proven:
             return super().privacy_event(sent, neighbouring)

@@ -131,7 +131,8 @@ class RandomDevices(CountedDevices):
     counted: ClassVar[str] = "random"
 
     def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
-        """1 for the ``count`` devices with the smallest numbers drawn, else 0, (round, device)."""
+        """1 for ``count`` devices chosen at random (those with the smallest random numbers), else
+        0, (round, device)."""
         place = np.argsort(rng.random((len(rounds), fading.shape[1])), axis=1)
         # The order of an order is a rank: the first argsort lists devices by their numbers, the
         # second says at which place each device is.
@@ -256,8 +257,8 @@ class PredecessorDevices(Scheduler):
 def strength_of(fading: Array) -> Array:
     r"""Strength of every channel, :math:`(\frac1m\sum_i h_{k,i}^{-2})^{-1/2}`, (round, device),
     from path gains (round, device, dim)."""
-    # Where entries share a path gain it is returned as it is: a power and its inverse would change
-    # the last bits, and with them who is active at a threshold of exactly h.
+    # Where entries share a path gain h, the strength is h itself: a power and its inverse would
+    # change its last bits, and with them who is active at a threshold of exactly h.
     if fading.strides[-1] == 0 or fading.shape[-1] == 1:
         return np.asarray(fading[..., 0])
     return np.asarray(np.mean(fading**-2.0, axis=-1) ** -0.5)

@@ -81,12 +81,12 @@ class SymbolFormat:
         return self.levels is not None and len({abs(level) for level in self.levels}) == 1
 
     def places(self, symbols: Array) -> IntArray:
-        """Number of the level nearest to each symbol, from 0, in the shape of ``symbols``."""
+        """Index of the level nearest to each symbol, from 0, in the shape of ``symbols``."""
         levels = np.array(self._known)
         return np.searchsorted((levels[1:] + levels[:-1]) / 2, symbols)
 
     def at(self, places: IntArray) -> Array:
-        """Symbols whose levels are given by their numbers, from 0, in the shape of ``places``."""
+        """Symbols whose levels are given by their indices, from 0, in the shape of ``places``."""
         return np.array(self._known)[places]
 
     @property

@@ -423,7 +423,8 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
             raise InvalidSetting(f"a gain must not be negative, got {np.min(gains):g}")
         self.check_noise_is_accounted()
         if self.shares_move(neighbouring):
-            # The whole move may be in the entry with the largest gain.
+            # The entries share how far neighbouring data move them, and the whole move may be in
+            # the entry with the largest gain.
             loudest = count_gains(np.max(gains, axis=1))
             rounds = tuple((gain, times * n) for gain, n in loudest)
             return self.shared_event(rounds, dim, neighbouring)

@@ -154,9 +154,9 @@ class DistanceFading(Fading):
         elif self.distances == 1:
             loss = 1.0
         else:
-            # Devices are uniform over the area of the ring, so the density of the distance d is 2
-            # d/(R^2 - 1). At n = 2 the integral of d^(1-n) is a logarithm, and the general formula
-            # would be 0/0.
+            # Devices are uniform over the area of the ring from 1 to R, so the density of the
+            # distance d is 2 d/(R^2 - 1). At n = 2 the integral of d^(1-n) is a logarithm, and the
+            # general formula would be 0/0.
             far = float(self.distances)
             inside = math.log(far) if n == 2 else (far ** (2.0 - n) - 1.0) / (2.0 - n)
             loss = 2.0 * inside / (far**2 - 1.0)

@@ -244,8 +244,9 @@ class JakesFading(ScaledFading):
         from 0 to below ``period``, (period): the shares of frequencies that differ by whole cycles
         a round are added up, because they give the same samples."""
         f = self.doppler
-        # One cell beyond the Doppler frequency on both sides, whose edges are clipped to it: the
-        # density is infinite there, its integral, the arc sine, is not.
+        # One cell of frequencies more beyond the Doppler frequency on both sides, whose edges are
+        # clipped to it: the spectrum's density is infinite there, its integral, the arc sine, is
+        # not.
         reach = math.ceil(f * period) + 1
         k = np.arange(-reach, reach + 1)
         edges = np.clip((np.arange(-reach, reach + 2) - 0.5) / (period * f), -1.0, 1.0)

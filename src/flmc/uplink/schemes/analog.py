@@ -105,8 +105,8 @@ class Analog(Uplink):
         return 2.0 * bound
 
     def shared_event(self, rounds: Transmissions, dim: int, neighbouring: str = "example") -> Event:
-        """Privacy event of rounds whose entries share a move: the Gaussian mechanism, exactly, with
-        the sensitivity of :meth:`largest_move`."""
+        """Privacy event of rounds whose entries share how far they can move between neighbouring
+        data: the Gaussian mechanism, exactly, with the sensitivity of :meth:`largest_move`."""
         if not self.transmits_like(Analog):
             return super().shared_event(rounds, dim, neighbouring)
         move = self.largest_move(dim, neighbouring)

@@ -124,7 +124,8 @@ class Digital(Uplink):
         then one example is accounted like a whole device, which is an upper bound."""
         if self.link.jumps:
             return True
-        # The linear link is left out: its probability is 0 at the clip, but grows at once.
+        # The slope is asked too, because the linear link must not count as a jump: its probability
+        # may be 0 at the clip, but grows at once beside it.
         steep = self.link.slope(self.clip) * self.clip > _STEEP
         return steep and self.link.extremes(self.clip)[1] < _VANISHING
 

@@ -99,7 +99,8 @@ Equal = Annotated[
         " smallest (airtime: the largest) that one of them has by itself",
     ),
 ]
-"""The option of commands that compare methods."""
+"""The option ``--equal`` of commands that compare methods, which names what all are made to agree
+in."""
 
 
 Require = Annotated[

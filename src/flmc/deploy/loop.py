@@ -103,7 +103,8 @@ class _Session:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
-            # Said explicitly: a clean disconnect makes the broker discard the last will.
+            # The role's last presence is published explicitly: a clean disconnect makes the broker
+            # discard the last will.
             farewell = self._role.presence(self._role.farewell)
             await self._connection.publish([farewell.message])
         finally:

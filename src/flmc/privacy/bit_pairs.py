@@ -110,9 +110,9 @@ class PairHull:
         return np.asarray(np.clip(np.where(u > 0, up, down), -_FARTHEST, _FARTHEST))
 
     def loss_range(self, amplitude: float, reach: float = REACH) -> tuple[float, float]:
-        """Smallest and largest privacy loss over all vertices, at received values within ``reach``
-        standard deviations of the noise from a bit of the given ``amplitude`` (in standard
-        deviations too)."""
+        """Smallest and largest privacy loss over the pairs of bit probabilities at all vertices, at
+        received values within ``reach`` standard deviations of the noise from a bit of the given
+        ``amplitude`` (in standard deviations too)."""
         far = min(amplitude, _LOUD) + reach
         ends = self.loss(np.array([-far, far]), amplitude)
         return float(ends.min()), float(ends.max())

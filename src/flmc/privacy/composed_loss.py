@@ -101,8 +101,9 @@ class ComposedLoss:
 
         ``fine`` is the wanted number of grid steps per standard deviation of an entry's loss,
         ``resolution`` that of the sum's grid per standard deviation of the sum; both are fewer if
-        grids would be too long. ``truncated``, ``rounds`` and ``chance`` become the attributes of
-        these names."""
+        grids would be too long. ``truncated`` is minus the logarithm of the tilted mass that may
+        leave the window of an FFT. The entries are those of one round, and each of ``rounds``
+        rounds is sent with probability ``chance``."""
         once = sum(entry.count * entry.spread**2 for entry in entries)
         # The mean of a privacy loss is about half its variance; where chance decides whether a
         # round is sent, that adds to the spread of the sum.

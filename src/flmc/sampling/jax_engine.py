@@ -72,8 +72,8 @@ class DataSetRun(NamedTuple):
     loop: Callable[[Stretch, Fixed, Span], Stretch]
 
     def advance(self, until: int, report: Progress) -> None:
-        """Advance the chains of the data set to round ``until``, block after block of rounds and
-        tile after tile of chains."""
+        """Advance the chains of the data set to round ``until``, one block of rounds after the
+        other and, within a block, one tile (part of the chains) after the other."""
         done = self.chains.round
         for block in range(done // ROUNDS_PER_BLOCK, -(-until // ROUNDS_PER_BLOCK)):
             one = range(self.experiment, self.experiment + 1)

@@ -27,9 +27,9 @@ from flmc.settings.schema import Settings, merge
 
 BINDING = ("power", "langevin", "privacy")
 """Names of the constraints that may decide the gain, in the order of colours and legend of a chart
-of the map."""
+of the map of regimes."""
 LEVELS = (4, 8, 16, 32)
-"""Numbers of cells along each axis of successive maps, from coarse to fine."""
+"""Numbers of cells along each axis of successive maps of regimes, from coarse to fine."""
 
 
 @dataclass(frozen=True)

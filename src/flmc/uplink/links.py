@@ -112,7 +112,8 @@ class Probit(Link):
         checks.positive("slope_parameter", self.slope_parameter)
 
     def probability(self, g: Array) -> Array:
-        """Probability of a +1 bit, the standard normal distribution function at :math:`a g`."""
+        """Probability of a +1 bit for each clipped gradient entry g, in the shape of ``g``: the
+        standard normal distribution function at :math:`a g` with the ``slope_parameter`` a."""
         return np.asarray(ndtr(self.slope_parameter * g))
 
     def moved(self, x: Array, shift: float) -> MovedBit:

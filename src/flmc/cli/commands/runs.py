@@ -135,7 +135,7 @@ def run_command(
             stop=stop,
         )
     if not kept_anyway:
-        # Draws that were kept for the answer alone are not judged: that is asked for by --out.
+        # Draws that were kept for the answer alone are not judged: who wants that gives --out.
         result = replace(result, chains=None, predictions=None)
     _show_result(result, settings.answer, out, json_)
     if plots is not None:

@@ -44,7 +44,7 @@ def _settings_first(schema: dict[str, Any]) -> None:
 
 
 _ALWAYS = ("error", "against", "metric")
-"""Fields that every row has."""
+"""Fields that are required in the JSON Schema of a row, because every row has them."""
 
 
 class _Columns(Document):

@@ -67,8 +67,8 @@ class Channel(ABC):
     a radio receiver."""
 
     hears_all = False
-    """Whether the signal holds every scheduled device, also one whose answer did not reach the
-    air."""
+    """Whether the signal holds the symbols of every scheduled device, also of one whose answer did
+    not reach the air."""
 
     @abstractmethod
     def check(self, federation: Federation) -> None:
@@ -179,7 +179,7 @@ class RecordedReceiver(Channel):
         self._alpha = alpha
         self._y = checks.finite_array("y", arrays["y"])
         self.noise_power = least_noise_power(arrays["noise"], alpha)
-        """Noise power for which the privacy statement holds."""
+        """Noise power for which the privacy statement holds, a lower bound of the receiver's."""
 
     def check(self, federation: Federation) -> None:
         """Raise ``InvalidSetting`` if the plan counts on more noise power than is proven for the

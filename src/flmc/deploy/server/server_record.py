@@ -163,8 +163,9 @@ class ServerRecord:
             "silent": [int(k) for k in np.flatnonzero(~active)],
             "temperature": None if temperature is None else round(temperature, 6),
         }
-        # Rounding to the grid makes the accounted gain larger, and the noise of an estimate follows
-        # from the gain with which symbols arrived. Most rounds need not say it.
+        # The accounted gain may be larger, because of rounding to the noise grid, than the gain
+        # with which symbols arrived, from which the noise of an estimate follows. A line names the
+        # latter only where the two differ.
         if arrived is not None and not np.allclose(arrived, gain, rtol=_SAME_GAIN, atol=0):
             entry["arrived"] = [float(value) for value in arrived]
         # The ledger first: after a crash between the two writes it names a round that the air

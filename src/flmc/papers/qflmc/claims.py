@@ -116,7 +116,8 @@ def saturation(x: Array, errors: Array) -> tuple[float, float, float]:
 
 def _bootstrap_saturation(x: Array, errors: Array) -> tuple[float, float]:
     """Lower and upper end of a 99 % bootstrap interval of the x at which a curve becomes flat:
-    experiments are resampled, and only the 1 % rule for mean errors counts."""
+    experiments are resampled, and the curve counts as flat from the first x whose mean error is
+    less than 1 % above that at the last x."""
     means = errors @ _resampling(errors.shape[1])
     places = x[np.argmax(means < (1 + _NEGLIGIBLE) * means[-1], axis=0)]
     low, high = np.quantile(places, [0.005, 0.995], method="nearest")

@@ -200,8 +200,9 @@ def chains_of(plan: Plan) -> str:
         uplink = replace_uplink(uplink, **plain)
     return repr(
         (
-            # The class by itself too: two of a user's own may have one name. A text leaves out the
-            # middle of a large array, and a document what an object keeps to itself.
+            # The uplink's class counts too: two of a user's own may have one name. So do text and
+            # document: the text leaves out the middle of a large array, the document what an object
+            # keeps to itself.
             (id(type(uplink)), uplink, to_document(uplink)),
             (plan.scheduler, to_document(plan.scheduler), plan.update, to_document(plan.update)),
             plan.step_size,

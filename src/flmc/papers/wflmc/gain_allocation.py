@@ -207,8 +207,8 @@ def _step(point: _Point, programs: Programs, memory: Array, tie: Array) -> tuple
     def transposed(weights: Array) -> Array:
         """Sum of the gradients of all constraints in the unknowns, each times its weight, (run,
         round + 1)."""
-        # The constraints share <= 1, that is -q <= 0, have the derivative -1 with respect to their
-        # own q.
+        # The constraints share <= 1 are -q <= 0, with q minus the logarithm of the share: each has
+        # the derivative -1 with respect to its own q.
         in_shares = of_bounds(weights) - of_budgets(weights) - weights[:, -rounds:]
         return np.concatenate([in_shares, -weights[:, :kept].sum(axis=1, keepdims=True)], axis=1)
 
@@ -362,7 +362,8 @@ class Allocations:
         decay = np.square((1.0 + contraction) / 2.0)
         factor = (2.0 + 2.0 * contraction) / (1.0 - contraction)
         count = self.active.sum(axis=2)
-        # The terms of the bound without gains: discretisation, and the gradients of silent devices.
+        # The terms of the error bound that no gain changes: discretisation, and the gradients of
+        # silent devices.
         fixed = step**4 * smoothness**3 * dim / 3.0 + step**3 * smoothness**2 * dim - 2.0 * step
         silent = 4.0 * np.square(step * settings.clip * (settings.devices - count))
         noise = np.square(step * settings.devices / count) * settings.noise_power

@@ -44,7 +44,7 @@ class Part:
     """Mark beside the type of a setting that decides one thing only: the ``uplink``, the ``plan``
     for a given uplink, the course of a ``simulation``, or ``nothing`` of any result. A setting
     without a mark may decide anything, the model and its data first of all. A sweep reads the marks
-    to know which points have a plan or the data in common."""
+    to know which of its points have the same result, or the same data."""
 
     name: str
 

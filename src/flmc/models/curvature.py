@@ -378,8 +378,8 @@ def _exact_ends(place: _Place) -> tuple[float, float]:
     inverse = _inverse(place)
     if inverse is None:
         return largest, min(0.0, float(values[0]))
-    # The smallest eigenvalue comes from the inverse, which gives it exactly where units differ by
-    # much.
+    # The smallest eigenvalue comes from the inverse, which gives it exactly where the units of the
+    # entries differ by much.
     lowest = float(place.axes[0][0])
     smallest = (1.0 - 10.0 * rounding / lowest) / float(np.linalg.eigvalsh(inverse)[-1])
     return largest, max(smallest, 0.0)

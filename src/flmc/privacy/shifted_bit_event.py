@@ -153,8 +153,8 @@ class SharedShiftEvent(Event):
 
     @property
     def mu(self) -> float:
-        """Distance of the means, in standard deviations of the noise, by the best bound: it only
-        sets where a search begins."""
+        """Distance of the means, in standard deviations of the noise, of the Gaussian mechanism
+        that is the best bound of the event: it only sets where a search begins."""
         return min(*(mu for mu, _ in self._ways), self.by_entry.mu)
 
     @property

@@ -260,8 +260,9 @@ class TiltedLoss:
 
 
 class TooWideError(Exception):
-    """Raised if the sum of losses needs too long an FFT, or none of its mass is left within the
-    window: a few losses are far larger than the others, and only a coarser grid would hold them."""
+    """Raised if the law of a sum of privacy losses needs too long an FFT, or none of its mass is
+    left within the FFT's window: a few losses are far larger than the others, and only a coarser
+    grid would hold them."""
 
 
 Terms = Sequence[tuple[TiltedLoss, int]]

@@ -96,7 +96,7 @@ def binomial_counts(rounds: int, chance: float) -> tuple[list[tuple[int, float]]
     if chance >= 1.0:
         return [(rounds, 1.0)], 0.0
     number = np.arange(rounds + 1, dtype=np.float64)
-    # Ratios of neighbouring probabilities: their logarithms add up to that of C(n, k).
+    # Ratios of neighbouring binomial coefficients: their logarithms add up to that of each of them.
     ratio = np.log((rounds - number[:-1]) / number[1:])
     ways = np.concatenate([[0.0], np.cumsum(ratio)])
     log_mass = ways + number * np.log(chance) + (rounds - number) * np.log1p(-chance)

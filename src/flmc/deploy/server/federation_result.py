@@ -178,7 +178,8 @@ class Recorded(NamedTuple):
     ledger
         One line of JSON for each round.
     burn_in
-        Positions during the burn-in, (round, dim), without reports; None in a record of before.
+        Positions during the burn-in, (round, dim), without reports; None in a record of an earlier
+        version.
     """
 
     plan: Plan

@@ -33,7 +33,7 @@ class Reading:
     digital_langevin, analog_langevin
         Kind of Langevin limit of each scheme, as in :class:`flmc.Limits`.
     paper_steps
-        Whether the printed steps are used; else the automatic one.
+        Whether the printed step sizes are used; else the planner chooses the step.
     """
 
     name: str

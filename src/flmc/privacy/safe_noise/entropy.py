@@ -87,6 +87,6 @@ def _round_down(bits: int, entropy: Entropy) -> float:
     length = WORD_BITS
     while bits.bit_length() < _MANTISSA and length < _SMALLEST_EXPONENT:
         bits, length = extend(bits, entropy), length + WORD_BITS
-    # Below the smallest normal number doubles have fewer bits: the second bound counts there.
+    # Below the smallest normal number doubles have fewer bits, and the second of these two counts.
     surplus = max(bits.bit_length() - _MANTISSA, length - _SMALLEST_EXPONENT)
     return math.ldexp(bits >> surplus, surplus - length)

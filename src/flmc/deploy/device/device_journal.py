@@ -28,7 +28,7 @@ FILE = "journal.txt"
 
 
 UNKNOWN = 1e300
-"""Epsilon that stands for a price that is not known or infinite, which JSON does not have."""
+"""Number in place of an epsilon that is infinite or not known: JSON has no infinity."""
 
 
 @dataclass(frozen=True)
@@ -154,8 +154,8 @@ class DeviceJournal:
         self.epoch += 1
 
     def join(self, run: str, digest: str, price: Price, air: bytes) -> JoinedRun:
-        """Record on the disk that the device joins a run at a price, and return the entry; ``air``
-        is the name of the air's journal, eight bytes."""
+        """Record on the disk that the device joins a run at a price, and return the joined run;
+        ``air`` is the name of the air's journal, eight bytes."""
         entry = {"joined": run, "digest": digest, **price.to_entry()}
         self._append({**entry, "air": air.hex()})
         self.runs[run] = JoinedRun(digest, price, air)
@@ -299,7 +299,8 @@ def read_ledger(directory: Path) -> DeviceLedger:
         raise InvalidSetting(f"there is no journal of a device in {str(directory)!r}")
     joined: dict[str, dict[str, Any]] = {}
     try:
-        # Read without the lock, which a running device holds: an incomplete last line is ignored.
+        # The file is read without the lock, which a running device holds; a last line that is being
+        # written is ignored.
         for text in read_entries(path)[0]:
             entry = json.loads(text)
             if "joined" in entry:

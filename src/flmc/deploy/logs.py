@@ -25,7 +25,8 @@ FIELDS = (
     "seconds", "retry_seconds", "attempt", "digest", "epoch", "version", "wire", "port", "broker",
     "path", "signal",
 )  # fmt: skip
-"""Fields of ``extra=`` that are written, in this order; none of them holds a vector."""
+"""Names of a log call's ``extra=`` fields that are written to the log, in this order; none of them
+holds a vector."""
 FORMS = ("json", "text", "auto")
 """Formats of a line; ``auto`` means text on a terminal and JSON elsewhere."""
 LEVELS = ("debug", "info", "warning", "error")
@@ -54,7 +55,8 @@ def setup_logs(level: str = "info", form: str = "auto", stream: TextIO | None = 
         root.removeHandler(before)
     root.addHandler(handler)
     root.setLevel(level.upper())
-    # The root logger's handlers would print every line a second time, unfiltered.
+    # Lines are not passed on to the standard library's root logger, whose handlers would print them
+    # a second time, unfiltered.
     root.propagate = False
 
 
@@ -68,8 +70,8 @@ class _Handler(logging.StreamHandler[TextIO]):
 
 
 class JsonLines(logging.Formatter):
-    """Formatter of a log record as one line of JSON: time, level, role, message, and those of
-    ``FIELDS`` that the record has."""
+    """Formatter of a log record as one line of JSON: time, level, role, message, and the fields of
+    the record that ``FIELDS`` lists."""
 
     def format(self, record: logging.LogRecord) -> str:
         """A log record of the standard library as one line of JSON."""
@@ -89,7 +91,8 @@ class TextLines(logging.Formatter):
         document.pop("event", None)  # the message says the same in words
         fields = "".join(f"  {name}={value}" for name, value in document.items() if value != "")
         line = f"{time[11:19]} {level:7} {role:6}  {message}{fields}"
-        # Topics and reasons may come from strangers: no line breaks, no terminal commands.
+        # Topics and reasons may come from strangers: characters that break a line or command a
+        # terminal are replaced by spaces.
         return "".join(each if each.isprintable() else " " for each in line)
 
 

@@ -32,7 +32,8 @@ def make_device(given: DeviceConfiguration, run: str) -> DeviceRole:
 
     def gradient(federation: Federation) -> LocalGradient:
         plan = federation.plan
-        # A registered model has the whole prior; a user's own model has the device's share only.
+        # A registered model counts the whole prior; a user's own model counts 1/K of it, the
+        # device's share.
         shares = name.removesuffix(SUFFIX) in MODELS.names
         return local_gradient(
             model,

@@ -84,7 +84,7 @@ class RunPrice:
     run, digest
         Name of the run, and digest of the federation in hexadecimal.
     epsilon, delta
-        Upper bound for the device that transmits most, over all rounds.
+        Upper bound of epsilon, at this delta, for the device that transmits most, over all rounds.
     neighbouring
         Unit that epsilon protects: all data of a ``device``, or one ``example``.
     """

@@ -95,8 +95,8 @@ class DeployedUplink:
 
     @property
     def federation(self) -> Federation:
-        """The federation under attack, with a quorum of two devices (or one, if there is only
-        one)."""
+        """The federation of the audit: the plan with a quorum of two devices (or one, if there is
+        only one), because the other devices are absent."""
         quorum = min(2, self.plan.num_devices)
         return Federation.of(_RUN, self.plan, quorum=quorum, grid_bits=self.grid_bits)
 
@@ -179,7 +179,8 @@ class _Run:
         self._start()
 
     def _start(self) -> None:
-        """Give the devices the plan, and tell the air which devices are absent."""
+        """Start the audit's run: tell the air which devices are absent, give the others the plan,
+        and let the air announce round 1."""
         for number in range(self._federation.plan.num_devices):
             if device_name(number) not in self._devices:
                 gone = Message(self._air.topic(ALIVE, device_name(number)), _GONE)
@@ -213,7 +214,8 @@ class _Run:
             waiting.extend(each.message for each in replies)
 
     def collect(self, trials: int) -> Collected:
-        """The signals of consecutive trials of the audit, (trial, round, entry) each."""
+        """The signals of ``trials`` trials of the audit, one after the other in the rounds of this
+        run, (trial, round, entry) each."""
         shape = (trials, self._scene.num_rounds, self._scene.dim)
         collected = Collected(np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape))
         for trial in range(trials):
@@ -225,9 +227,10 @@ class _Run:
         return collected
 
     def _round(self, number: int, index: int) -> tuple[IntArray, IntArray, Array]:
-        """Received steps, other devices' steps, and symbols of the attacked device in one round,
-        (entry) each; ``number`` counts the run's rounds from 1, ``index`` the trial's from 0.
-        Raises ``RunFailed`` if the air publishes no signal."""
+        """Signals of one round, (entry) each: the received signal in steps of the grid, the other
+        devices' part of it in steps, and the attacked device's symbols. ``number`` counts the run's
+        rounds from 1, ``index`` the trial's rounds from 0. Raises ``RunFailed`` if the air
+        publishes no signal."""
         theta = np.zeros(self._scene.dim)
         theta[0] = index
         asked = Theta(number, self._federation.digest, theta).to_bytes()

@@ -61,8 +61,8 @@ def setup_logs(level: str = "info", form: str = "auto", stream: TextIO | None = 
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Handler of flmc's logs; it has a class of its own so that :func:`setup_logs` can find and
-    replace an earlier one."""
+    """Handler that writes flmc's logs to a stream; it has a class of its own, by which
+    :func:`setup_logs` finds and replaces an earlier one."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
         """Drop a line that cannot be written: a closed standard error must not end a role, and
@@ -97,8 +97,8 @@ class TextLines(logging.Formatter):
 
 
 def _document(record: logging.LogRecord) -> dict[str, Any]:
-    """The parts of a log record that may be written (time, level, role, message, listed fields,
-    place of an error), by name in plain values."""
+    """The parts of a log record that may be written, in plain values by name: time, level, role,
+    message, the fields in ``FIELDS``, and type and place of an exception."""
     document: dict[str, Any] = {
         "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
         "level": record.levelname.lower(),
@@ -110,7 +110,8 @@ def _document(record: logging.LogRecord) -> dict[str, Any]:
             document[name] = _plain(record.__dict__[name])
     if record.exc_info:
         kind, _, trace = record.exc_info
-        # The exception's message may quote data, so only its type and place are written.
+        # The exception's message is left out because it may quote data: only its type and place are
+        # written.
         document["error"] = "" if kind is None else kind.__name__
         document["places"] = _places(trace)
     return document
@@ -140,7 +141,8 @@ def _plain(value: object) -> str | int | float | bool | None:
 
 
 def _places(trace: TracebackType | None) -> list[str]:
-    """File, line and function of every call that led to an exception, the innermost last."""
+    """Texts ``file:line function`` for every call that led to an exception, the innermost call
+    last."""
     return [
         f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}"
         for frame in traceback.extract_tb(trace)

@@ -14,7 +14,7 @@ from flmc.deploy.role import Outgoing, Role
 from flmc.wire.transport import Connection, Disconnected, Message, Transport
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 3.0
-"""First and longest pause between attempts to connect, in seconds."""
+"""First and longest pause between two attempts to connect to the broker, in seconds."""
 Watcher = Callable[[Role], None]
 """Function that is called with a role whenever a message, or the passing of time, may have changed
 the role."""
@@ -78,8 +78,8 @@ async def run_role(
 
 
 class _Session:
-    """One open connection of a role: it hands arriving messages and wake-up times to the role, and
-    publishes the messages that the role returns."""
+    """One open connection of a role to the broker: it gives arriving messages to the role, wakes it
+    at the times for which it asks, and publishes the messages that it returns."""
 
     def __init__(
         self, role: Role, connection: Connection, watcher: Watcher, stop: asyncio.Event
@@ -144,8 +144,8 @@ class _Session:
             self._notify()
 
     def _notify(self) -> None:
-        """Let the task that waits for the role's next wake-up time ask for it again, and call the
-        watcher, because the role may have changed."""
+        """Call the watcher, and let the task that waits for the role's next wake-up time read that
+        time again, because the role may have changed."""
         self._changed.set()
         self._watcher(self._role)
 

@@ -36,7 +36,7 @@ class MetricsServer:
     def __init__(self, httpd: Any, thread: threading.Thread) -> None:
         self._httpd, self._thread = httpd, thread
         self.port = int(httpd.server_port)
-        """TCP port at 127.0.0.1 at which the server answers."""
+        """TCP port of 127.0.0.1 at which the metrics are served."""
 
     def close(self) -> None:
         """Stop serving the page of metrics, and free its port."""

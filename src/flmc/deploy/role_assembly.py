@@ -88,7 +88,8 @@ class EndedServer(Role):
         return ()
 
     def connected(self, now: float) -> list[Outgoing]:
-        """The message that ends the run, after which the role is finished."""
+        """The message that ends the run, for roles that missed it; the server's role is finished
+        then."""
         self.finished = True
         return [self.say(END, b'{"why":"finished"}')]
 

@@ -233,7 +233,7 @@ def default_text(name: str) -> str:
 
 
 def format_value(value: Any) -> str:
-    """The text of a number or word, as addresses of pages and the command line write it."""
+    """The text of a number or word, as URLs of pages and command lines of flmc write it."""
     if isinstance(value, float):
         return f"{value:.12g}"
     return str(value)

@@ -21,7 +21,7 @@ DIGEST_BYTES = 32
 JOURNAL_BYTES = 8
 """Number of bytes of a journal's name, which is drawn at random when the journal is made."""
 _THETA, _ANNOUNCEMENT, _ANSWER, _RECEIVED = 1, 2, 3, 4
-"""Codes of the kinds of payloads, in their headers."""
+"""Codes of the four kinds of binary payloads, one of which stands in each payload's header."""
 _STEPS, _REAL = 0, 1
 """Codes of the unit of a received signal: steps of the noise grid (64-bit integers), or values in
 double precision."""

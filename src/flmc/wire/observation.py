@@ -300,7 +300,7 @@ async def observe_for(
         await asyncio.wait({listening, waiting}, return_when=asyncio.FIRST_COMPLETED)
         if listening.done():
             # The listening task ends by itself only with an error, such as Disconnected: result()
-            # raises it.
+            # raises that error.
             listening.result()
     finally:
         for task in (listening, waiting):

@@ -55,8 +55,9 @@ class RoundOnAir(NamedTuple):
 
 
 class Signal(NamedTuple):
-    """The received signal of a round, (dim), in one of its two fields: in steps of the noise grid,
-    or in values that a receiver measured; the other field is None."""
+    """The received signal of a round, (dim): ``steps`` in whole steps of the noise grid, from a
+    software channel, or ``values`` as a radio receiver measured them. The other of the two is
+    None."""
 
     steps: IntArray | None
     values: Array | None
@@ -209,6 +210,6 @@ class RecordedReceiver(Channel):
             )
 
     def receive(self, this: RoundOnAir, sent: Mapping[int, Transmission]) -> Signal:
-        """The signal that the receiver measured in the round, (dim), from the file; the symbols
-        ``sent`` to the air are ignored."""
+        """The signal that the receiver measured in the round ``this``, (dim), read from the file;
+        the symbols ``sent`` to the air are ignored."""
         return Signal(None, self._y[this.round - 1])

@@ -74,8 +74,8 @@ class AirRole(Role):
         self._begin(journal.round + 1)
 
     def _begin(self, round_number: int) -> None:
-        """Forget the answers, theta and deadline of the round before, and get ready for the round
-        of this number (from 1)."""
+        """Begin the round of this number (from 1): the answers, theta and deadline of the round
+        before are forgotten."""
         self._round = round_number
         self._over = round_number > self.federation.plan.num_rounds
         self._current = self._schedule.round(min(round_number, self.federation.plan.num_rounds))
@@ -88,8 +88,8 @@ class AirRole(Role):
         self._asked = 0.0
         self._taken: dict[int, _Taken] = {}
         self._missing = set(np.flatnonzero(self._current.devices).tolist())
-        """Numbers of the devices, from 0, that are scheduled in the present round and have not
-        answered yet."""
+        """Numbers (from 0) of the devices that are scheduled in the current round and have not
+        answered it yet."""
 
     @property
     def subscriptions(self) -> tuple[str, ...]:
@@ -112,9 +112,9 @@ class AirRole(Role):
         return {"round": self._round, "answers": len(self._taken), "repeats_total": self._repeats}
 
     def connected(self, now: float) -> list[Outgoing]:
-        """Messages that the air publishes on a new connection: its presence, the last received
-        signal, the announcement of the current round (and, once theta has come, of the next), and
-        its status."""
+        """Messages that the air publishes on a new connection to the broker: its presence, the last
+        received signal, the announcement of the current round (and of the next one, if theta of the
+        current round has come), and its status."""
         digest = self.federation.digest.hex()
         outgoing = [self.presence(Presence("joined", "", digest))]
         announced = self._announcement(self._round, retain=True)
@@ -309,8 +309,9 @@ class AirRole(Role):
 
 
 def open_answer(who: str, payload: bytes, plan: Plan, opener: Opener) -> DeviceAnswer:
-    """The answer of a device in a sealed payload on the topic of ``who``, an identity for which the
-    broker vouches; raises ``Dropped`` or ``Malformed`` for any other payload."""
+    """The answer of a device in a sealed payload; ``who`` is the identity in the payload's topic,
+    to which the broker lets nobody else write. Raises ``Dropped`` or ``Malformed`` for any other
+    payload."""
     number = device_number(who)
     if number is None or number >= plan.num_devices:
         raise Dropped("wrong-identity")
@@ -327,8 +328,8 @@ def open_answer(who: str, payload: bytes, plan: Plan, opener: Opener) -> DeviceA
 
 
 def check_loudness(answer: DeviceAnswer, on_air: RoundOnAir) -> None:
-    """Raise ``Dropped`` if a device's answer would arrive at a larger amplitude than the announced
-    gain, for which the privacy cost is computed."""
+    """Raise ``Dropped`` if a device's answer would arrive, by its amplitude times the announced
+    path gain, above the announced gain, for which the privacy cost is computed."""
     # an amplitude that overflows to infinity is above the gain too
     with np.errstate(over="ignore"):
         arrives = on_air.fading[answer.device] * answer.amplitude

@@ -50,7 +50,8 @@ class Budget:
     delta
         Largest sum of delta over all runs.
     runs
-        Largest number of runs; each is accounted at ``delta / runs``.
+        Largest number of runs that the device answers; epsilon of each is stated at ``delta /
+        runs``.
     neighbouring
         Unit that epsilon protects: all data of the ``device``, or one ``example``. The device
         decides this whatever a plan states; one example costs less, and protects less.
@@ -70,7 +71,8 @@ class Budget:
 
     @property
     def share(self) -> float:
-        """Delta at which one run is accounted: the lifetime delta over the number of runs."""
+        """Delta at which the epsilon of one run is stated: the lifetime delta divided by the number
+        of runs."""
         return self.delta / self.runs
 
 
@@ -219,8 +221,8 @@ def check_pace(
     """Raise ``Refused`` if the work of an answer, done by ``rehearse`` (gradient, sealing, a write
     to the disk), takes this device more than half of the federation's slot."""
     took = []
-    # The first of four attempts may compile code, and others may be interrupted: the fastest
-    # counts.
+    # The fastest of four attempts counts, because the first may compile code and others may be
+    # interrupted.
     for _ in range(4):
         began = clock()
         rehearse()

@@ -1,5 +1,5 @@
-"""The device's role: it joins or refuses a run, and answers every round once (sends symbols made
-from its gradient), a fixed time after it was asked."""
+"""The device's role: it joins or refuses a run, and answers every round once, with symbols made
+from its gradient, a fixed time after it has received the round's theta and announcement."""
 
 from __future__ import annotations
 

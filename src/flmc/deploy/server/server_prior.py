@@ -28,9 +28,9 @@ PRIOR_UNKNOWN = (
 
 
 def prior_of(federation: Federation, stated: Normal | None = None) -> Prior | None:
-    """The prior of a federation's parameters: that of the model where its name tells it, else the
-    one that the server's configuration has ``stated``; None: not known. ``InvalidSetting`` for a
-    statement beside a model that has a prior, or with another number of entries."""
+    """The prior of a federation's parameters: the model's own if its name implies one, else the
+    prior ``stated`` in the server's configuration; None: not known. Raises ``InvalidSetting`` if a
+    prior is stated for a model that has its own, or with another number of entries."""
     dim = federation.plan.dim - federation.reports
     name = federation.model.removesuffix(SUFFIX)
     if name in MODELS.names and MODELS[name].maker is LinearGaussian:

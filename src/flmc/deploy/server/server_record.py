@@ -127,7 +127,7 @@ class ServerRecord:
 
     @property
     def prior(self) -> Prior | None:
-        """The prior of the model's parameters that the record has; None: not known."""
+        """The prior of the model's parameters that is stored in the record; None: not known."""
         return server_prior.prior_in(records.describe(self.directory))
 
     @property

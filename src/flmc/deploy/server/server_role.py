@@ -32,8 +32,8 @@ _SHARE = 0.02
 _STATUS_SECONDS = 0.5
 """Shortest time between two published statuses of the server, in seconds."""
 _SECOND_THOUGHTS = 15.0
-"""Longest wait for round 1, in seconds from the server's first connection, once every device has
-joined or refused: an owner may restart a refusing device with another budget."""
+"""Longest wait for round 1 once every device has joined or refused, in seconds from the server's
+first connection: meanwhile an owner may restart a refusing device with another budget."""
 
 
 class ServerRole(Role):
@@ -273,7 +273,7 @@ class ServerRole(Role):
 
     def _waits_for(self, now: float) -> str:
         """Text for the status that says for which devices or answers the run waits; empty if it
-        proceeds as usual."""
+        does not wait, or not longer than two deadlines."""
         if self._phase == "waiting":
             counts = self._count("joined"), self._count("refused")
             return before_round_1(self.federation, *counts)
@@ -329,8 +329,9 @@ class Spending:
         self._not_before = float("-inf")
 
     def update(self, record: ServerRecord, *, now: bool = False) -> None:
-        """Compute epsilon from the record's ledger, unless there is no new round or no privacy
-        statement, or the last computation is too recent; with ``now`` also if it is recent."""
+        """Compute epsilon anew from the record's ledger. Nothing is done if there is no new round
+        or no privacy statement; nor if the last computation is too recent, unless ``now`` is
+        True."""
         plan, rounds = record.federation.plan, record.round
         began = time.monotonic()
         if rounds == self.round or plan.unknown_privacy is not None:
@@ -368,8 +369,8 @@ def verdict_on(findings: Sequence[Finding]) -> str:
 
 
 def before_round_1(federation: Federation, joined: int, refused: int) -> str:
-    """Text for the status before round 1: the numbers of devices that have joined and refused, and
-    the quorum."""
+    """Text for the status before round 1: how many devices have joined and refused, and the quorum
+    that is needed."""
     devices, quorum = federation.plan.num_devices, federation.quorum
     words = f"{joined} of {devices} devices have joined, a quorum is {quorum}"
     return words + (f"; {refused} refused" if refused else "")

@@ -55,8 +55,8 @@ class Layout:
 
 
 def make(folder: Path, *, there: bool = False) -> Path:
-    """Make a folder that only its owner can read, and return it; ``there`` accepts an existing
-    folder as it is."""
+    """Make a folder that only its owner can read, and return its path. If ``there``, an existing
+    folder is left as it is; otherwise it raises ``FileExistsError``."""
     folder.mkdir(mode=_FOLDER, exist_ok=there)
     return folder
 
@@ -144,10 +144,10 @@ def copy_revocations(place: Path) -> None:
 
 
 def write_access(place: Path, identities: Sequence[str], *, durable: bool = False) -> None:
-    """Write the broker's access list, which admits ``identities``; ``durable`` replaces an earlier
-    list."""
+    """Write the broker's access list, by which only ``identities`` may write and read topics; with
+    ``durable`` it atomically replaces an earlier list, otherwise there must be none."""
     text = broker_files.access_list(identities)
-    # mosquitto warns about an access list that others can read.
+    # Only the owner may read the access list, because mosquitto warns otherwise.
     _write(place / BROKER_FOLDER / broker_files.ACCESS, text, SECRET, durable=durable)
 
 

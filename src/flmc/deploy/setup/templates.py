@@ -245,14 +245,15 @@ def unit(folder: str, installed: str, *, port: int, num_devices: int) -> str:
         # Each role has a user of its own, because air and server must not read each other's files.
         user=f"flmc-{folder}",
         after="" if broker else f" {unit_name('broker')}",
-        # A broker that gets SIGHUP reads access list, certificate and revocations again.
+        # On the signal SIGHUP mosquitto reads its access list, certificate and revocation list
+        # again.
         reload="ExecReload=/bin/kill -HUP $MAINPID\n" if broker else "",
         # Exit status 2 means bad input, which restarting does not mend: systemd must not restart
         # then.
         exits=f"LimitNOFILE={max(1024, open_files(num_devices))}\n"
         if broker
         else "RestartPreventExitStatus=2\n",
-        # Binding a port below 1024 needs this capability.
+        # Only with this capability may mosquitto bind a port below 1024.
         capabilities="CAP_NET_BIND_SERVICE" if broker and port < 1024 else "",
         writes="" if broker else f"ReadWritePaths={installed}/{folder}/journal\n",
     )

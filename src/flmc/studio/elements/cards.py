@@ -109,8 +109,8 @@ class ChartCard:
 
 
 class Tile:
-    """A small card of a page with one number, its name and a few more words; tests find it by its
-    key in the attribute ``data-tile``."""
+    """A small card of a page with a name, one number and a few more words; tests find it by ``key``
+    in the HTML attribute ``data-tile``."""
 
     def __init__(self, name: str, key: str) -> None:
         self.key = key
@@ -133,8 +133,8 @@ class Tile:
 
 
 def with_notice(handler: Callable[[], Awaitable[None] | None]) -> Callable[[], Awaitable[None]]:
-    """The handler of a button or key, changed so that it shows an error in a corner of the page in
-    place of raising it."""
+    """A handler like ``handler``, of a button or key, that shows an error in a corner of the page
+    instead of raising it."""
 
     async def guarded() -> None:
         try:

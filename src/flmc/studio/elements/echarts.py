@@ -115,8 +115,8 @@ def _axis(axis: ChartAxis, theme: Theme, name: str) -> Options:
 
 
 def _series(chart: Chart, theme: Theme) -> list[Options]:
-    """ECharts' options of the series that draw a chart's layers (lines, dots, words), except
-    cells."""
+    """ECharts' options of the series that draw a chart's layers (lines, dots, words and marks),
+    except its coloured cells."""
     series: list[Options] = []
     marks: list[Options] = []
     for layer in chart.layers:

@@ -65,7 +65,8 @@ class ComparePage:
         ui.notify(message, type="negative", multi_line=True)
 
     def _draw(self) -> None:
-        """Draw all elements of the page, still without content."""
+        """Draw the page's elements (fields, table and charts of the columns), still without
+        content."""
         with ui.element("div").classes("tiles columns"):
             for name in NAMES:
                 with ui.element("section").classes("card").props(f'data-column="{name}"'):

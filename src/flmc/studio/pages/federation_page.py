@@ -69,7 +69,8 @@ class FederationPage:
         self._look()
 
     def _draw(self) -> None:
-        """Draw all elements of the page, still without content."""
+        """Draw the page's elements (choice of a run, verdict, tiles, charts and tables), still
+        without content."""
         with ui.element("section").classes("card"):
             with ui.element("div").classes("line"):
                 self._choice = ui.select([], label="Run", on_change=self._chosen)
@@ -215,8 +216,8 @@ class FederationPage:
                 ui.label("No message was dropped.").classes("empty")
 
     def _show_devices(self, run: ObservedRun) -> None:
-        """Show a table of the server, the air (the process that adds up the signals) and the
-        devices, with their states and reasons of refusals."""
+        """Show a table with the states of the server, the air (the process that adds up the
+        signals) and the devices, and the reasons of refusals."""
         shown = [(each, run.presences[each]) for each in run.shown(_MOST_ROWS)]
         if not self._is_new("devices", (shown, len(run.presences))):
             return
@@ -290,7 +291,7 @@ def _show_roles(shown: Sequence[tuple[str, Presence]]) -> None:
 
 
 def _in_words(status: Status) -> str:
-    """A sentence about the phase of a run, for a status to which the server added no words."""
+    """A sentence about the phase of a run, for a status whose ``why`` is empty."""
     if status.phase == "running":
         return f"Round {status.round} of {status.num_rounds} is done."
     if status.phase == "finished":

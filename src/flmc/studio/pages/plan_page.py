@@ -61,7 +61,8 @@ class PlanPage:
         ui.context.client.on_connect(self._changed)
 
     def _draw(self) -> None:
-        """Draw everything beside the panel of settings, still without content."""
+        """Draw the page's elements beside the panel of settings, still without numbers and
+        charts."""
         self._verdict = ui.element("div").classes("figure")
         self._tiles = {}
         with ui.element("div").classes("tiles"):
@@ -132,8 +133,8 @@ class PlanPage:
         await self._show_regimes(turn, settings)
 
     def _complain(self, error: Exception, message: str) -> None:
-        """Show an error at the control of the setting that it is about, and at the top of the
-        page."""
+        """Show an error at the top of the page and, if it is about a setting, at the control of
+        that setting."""
         name = field_of(message) if isinstance(error, InvalidSetting) else None
         if name is not None:
             self.panel.complain(name, message)

@@ -56,7 +56,7 @@ class RunPage:
         self._changed()
 
     def _draw(self) -> None:
-        """Draw everything beside the panel of settings, still without content."""
+        """Draw the page's elements beside the panel of settings, still without a run."""
         with ui.element("section").classes("card"):
             with ui.element("div").classes("line"):
                 self._start = ui.button("Start", icon="play_arrow", on_click=self._begin)

@@ -62,7 +62,7 @@ class SolvePage:
         ui.context.client.on_connect(self._changed)
 
     def _draw(self) -> None:
-        """Draw everything beside the panel of settings, still without content."""
+        """Draw the page's elements beside the panel of settings, still without an answer."""
         with ui.element("section").classes("card"):
             with ui.element("div").classes("line"):
                 ui.select(
@@ -188,8 +188,8 @@ class SolvePage:
         ui.navigate.to(self.state.address_of("/"))
 
     def _complain(self, error: Exception, message: str) -> None:
-        """Show an error in place of the answer, and at the control of the setting that it is
-        about."""
+        """Show an error in place of the answer and, if it is about a setting, at the control of
+        that setting."""
         self._share, self.solution = 0.0, None
         self._grid.clear()
         self._rows.clear()

@@ -41,8 +41,8 @@ def _model(of_data: tuple[Any, ...]) -> Model:
 
 
 def of_data(settings: Settings) -> tuple[Any, ...]:
-    """Values of the settings that determine the data, in the order of ``_OF_DATA``; settings with
-    equal values share a model."""
+    """Values of the settings that determine the data, in the order of ``_OF_DATA``; two pages whose
+    values are equal share one cached model."""
     return tuple(getattr(settings, name) for name in _OF_DATA)
 
 

@@ -101,8 +101,8 @@ class Latest:
         self.turn, self._closed = None, True
 
     async def _begin(self) -> None:
-        """Do the page's work for the newest request, after a pause if the work before began less
-        than 50 ms ago."""
+        """Call the page's ``work`` for the newest request, after a pause if the last call began
+        less than 50 ms ago."""
         await asyncio.sleep(max(0.0, self._last + _PAUSE - time.monotonic()))
         # _waiting is cleared before the work reads its inputs, so that a request from then on
         # starts another task.

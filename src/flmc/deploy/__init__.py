@@ -3,6 +3,6 @@ stands for the radio channel; with their set-up, start and supervision.
 
 Each role is a plain object without network and clock (:mod:`flmc.deploy.device`,
 :mod:`flmc.deploy.air`, :mod:`flmc.deploy.server`); :mod:`flmc.deploy.loop` connects it to the
-others. A round computes the same as in a simulation (:mod:`flmc.sampling.roles`). Needs the extra
-``mqtt``.
+others. A round computes the same as in a simulation (:mod:`flmc.sampling.roles`). The package needs
+flmc's extra ``mqtt`` (``pip install 'flmc[mqtt]'``).
 """

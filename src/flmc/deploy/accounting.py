@@ -1,5 +1,5 @@
-"""Privacy cost of a federation's rounds, computed from the plan's privacy event at gains that
-bound what the symbols reveal once they are rounded to the noise grid."""
+"""Privacy cost of a federation's rounds. Its symbols are rounded to the noise grid, so the plan's
+privacy event is evaluated at a gain that covers what the rounding may add."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from flmc.wire.federation import Federation
 
 
 def accounted(federation: Federation, gain: Array, neighbouring: str | None = None) -> Array:
-    """Gains, in the shape of ``gain``, for which the accountant's cost bounds what symbols reveal
-    that are sent at ``gain`` and rounded to the noise grid; ``neighbouring`` is ``device`` or
-    ``example`` (None: the plan's), the data that the privacy statement hides."""
+    """Gains at which the accountant's cost bounds what symbols reveal that are sent at ``gain``
+    (amplitudes at the receiver) and rounded to the noise grid; they have the shape of ``gain``.
+    ``neighbouring`` is the unit whose data the privacy statement hides: ``device`` or ``example``
+    (None: the plan's)."""
     plan, uplink = federation.plan, federation.plan.uplink
     hidden = neighbouring or plan.limits.neighbouring
-    # Bits and levels lie on the grid, and their peak is rounded towards 0, so the planned gain
-    # already bounds what they reveal. The same holds for analog symbols that may move from one end
-    # of their range to the other. Only analog symbols that move by less may be further apart after
-    # rounding to the noise grid than before.
+    # Bits and levels lie on the noise grid, and their peak is rounded towards 0, so the planned
+    # gain already bounds what they reveal. The same holds for analog symbols if the hidden data can
+    # move them from one end of their range to the other. Only analog symbols that move by less may
+    # be further apart after rounding to the noise grid than before.
     sharing = None
     if uplink.symbol_format.levels is not None:
         return gain
@@ -37,8 +38,9 @@ def accounted(federation: Federation, gain: Array, neighbouring: str | None = No
         move = 2.0 * uplink.example_bound
     else:
         return gain
-    # With inexact channel estimates symbols arrive louder than at the gain, and are rounded as they
-    # arrive. So the loudest arrival is bounded on the grid, and then translated back into a gain.
+    # Symbols sent through an inverted inexact channel estimate arrive louder than the planned gain,
+    # and the grid rounds the symbols as they arrive. So the grid's bound is computed for the
+    # loudest arrival, and then converted back into the gain that has this loudest arrival.
     extra, correlation = arrival_bound(uplink, plan.dim)
 
     def stated(value: float) -> float:
@@ -82,7 +84,7 @@ class RunPrice:
     run, digest
         Name of the run, and digest of the federation in hexadecimal.
     epsilon, delta
-        Upper bound for the device that transmits most, over all rounds.
+        Upper bound of epsilon, at this delta, for the device that transmits most, over all rounds.
     neighbouring
         Unit that epsilon protects: all data of a ``device``, or one ``example``.
     """
@@ -95,7 +97,8 @@ class RunPrice:
 
     @classmethod
     def of(cls, federation: Federation, delta: float, neighbouring: str) -> RunPrice:
-        """The price of a federation's whole run at ``delta``, computed by :func:`cost_of_run`."""
+        """The privacy price of a federation's whole run at ``delta`` for a unit ``neighbouring``
+        (``device`` or ``example``), computed by :func:`cost_of_run`."""
         epsilon = cost_of_run(federation, delta, neighbouring)
         return cls(federation.run, federation.digest.hex(), epsilon, delta, neighbouring)
 

@@ -1,5 +1,5 @@
-"""Configurations of device, air and server, read from TOML files and options; unknown names are
-refused."""
+"""Configurations of device, air and server, read from TOML files and command-line options; unknown
+settings are refused."""
 
 from __future__ import annotations
 
@@ -86,10 +86,11 @@ class ServerConfiguration:
     patience
         Seconds for which round 1 waits for all devices; then a quorum is enough.
     prior_mean, prior_sd
-        Mean and standard deviation of each entry of the chain's normal start, unless the plan
-        starts it at zero.
+        Mean and standard deviation of the normal law from which each entry of the chain's start is
+        drawn, unless the plan starts it at zero.
     prior
-        The prior of the model's parameters, for the answer; None: as the model's name tells it.
+        Prior of the model's parameters, which the server needs for an answer; None: the one that
+        the name of the model implies, if any.
     broker
         Broker and credentials.
     """
@@ -217,20 +218,22 @@ class ConfigTable:
         if path is None:
             return cls({}, "the configuration", Path())
         try:
-            # 1e400 must not be read as inf, which as a budget means that there is no limit.
+            # A number such as 1e400 must not be read as inf, which as a budget means that there is
+            # no limit.
             values = tomllib.loads(path.read_text(), parse_float=checks.number_in)
         except OSError as error:
             raise InvalidSetting(f"cannot read {str(path)!r}: {error.strerror}") from error
         except RecursionError as error:
             raise InvalidSetting(f"{str(path)!r} is nested too deeply") from error
-        # invalid TOML, an invalid encoding, or a number that is too large
+        # Reasons for a ValueError: invalid TOML, an invalid encoding, or a number that is too
+        # large.
         except ValueError as error:
             raise InvalidSetting(f"{str(path)!r} is not valid TOML: {error}") from error
         return cls(values, str(path), path.parent)
 
     def given(self, **options: Any) -> ConfigTable:
-        """A copy of the table with command-line options in place of its values (None: not given);
-        paths among the options are relative to the current directory."""
+        """A copy of the table in which command-line options replace values from the file; an option
+        of None was not given. Paths among the options are relative to the current directory."""
         chosen = {name: value for name, value in options.items() if value is not None}
         paths = {n: str(v.absolute()) if isinstance(v, Path) else v for n, v in chosen.items()}
         return ConfigTable({**self._values, **paths}, self.origin, self._folder)
@@ -346,8 +349,8 @@ def _prior(table: ConfigTable) -> Normal | None:
 
 
 def _pair(table: ConfigTable, name: str) -> tuple[float, float]:
-    """Public centre and scale of the feature ``name``, read (and so removed) from a table of
-    constants by which features are standardised."""
+    """Public centre and scale of the feature ``name``, by which it is standardised: read, and so
+    removed, from the table ``[standardise]`` of a device's configuration."""
     value = table.take(name)
     if not (isinstance(value, list) and len(value) == 2):
         raise InvalidSetting(f"{table.origin}: {name} must be [centre, scale], got {value!r}")
@@ -356,8 +359,8 @@ def _pair(table: ConfigTable, name: str) -> tuple[float, float]:
 
 
 def _federation(table: ConfigTable) -> Federation:
-    """The federation that a role's configuration describes: in the file that its setting
-    ``federation`` names, or else in settings of its own."""
+    """The federation that a role's configuration describes: either in the file named by its setting
+    ``federation``, or directly among its settings."""
     inner = table.optional_file("federation")
     source = table if inner is None else ConfigTable.read(inner)
     plan = read_plan(source.file("plan", "plan.json"))
@@ -372,9 +375,10 @@ def _federation(table: ConfigTable) -> Federation:
 
 
 def _broker(table: ConfigTable, url: str, tls: Path | None) -> Mqtt:
-    """Address of the broker with a role's credentials, from the directory ``tls`` or else from the
-    configuration's table ``[tls]``; without either there are no credentials."""
-    # Read even if the directory replaces it: ``end`` would refuse a table that nobody read.
+    """The broker at the address ``url`` with a role's credentials, from the directory ``tls``
+    (None: from the configuration's table ``[tls]``); without either there are no credentials."""
+    # The table [tls] is read even if a directory of certificates replaces it, because ``end``
+    # refuses tables that nobody read.
     files = table.table("tls")
     if tls is not None:
         return Mqtt(url, credentials_in(tls))

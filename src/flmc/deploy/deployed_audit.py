@@ -60,7 +60,8 @@ class Collected(NamedTuple):
     received
         Signal that the air published, in steps of its noise grid.
     others
-        Contribution of the other devices in steps, decrypted with the air's secret key.
+        Sum of the other devices' symbols as they arrive, in steps of the grid, decrypted with the
+        air's secret key.
     symbols
         Symbols of the attacked device, decrypted with the same key.
     """
@@ -82,7 +83,8 @@ class DeployedUplink:
     plan
         The plan. All rounds must have the same gain, and every device must be scheduled.
     grid_bits
-        Fineness of the air's grid; None: the federation's default.
+        Fineness of the air's noise grid: about 2^bits steps make a standard deviation of the noise;
+        None: the federation's default.
     make_entropy
         Makes the attacked device's source of random bits; tests substitute a broken one.
     """
@@ -93,25 +95,25 @@ class DeployedUplink:
 
     @property
     def federation(self) -> Federation:
-        """The federation under attack, with a quorum of two devices (or one, if there is only
-        one)."""
+        """The federation of the audit: the plan with a quorum of two devices (or one, if there is
+        only one), because the other devices are absent."""
         quorum = min(2, self.plan.num_devices)
         return Federation.of(_RUN, self.plan, quorum=quorum, grid_bits=self.grid_bits)
 
     def transmit(
         self, scene: Scene, gradient: Array, trials: int, rng: np.random.Generator
     ) -> tuple[Array, Array]:
-        """Received signal and the other devices' part of it, (trial, round, entry) each, for the
-        attacked device's ``gradient`` (round, entry); ``rng`` is ignored, because nothing on the
-        deployed path can be seeded."""
+        """Received signal, and the part of it that the other devices contribute, (trial, round,
+        entry) each in the unit of the gain, when the attacked device has ``gradient`` (round,
+        entry). ``rng`` is ignored, because nothing on the deployed path can be seeded."""
         collected = self.collect(scene, gradient, trials)
         grid = self.federation.grid
         return grid.values(collected.received), grid.values(collected.others)
 
     def collect(self, scene: Scene, gradient: Array, trials: int) -> Collected:
-        """Signals of ``trials`` transmissions of the attacked device's ``gradient`` (round,
-        entry), before clipping, over the deployed path; raises ``InvalidSetting`` if the plan has
-        fewer rounds than a trial."""
+        """Signals of ``trials`` trials, in each of which the attacked device transmits its
+        ``gradient`` (round, entry; before clipping) over the deployed path; raises
+        ``InvalidSetting`` if a trial has more rounds than the plan."""
         local = other_gradients(scene)
         local[:, scene.attacked] = gradient
         at_once = self.plan.num_rounds // scene.num_rounds
@@ -139,9 +141,9 @@ def _new_run(uplink: DeployedUplink, scene: Scene, local: Array) -> Iterator[_Ru
 
 
 def _gradients(local: Array) -> MakeGradient:
-    """A function that, given a federation, returns one that gives a device in the audit its
-    gradients (entry), in place of gradients of data: the first entry of theta names the row of
-    ``local`` (round, entry)."""
+    """What makes the gradients of a device in the audit, where it has no data: at a theta whose
+    first entry is the whole number r, its gradient is row r of ``local`` (round, entry), in any
+    federation."""
     return lambda federation: lambda theta: np.asarray(local[int(theta[0])])
 
 
@@ -177,7 +179,8 @@ class _Run:
         self._start()
 
     def _start(self) -> None:
-        """Give the devices the plan, and tell the air which devices are absent."""
+        """Start the audit's run: tell the air which devices are absent, give the others the plan,
+        and let the air announce round 1."""
         for number in range(self._federation.plan.num_devices):
             if device_name(number) not in self._devices:
                 gone = Message(self._air.topic(ALIVE, device_name(number)), _GONE)
@@ -188,8 +191,8 @@ class _Run:
         self._deliver(self._air.connected(0.0))
 
     def _deliver(self, outgoing: list[Outgoing]) -> None:
-        """Deliver messages to the air and the devices, and then the replies to them, until none is
-        left; symbols and the received signal are noted on the way."""
+        """Deliver messages to the air and the devices, and then their replies, until no message is
+        left. The symbols of the devices and the received signal are noted on the way."""
         waiting = deque(each.message for each in outgoing)
         while waiting:
             message = waiting.popleft()
@@ -211,7 +214,8 @@ class _Run:
             waiting.extend(each.message for each in replies)
 
     def collect(self, trials: int) -> Collected:
-        """The signals of consecutive trials of the audit, (trial, round, entry) each."""
+        """The signals of ``trials`` trials of the audit, one after the other in the rounds of this
+        run, (trial, round, entry) each."""
         shape = (trials, self._scene.num_rounds, self._scene.dim)
         collected = Collected(np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape))
         for trial in range(trials):
@@ -223,9 +227,10 @@ class _Run:
         return collected
 
     def _round(self, number: int, index: int) -> tuple[IntArray, IntArray, Array]:
-        """Received steps, other devices' steps, and symbols of the attacked device in one round,
-        (entry) each; ``number`` counts the run's rounds from 1, ``index`` the trial's from 0.
-        Raises ``RunFailed`` if the air publishes no signal."""
+        """Signals of one round, (entry) each: the received signal in steps of the grid, the other
+        devices' part of it in steps, and the attacked device's symbols. ``number`` counts the run's
+        rounds from 1, ``index`` the trial's rounds from 0. Raises ``RunFailed`` if the air
+        publishes no signal."""
         theta = np.zeros(self._scene.dim)
         theta[0] = index
         asked = Theta(number, self._federation.digest, theta).to_bytes()
@@ -249,7 +254,7 @@ class _Run:
         own = self._symbols.pop(device_name(self._scene.attacked))
         others = np.zeros(self._scene.dim, dtype=np.int64)
         for symbols in self._symbols.values():
-            # A device inverts its channel, so its symbols arrive with exactly this gain.
+            # A device inverts its channel, so its symbols arrive with exactly the announced gain.
             others += grid.symbol_steps(symbols[None], gain, peak)[0]
         return received.steps, others, own
 

@@ -35,8 +35,9 @@ class JournalFile:
             if not directory.is_dir():
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
                 sync_directory(directory.parent)
-            # Two processes with one journal would both answer, so the directory is locked; the
-            # file itself too, because a lock file that somebody removed locks nobody out.
+            # Two processes with one journal would both answer, so the directory is locked. The
+            # journal's file is locked too, because a lock file that somebody removed locks nobody
+            # out.
             if lock:
                 self._held.enter_context(locked(directory))
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
@@ -44,8 +45,8 @@ class JournalFile:
             self._lock_file()
             self._unread, whole = read_entries(self.path)
             self._refuse_damage(whole)
-            # An incomplete last line was being written when the process or the machine stopped,
-            # and nothing followed from it yet: it is cut off.
+            # An incomplete last line was being written when the process or the machine stopped. No
+            # message was sent that depends on it, so it is cut off.
             os.ftruncate(self._stream.fileno(), whole)
             os.fsync(self._stream.fileno())
             sync_directory(directory)
@@ -69,8 +70,9 @@ class JournalFile:
             ) from None
 
     def _refuse_damage(self, whole: int) -> None:
-        """Raise ``RunFailed`` if whole lines follow the readable entries, which take the first
-        ``whole`` bytes: the role has then sent more than these entries tell."""
+        """Raise ``RunFailed`` if the file has a complete line after its readable entries, which
+        take the first ``whole`` bytes: entries behind the damage are lost, and the role has sent
+        what they recorded."""
         with open_regular(self.path, os.O_RDONLY) as stream:
             stream.seek(whole)
             if b"\n" in stream.read():
@@ -81,8 +83,8 @@ class JournalFile:
                 )
 
     def entries(self) -> Iterator[dict[str, Any]]:
-        """Iterate over the entries that the file held when it was opened; an entry is forgotten
-        once it was handed out."""
+        """Iterate over the entries that the file held when it was opened, as plain values; each
+        entry can be read once, because it is then released from memory."""
         unread, self._unread = self._unread, []
         for text in unread:
             yield json.loads(text)
@@ -97,8 +99,8 @@ class JournalFile:
         # follows a partial one, or one that the disk may not hold.
         self._failed = True
         try:
-            # A file that was removed or replaced can still be written to, but the next start would
-            # not see the entry.
+            # A file that was removed or replaced can still be written to, but the entry would be
+            # missing when the journal is opened again.
             if not os.path.samestat(os.stat(self.path), os.fstat(self._stream.fileno())):
                 raise FileNotFoundError(errno.ENOENT, "it was replaced while it was open")
             self._stream.write(framed(json.dumps(entry, separators=(",", ":"), allow_nan=False)))

@@ -25,7 +25,8 @@ FIELDS = (
     "seconds", "retry_seconds", "attempt", "digest", "epoch", "version", "wire", "port", "broker",
     "path", "signal",
 )  # fmt: skip
-"""Fields of ``extra=`` that are written, in this order; none of them holds a vector."""
+"""Names of a log call's ``extra=`` fields that are written to the log, in this order; none of them
+holds a vector."""
 FORMS = ("json", "text", "auto")
 """Formats of a line; ``auto`` means text on a terminal and JSON elsewhere."""
 LEVELS = ("debug", "info", "warning", "error")
@@ -54,13 +55,14 @@ def setup_logs(level: str = "info", form: str = "auto", stream: TextIO | None = 
         root.removeHandler(before)
     root.addHandler(handler)
     root.setLevel(level.upper())
-    # The root logger's handlers would print every line a second time, unfiltered.
+    # Lines are not passed on to the standard library's root logger, whose handlers would print them
+    # a second time, unfiltered.
     root.propagate = False
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Handler of flmc's logs; it has a class of its own so that :func:`setup_logs` can find and
-    replace an earlier one."""
+    """Handler that writes flmc's logs to a stream; it has a class of its own, by which
+    :func:`setup_logs` finds and replaces an earlier one."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
         """Drop a line that cannot be written: a closed standard error must not end a role, and
@@ -68,8 +70,8 @@ class _Handler(logging.StreamHandler[TextIO]):
 
 
 class JsonLines(logging.Formatter):
-    """Formatter of a log record as one line of JSON: time, level, role, message, and those of
-    ``FIELDS`` that the record has."""
+    """Formatter of a log record as one line of JSON: time, level, role, message, and the fields of
+    the record that ``FIELDS`` lists."""
 
     def format(self, record: logging.LogRecord) -> str:
         """A log record of the standard library as one line of JSON."""
@@ -89,13 +91,14 @@ class TextLines(logging.Formatter):
         document.pop("event", None)  # the message says the same in words
         fields = "".join(f"  {name}={value}" for name, value in document.items() if value != "")
         line = f"{time[11:19]} {level:7} {role:6}  {message}{fields}"
-        # Topics and reasons may come from strangers: no line breaks, no terminal commands.
+        # Topics and reasons may come from strangers: characters that break a line or command a
+        # terminal are replaced by spaces.
         return "".join(each if each.isprintable() else " " for each in line)
 
 
 def _document(record: logging.LogRecord) -> dict[str, Any]:
-    """The parts of a log record that may be written (time, level, role, message, listed fields,
-    place of an error), by name in plain values."""
+    """The parts of a log record that may be written, in plain values by name: time, level, role,
+    message, the fields in ``FIELDS``, and type and place of an exception."""
     document: dict[str, Any] = {
         "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
         "level": record.levelname.lower(),
@@ -107,7 +110,8 @@ def _document(record: logging.LogRecord) -> dict[str, Any]:
             document[name] = _plain(record.__dict__[name])
     if record.exc_info:
         kind, _, trace = record.exc_info
-        # The exception's message may quote data, so only its type and place are written.
+        # The exception's message is left out because it may quote data: only its type and place are
+        # written.
         document["error"] = "" if kind is None else kind.__name__
         document["places"] = _places(trace)
     return document
@@ -137,7 +141,8 @@ def _plain(value: object) -> str | int | float | bool | None:
 
 
 def _places(trace: TracebackType | None) -> list[str]:
-    """File, line and function of every call that led to an exception, the innermost last."""
+    """Texts ``file:line function`` for every call that led to an exception, the innermost call
+    last."""
     return [
         f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}"
         for frame in traceback.extract_tb(trace)

@@ -14,7 +14,7 @@ from flmc.deploy.role import Outgoing, Role
 from flmc.wire.transport import Connection, Disconnected, Message, Transport
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 3.0
-"""First and longest pause between attempts to connect, in seconds."""
+"""First and longest pause between two attempts to connect to the broker, in seconds."""
 Watcher = Callable[[Role], None]
 """Function that is called with a role whenever a message, or the passing of time, may have changed
 the role."""
@@ -32,8 +32,9 @@ async def _run(role: Role, transport: Transport) -> None:
 
 def stop_event() -> asyncio.Event:
     """An event that SIGINT and SIGTERM set, in the running event loop."""
-    # An event, not an exception: an exception would strike wherever the process happens to be, in
-    # a task of a library or between the start of a child process and the line that notes it.
+    # The signals set an event, and raise no exception: an exception would strike wherever the
+    # process happens to be, in a task of a library or between the start of a child process and the
+    # line that notes it.
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
@@ -64,7 +65,8 @@ async def run_role(
         except Disconnected as error:
             lost = {"event": "disconnected", "why": str(error)[:200], "retry_seconds": pause}
             role.log.warning("no connection to the broker", extra=lost)
-            # A connection that lasted was not refused: begin with the shortest pause again.
+            # A connection that lasted longer than the longest pause had been accepted by the
+            # broker: the next pauses begin with the shortest one again.
             if time.monotonic() - began > _LONGEST_PAUSE:
                 pause = _FIRST_PAUSE
             # The random factor keeps all roles from connecting in the same moment after a broker
@@ -76,8 +78,8 @@ async def run_role(
 
 
 class _Session:
-    """One open connection of a role: it hands arriving messages and wake-up times to the role, and
-    publishes the messages that the role returns."""
+    """One open connection of a role to the broker: it gives arriving messages to the role, wakes it
+    at the times for which it asks, and publishes the messages that it returns."""
 
     def __init__(
         self, role: Role, connection: Connection, watcher: Watcher, stop: asyncio.Event
@@ -88,8 +90,8 @@ class _Session:
         self._delayed: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Serve the role until it is finished or asked to stop, and then publish its farewell;
-        raises ``Disconnected`` if the connection breaks."""
+        """Serve the role on this connection until it is finished or a signal stops it, and then
+        publish its last presence; raises ``Disconnected`` if the connection breaks."""
         stopping = asyncio.create_task(self._stop.wait())
         tasks = [
             asyncio.create_task(self._read()),
@@ -127,12 +129,13 @@ class _Session:
         until it is finished."""
         while not self._role.finished:
             due = self._role.next_wake
-            # Cleared after next_wake was read, without an await in between: a change of the role
-            # from here on ends the wait below.
+            # The event is cleared right after next_wake was read, without an await in between: so
+            # any later change of the role ends the wait below.
             self._changed.clear()
             wait = None if due is None else max(0.0, due - time.monotonic())
-            # asyncio.wait_for would lose, in Python 3.11, a cancellation that arrives together with
-            # the change, and the session of a broken connection would never end.
+            # asyncio.wait_for is not used: in Python 3.11 it loses a cancellation that arrives
+            # together with a change of the role, and the session of a broken connection would never
+            # end.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await self._changed.wait()
@@ -141,8 +144,8 @@ class _Session:
             self._notify()
 
     def _notify(self) -> None:
-        """Let the task that waits for the role's next wake-up time ask for it again, and call the
-        watcher, because the role may have changed."""
+        """Call the watcher, and let the task that waits for the role's next wake-up time read that
+        time again, because the role may have changed."""
         self._changed.set()
         self._watcher(self._role)
 
@@ -161,8 +164,10 @@ class _Session:
             await self._connection.publish(now)
 
     async def _publish_at(self, message: Message, at: float) -> None:
-        """Publish a message at a time on the monotonic clock; a broken connection loses it."""
+        """Publish a message at the time ``at``, in seconds on the monotonic clock; if the
+        connection has broken by then, the message is lost."""
         await asyncio.sleep(max(0.0, at - time.monotonic()))
-        # The task that reads messages notices a broken connection too, and ends the session.
+        # The error is ignored here, because the task that reads messages notices a broken
+        # connection too, and ends the session.
         with contextlib.suppress(Disconnected):
             await self._connection.publish([message])

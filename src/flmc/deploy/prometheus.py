@@ -36,7 +36,7 @@ class MetricsServer:
     def __init__(self, httpd: Any, thread: threading.Thread) -> None:
         self._httpd, self._thread = httpd, thread
         self.port = int(httpd.server_port)
-        """TCP port at 127.0.0.1 at which the server answers."""
+        """TCP port of 127.0.0.1 at which the metrics are served."""
 
     def close(self) -> None:
         """Stop serving the page of metrics, and free its port."""
@@ -58,7 +58,8 @@ def open_metrics(role: Role, port: int) -> MetricsServer:
     except ImportError as error:
         raise MissingExtra("metrics need the extra mqtt: pip install 'flmc[mqtt]'") from error
     checks.at_least("port", port, 0, highest=65535)
-    # A registry of its own: the default one would add metrics of this Python process.
+    # The metrics are in a registry of their own, because the default one would add metrics of this
+    # Python process.
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_RoleCollector(role))
     try:
@@ -72,8 +73,8 @@ def open_metrics(role: Role, port: int) -> MetricsServer:
 
 @contextmanager
 def serve_metrics(role: Role, port: int | None) -> Iterator[int | None]:
-    """Offer the metrics of a role at 127.0.0.1 while the context lasts, and yield the port; a port
-    of None offers nothing, and yields None."""
+    """Offer the metrics of a role at 127.0.0.1 while the context lasts, and yield the port; if
+    ``port`` is None, offer none and yield None."""
     if port is None:
         yield None
         return
@@ -122,8 +123,8 @@ class _RoleCollector:
 
 
 def _steadily(read: Callable[[], _Read]) -> _Read:
-    """The result of ``read``, called again if it fails because the role's thread has changed a
-    dictionary meanwhile."""
+    """The result of ``read``, which copies a dictionary of the role; it is called again if it fails
+    because the role's thread has changed the dictionary meanwhile."""
     for _ in range(20):
         try:
             return read()

@@ -1,5 +1,5 @@
-"""The contract of a role: a state that messages and the passage of time change, without network
-and clock.
+"""The interface of a role (server, air or device): an object without network and clock, whose state
+is changed by messages and by the passage of time, both of which its caller tells it.
 
 A role returns the messages to publish. It writes its journal before it returns them, because
 the process may die at any moment and must not have said more than the disk knows.
@@ -22,7 +22,7 @@ from flmc.wire.topics import ALIVE, Topic
 from flmc.wire.transport import Message
 
 _MOST = 50
-"""Number of the latest durations over which a median is taken."""
+"""Number of the latest durations that are kept, and from which the median is taken."""
 
 
 class Outgoing(NamedTuple):
@@ -74,12 +74,14 @@ class Role(ABC):
 
     @property
     def numbers(self) -> Mapping[str, float]:
-        """Measurements of the role by name, for Prometheus."""
+        """Measurements of the role by name, for Prometheus; a name ending with ``_total`` is a
+        counter."""
         return {}
 
     @abstractmethod
     def connected(self, now: float) -> list[Outgoing]:
-        """Messages to publish on a new connection, whose broker may have forgotten everything."""
+        """Messages to publish on a new connection to the broker, which may have restarted and
+        forgotten all retained messages."""
 
     @abstractmethod
     def take(self, topic: Topic, payload: bytes, now: float) -> list[Outgoing]:
@@ -149,7 +151,7 @@ class Role(ABC):
 
 
 class Timing:
-    """Durations of the last fifty occurrences of something, such as a round, with their median."""
+    """The last fifty durations of a repeated step, such as a round, with their median."""
 
     def __init__(self) -> None:
         self._times: deque[float] = deque(maxlen=_MOST)

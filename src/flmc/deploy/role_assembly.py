@@ -32,7 +32,8 @@ def make_device(given: DeviceConfiguration, run: str) -> DeviceRole:
 
     def gradient(federation: Federation) -> LocalGradient:
         plan = federation.plan
-        # A registered model has the whole prior; a user's own model has the device's share only.
+        # A registered model counts the whole prior; a user's own model counts 1/K of it, the
+        # device's share.
         shares = name.removesuffix(SUFFIX) in MODELS.names
         return local_gradient(
             model,
@@ -87,7 +88,8 @@ class EndedServer(Role):
         return ()
 
     def connected(self, now: float) -> list[Outgoing]:
-        """The message that ends the run, after which the role is finished."""
+        """The message that ends the run, for roles that missed it; the server's role is finished
+        then."""
         self.finished = True
         return [self.say(END, b'{"why":"finished"}')]
 

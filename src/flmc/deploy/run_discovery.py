@@ -64,8 +64,8 @@ class Offered:
 
     @property
     def left(self) -> list[str]:
-        """Names of the runs, sorted, that have not ended but whose server has left; it may come
-        back."""
+        """Names, sorted, of the runs that have not ended but whose server has left; such a server
+        may come back."""
         return sorted((self._plans & self._left) - self._over)
 
 
@@ -100,7 +100,7 @@ async def find_run(identity: str, transport: Transport) -> str:
             while not task.done():
                 before = offered.left
                 # The broker's retained messages of several runs arrive one by one: after the first
-                # run, listen a little longer for others.
+                # run the device listens a little longer, for others.
                 await asyncio.wait({task}, timeout=_SETTLE)
                 if len(offered.going) > 1:
                     raise InvalidSetting(

@@ -21,7 +21,8 @@ _KEY_BYTES = 32
 
 
 class NotSealed(Exception):  # noqa: N818 (says what bytes are)
-    """Raised for bytes that were sealed to another key or not at all, or were changed."""
+    """Raised for bytes that cannot be opened with the air's key: they were sealed to another key,
+    not sealed at all, or changed."""
 
 
 def new_keys() -> tuple[bytes, bytes]:

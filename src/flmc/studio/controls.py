@@ -1,4 +1,5 @@
-"""Controls: the settings that the studio offers, their ranges, and the check of given values."""
+"""Controls of the studio's pages: which settings can be changed there, in which ranges, and the
+check of the values that a user or a URL gives."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ Given = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Control:
-    """Appearance and range of one setting.
+    """Appearance and range of the control of one setting on the studio's pages.
 
     Attributes
     ----------
@@ -30,12 +31,13 @@ class Control:
     kind
         ``slider`` for numbers, ``choice`` for a few words, ``text`` for words with parameters.
     low, high, step
-        Range of a slider. The step is in places, which are decimal logarithms on a logarithmic
-        slider. The field beside the slider takes any number.
+        Lowest and highest value of a slider, and distance of neighbouring positions: a difference
+        of values or, on a logarithmic slider, of their decimal logarithms. The field beside the
+        slider takes any number.
     logarithmic, whole
-        Whether equal factors are equally far apart, and whether values are whole numbers.
+        Whether the slider's scale is logarithmic, and whether values are whole numbers.
     words
-        Words to choose from, or to start with.
+        Words to choose from or, for the kind ``text``, words that a menu offers.
     applies
         Whether the setting has an effect, given the others.
     """
@@ -58,28 +60,31 @@ class Control:
         return Settings.model_fields[self.name].description or ""
 
     def place_of(self, value: float) -> float:
-        """Place of a value on the slider, which is its decimal logarithm on a logarithmic one; the
-        nearer end for a value outside."""
+        """Position of a value on the slider: the value or, on a logarithmic slider, its decimal
+        logarithm. A value outside the range gets the nearer end."""
         low, high = self.places
         place = math.log10(max(value, 1e-300)) if self.logarithmic else value
         return min(max(place, low), high)
 
     def value_at(self, place: float) -> float:
-        """Value at a place of the slider, rounded to three digits."""
+        """Value at a position of the slider (the inverse of ``place_of``), rounded to three
+        significant digits and, if ``whole``, to a whole number."""
         value = 10.0**place if self.logarithmic else place
         rounded = float(f"{value:.3g}")
         return float(round(value)) if self.whole and value < 1000 else rounded
 
     @property
     def places(self) -> tuple[float, float]:
-        """Places at the two ends of the slider: values, or their decimal logarithms."""
+        """Positions of the two ends of the slider, the lower one first: values or, on a logarithmic
+        slider, their decimal logarithms."""
         if not self.logarithmic:
             return self.low, self.high
         return math.log10(self.low), math.log10(self.high)
 
 
 def _spellings(registry: Any) -> tuple[str, ...]:
-    """Names in a registry (of links, fadings or schedulers) that need no parameter and no file."""
+    """Names in a registry (of links, fadings or schedulers) that can be given alone, because they
+    need no parameter and no file."""
     names = []
     for entry in registry:
         if any(parameter.text or parameter.default is None for parameter in entry.parameters):
@@ -168,22 +173,24 @@ GROUPS: dict[str, tuple[Control, ...]] = {
         Control("seed", "Seed", "text"),
     ),
 }  # fmt: skip
-"""All controls by group, in the order of the panel."""
+"""All controls of the panel by the heading of their group, in the order in which they are shown."""
 CONTROLS = {control.name: control for group in GROUPS.values() for control in group}
-"""All controls by the name of their setting. Addresses may name only these settings: others
-could read files or import code."""
+"""All controls by the name of their setting. URLs of the studio's pages may name only these
+settings: others could read files or import code."""
 
 
 def read_given(given: Given) -> Settings:
-    """Checked settings from the texts of a page or an address; settings without an effect are
-    left out. Raises ``InvalidSetting`` for other settings, code, files and impossible values."""
+    """Checked settings from the texts that a page or a URL gives; settings that have no effect
+    beside the others are left out. Raises ``InvalidSetting`` for a setting without a control, a
+    text that names code or a file, and an impossible value."""
     for name, text in given.items():
         if name not in CONTROLS:
             raise InvalidSetting(
                 f"{name} cannot be set in the studio; it has {', '.join(CONTROLS)}"
             )
         _refuse_code(name, text)
-    # Merged twice, because which settings apply is known only once all of them are checked.
+    # The texts are merged into settings twice, because only checked settings tell which of the
+    # texts have an effect.
     settings = merge({}, dict(given))
     idle = [name for name in given if not CONTROLS[name].applies(settings)]
     kept = {name: text for name, text in given.items() if name not in idle}
@@ -193,9 +200,9 @@ def read_given(given: Given) -> Settings:
 def _refuse_code(name: str, text: str) -> None:
     """Raise ``InvalidSetting`` if the text of a setting would import code or read a file: the
     sender of a link to the studio must not do either."""
-    # Asked of the schema, so that no setting that may name code is forgotten here.
+    # The schema tells which settings may name code, so that none is forgotten here.
     registry = naming().get(name)
-    # Compared as a whole text, because "auto:thing" would import a module named auto.
+    # The whole text is compared with "auto", because "auto:thing" would import a module named auto.
     if registry is None or text == "auto" or is_number(text):
         return
     word = text.partition(":")[0]
@@ -226,7 +233,7 @@ def default_text(name: str) -> str:
 
 
 def format_value(value: Any) -> str:
-    """The text of a number or word, as addresses of pages and the command line write it."""
+    """The text of a number or word, as URLs of pages and command lines of flmc write it."""
     if isinstance(value, float):
         return f"{value:.12g}"
     return str(value)
@@ -243,6 +250,7 @@ def field_of(message: str) -> str | None:
     'rounds'
     """
     named = [word for word in re.findall(r"\w+", message.replace("num_", "")) if word in CONTROLS]
-    # A control that is a choice of a few words has no room for an error message.
+    # The message is shown at a field, which a control that is a choice of a few words does not
+    # have.
     with_room = [name for name in named if CONTROLS[name].kind != "choice"]
     return next(iter(with_room or named), None)

@@ -1,4 +1,5 @@
-"""The guard of the studio: it admits this machine's browser, on pages of the studio itself.
+"""The guard of the studio, which answers only to requests of a browser on this machine, from pages
+of the studio itself.
 
 The studio has no users and no passwords. Bound to 127.0.0.1 it answers only requests that name
 an address of this machine, so that a foreign name pointing here (DNS rebinding) gets nothing.
@@ -23,13 +24,13 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Names of this machine that a request may use."""
 COOKIE = "flmc_studio"
-"""Name of the cookie with the token."""
+"""Name of the browser's cookie in which the studio's access token is kept."""
 
 
 class Guard:
     """ASGI middleware that refuses requests from outside the studio's own pages. ``hosts`` are the
-    host names that a request may use; without them any name is accepted, and then a ``token`` is
-    required."""
+    host names that a request may use in its ``Host`` header; if it is empty any name is accepted,
+    and then a ``token`` is required."""
 
     def __init__(self, app: App, hosts: tuple[str, ...] = LOOPBACK, token: str | None = None):
         if not hosts and token is None:
@@ -41,7 +42,8 @@ class Guard:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        # The studio is behind no proxy: this header could come from an attacker only.
+        # The studio is behind no proxy, so that only an attacker would send the header
+        # x-forwarded-prefix.
         scope["headers"] = [pair for pair in scope["headers"] if pair[0] != b"x-forwarded-prefix"]
         headers = {
             name.decode("latin-1").lower(): value.decode("latin-1")
@@ -62,15 +64,16 @@ class Guard:
         await _refuse(scope, receive, send, "a token is needed: open the link that was printed")
 
     def _refusal(self, headers: dict[str, str]) -> str | None:
-        """Reason for which a request is refused, whatever token it has; None if it is not."""
+        """Reason for which a request is refused on account of its host, its origin or the site that
+        it comes from, whatever token it has; None if it is not refused."""
         host = headers.get("host", "")
         if self.hosts and _name(host) not in self.hosts:
             return f"the studio is not called {host!r}"
         origin = headers.get("origin")
         if origin is not None and origin.lower() not in _origins(host):
             return f"a page of {origin!r} may not use the studio"
-        # Browsers mark requests that come from pages of another site with these headers. Following
-        # a link from there is fine; showing the studio in a frame is not.
+        # These headers mark requests that come from pages of another site. Following a link from
+        # such a page is allowed; showing the studio in a frame of it is not.
         foreign = headers.get("sec-fetch-site") in ("cross-site", "same-site")
         follows = headers.get("sec-fetch-mode") == "navigate"
         if foreign and not (follows and headers.get("sec-fetch-dest", "document") == "document"):
@@ -86,15 +89,15 @@ class Guard:
         return COOKIE in cookies and self._is_token(cookies[COOKIE].value)
 
     def _is_token(self, text: str) -> bool:
-        # Compared in constant time, so that the time of a refusal does not reveal how much of a
-        # guess was right.
+        # The texts are compared in constant time, so that the time of a refusal does not reveal how
+        # much of a guess was right.
         return self.token is not None and hmac.compare_digest(text.encode(), self.token.encode())
 
     async def _welcome(self, scope: Scope, send: Send, query: dict[str, str]) -> None:
         """Answer a request whose URL has the studio's token: store the token in a cookie, and
         redirect the browser to the same URL without it."""
-        # Leading slashes are reduced to one: with two the browser would be redirected to another
-        # host.
+        # Leading slashes of the path are reduced to one: with two the browser would be redirected
+        # to another host.
         path = "/" + quote(scope["path"].lstrip("/"))
         place = path + (f"?{urlencode(query)}" if query else "")
         cookie = f"{COOKIE}={self.token}; Path=/; HttpOnly; SameSite=Strict"

@@ -9,24 +9,24 @@ from urllib.parse import urlencode
 from flmc.studio.controls import CONTROLS, Given, default_text, read_given
 
 VIEW_KEYS = ("theme",)
-"""Keys of an address that change the look of a page, not its content."""
+"""Keys of a URL that change the look of a page, but not its content."""
 
 
 def given_of(query: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Settings in the query of an address, as text by name."""
+    """Settings in the query of a URL, as text by name; other keys are left out."""
     return {name: text for name, text in query if name in CONTROLS}
 
 
 def unknown_keys(query: Iterable[tuple[str, str]], known: Iterable[str] = ()) -> list[str]:
-    """Keys in the query of an address that are neither settings, nor keys of a page's look, nor
-    ``known`` to the page."""
+    """Keys in the query of a URL that are neither settings, nor in ``VIEW_KEYS``, nor in ``known``,
+    the keys that have a meaning on the page only."""
     every = {*CONTROLS, *VIEW_KEYS, *known}
     return [name for name, _ in query if name not in every]
 
 
 def address(path: str, given: Given, more: Mapping[str, str] | None = None) -> str:
-    """Address of a page with these settings and ``more`` keys; settings at their defaults are
-    left out."""
+    """URL, path and query, of a page with these settings and the further keys ``more``; settings at
+    their defaults are left out."""
     query = [*changed(given).items(), *(more or {}).items()]
     return f"{path}?{urlencode(query)}" if query else path
 

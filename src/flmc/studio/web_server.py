@@ -1,4 +1,5 @@
-"""The server of the studio: its application behind the guard, its socket, and its end."""
+"""The web server of the studio: its pages behind the guard against foreign requests, its socket,
+and its shutdown."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def make_app(token: str | None = None) -> App:
         from nicegui import ui
     except ImportError as error:
         raise MissingExtra(_NEEDS) from error
-    # Imported after the check above, because these modules import NiceGUI themselves.
+    # These modules are imported after the check above, because they import NiceGUI themselves.
     from flmc.studio.pages.page_table import register
     from flmc.studio.work.watched_federation import FEDERATIONS
 
@@ -62,11 +63,11 @@ def serve(host: str, port: int, *, open_browser: bool, say: Callable[[str], None
         if open_browser:
             Timer(1.0, webbrowser.open, (address,)).start()
         config = uvicorn.Config(app, log_level="warning", ws="websockets-sansio", lifespan="on")
-        # Computing threads hand the interpreter to the event loop after 0.5 ms instead of 5 ms, so
-        # that pages stay responsive.
+        # A computing thread hands the interpreter to the event loop after 0.5 ms instead of
+        # Python's default of 5 ms, so that pages stay responsive.
         sys.setswitchinterval(0.0005)
-        # uvicorn ends on either signal and then raises it again for the handler that was there
-        # before: this one ignores it, so that close_all still runs.
+        # uvicorn stops on either signal, and then raises the signal again for the handler from
+        # before. The handler set here ignores it, so that close_all still runs.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda number, frame: None)
         try:
@@ -83,8 +84,8 @@ def _listen(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
-        # Listening begins before the address is printed: a browser that opens it at once must not
-        # be refused.
+        # The socket listens before its URL is printed: a browser that opens it at once must not be
+        # refused.
         listening.listen(128)
     except (OSError, OverflowError) as error:
         listening.close()

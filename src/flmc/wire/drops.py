@@ -25,8 +25,8 @@ REASONS = {
 """Reasons for which a role drops a message, by name, each with a description of such a message."""
 
 _LOUD = 3
-"""Number of dropped messages of each reason that are logged one by one; later every hundredth
-is."""
+"""Number of dropped messages of each reason that are logged one by one; after them every hundredth
+message is logged."""
 
 
 class Drops:
@@ -43,8 +43,8 @@ class Drops:
         assert reason in REASONS, reason
         self.counts[reason] += 1
         number = self.counts[reason]
-        # A flood of bad messages must not become a flood of log lines that fills a small board's
-        # disk.
+        # Only some dropped messages are logged: a flood of bad messages must not become a flood of
+        # log lines that fills a small board's disk.
         if number <= _LOUD or number % 100 == 0:
             self._log.warning(
                 "dropped a message: %s",

@@ -124,7 +124,7 @@ def read_object(payload: bytes, most_bytes: int) -> dict[str, object]:
         raise Malformed(f"{len(payload)} bytes where {most_bytes} are allowed")
     try:
         document = json.loads(payload)
-    # json recurses: a payload of nothing but opening brackets ends in a RecursionError.
+    # json recurses: a payload of nothing but opening brackets raises a RecursionError.
     except (ValueError, RecursionError) as error:
         raise Malformed("this is not JSON") from error
     if not isinstance(document, dict):

@@ -39,19 +39,21 @@ from flmc.wire.topics import WIRE_VERSION, check_run
 
 _MOST_VALUE_STEPS = 1 << 18
 """Largest amplitude at which an analog symbol may arrive at the air, in steps of the noise grid.
-Symbols travel in single precision, which moves one of this size by at most 1/64 of a step. Together
-with the errors of the sums behind them, at most a fifth of a step, both symbols of a pair stay
-within the half step that ``NoiseGrid.accounted_gain`` counts for rounding."""
+Symbols travel in single precision, which rounds a symbol of this size by at most 1/64 of a step.
+The floating-point sums that make a symbol err by at most a fifth of a step; for the symbols of two
+neighbouring data sets both errors stay within the half step that ``NoiseGrid.accounted_gain``
+counts for rounding."""
 _LEAST_VALUE, _MOST_VALUE = 1e-30, 1e30
-"""Bounds of the largest analog symbol, within which single precision keeps all its digits for every
-symbol of at least one grid step, and does not overflow."""
+"""Smallest and largest value allowed for the largest analog symbol: between them single precision
+keeps all its digits for every symbol of at least one grid step, and does not overflow."""
 _SOFTEST_BITS = 8
-"""Base-2 logarithm of the steps of the noise grid at which the weakest planned symbol should
-arrive: rounding to a grid of 2^8 steps takes less than 1/256 of the symbol."""
+"""Base-2 logarithm of the amplitude at which the weakest planned symbol should arrive, in steps of
+the noise grid: rounding then takes away less than 1/256 of the symbol."""
 _LONGEST_MODEL = 200
 """Longest name of a model, in characters."""
 _AGREED = ("quorum", "slot_ms", "deadline_ms", "grid_bits", "model")
-"""Settings of a federation, beside the run's name and the plan, that its digest covers."""
+"""Names of the settings of a federation, beside the run's name and the plan, that its digest
+covers."""
 
 
 class OtherVersion(InvalidSetting):
@@ -120,8 +122,8 @@ class Federation:
         if self.reports:
             scale_of(uplink)
         caps = finite_cap(uplink, self.plan.gain)
-        # The round with the smallest gain is checked, because its symbols could vanish below the
-        # first step of the grid; the check raises the error.
+        # The largest symbol must reach the first step of the grid even in the round with the
+        # smallest gain: otherwise peak_steps raises the error.
         self.grid.peak_steps(float(caps.min()), uplink.peak)
         values = uplink.symbol_format.levels is None
         loudest = _loudest(self.plan) if values else float(caps.max())
@@ -146,7 +148,7 @@ class Federation:
         Path gains that the plan reads from a trace file become a part of the plan."""
         chosen = {name: value for name, value in given.items() if value is not None}
         chosen.setdefault("quorum", -(-plan.num_devices // 2))
-        # other machines do not have this machine's files
+        # A plan must not refer to files of this machine, which other machines do not have.
         fading = plan.uplink.fading.without_files()
         if fading is not plan.uplink.fading:
             plan = replace(plan, uplink=replace(plan.uplink, fading=fading))
@@ -174,21 +176,23 @@ class Federation:
 
     @cached_property
     def least_gain(self) -> float:
-        """Smallest gain (amplitude of a symbol at the air) at which the largest symbol reaches the
-        first step of the noise grid; nobody transmits in a round with a smaller gain."""
-        # The margin covers the rounding of this division: at this gain a symbol surely reaches a
-        # step.
+        """Smallest gain (amplitude of a symbol at the air) at which the largest symbol ``peak``
+        arrives at one step of the noise grid or more; nobody transmits in a round with a smaller
+        gain."""
+        # The margin covers the rounding of this division, so that a symbol surely reaches a step at
+        # this gain.
         return self.grid.step / self.plan.uplink.peak * (1 + 1e-9)
 
     @cached_property
     def caps(self) -> Array:
-        """Largest gain that the plan allows in every round, the amplitude of a symbol at the air,
-        (1 or round, 1 or dim); all are finite."""
+        """Largest gain (amplitude of a symbol at the air) that the plan allows in every round and
+        entry, (1 or round, 1 or dim), where a length of 1 means the same for all; all are
+        finite."""
         return finite_cap(self.plan.uplink, self.plan.gain)
 
     def cap(self, round_number: int) -> Array:
-        """Largest gain that the plan allows in a round (counted from 1), the amplitude of a symbol
-        at the air, (1 or dim)."""
+        """Largest gain (amplitude of a symbol at the air) that the plan allows in a round, counted
+        from 1; (dim), or (1) if it is the same for all entries."""
         return np.asarray(self.caps[0 if len(self.caps) == 1 else round_number - 1])
 
     @cached_property
@@ -240,7 +244,8 @@ class Federation:
         model = document.get("model")
         if not isinstance(model, str) or len(model) > _LONGEST_MODEL:
             raise InvalidSetting(f"model must be a name of at most {_LONGEST_MODEL} characters")
-        # Checked before the plan is built, because building one computes arrays of its sizes.
+        # Sizes and file names are checked before the plan is built, because building one computes
+        # arrays of its sizes.
         refuse_large_document(document.get("plan"))
         refuse_files(document.get("plan"))
         try:
@@ -282,18 +287,20 @@ def _finest_grid(plan: Plan) -> int:
     values = uplink.symbol_format.levels is None
     caps = finite_cap(uplink, plan.gain)
     loudest = _loudest(plan) if values else float(caps.max())
-    # A noise grid ends at 2^40 steps. Bits and levels are whole multiples of a step; analog values
-    # must also survive single precision, which leaves 2^18.
+    # The largest symbol may have 2^40 steps on a noise grid if symbols are bits or levels, and 2^18
+    # if they are analog values, which travel in single precision.
     most = math.log2(_MOST_VALUE_STEPS) if values else 40
-    # Symbols are compared with the noise, whose standard deviation is 2^grid_bits steps.
+    # Smallest grid_bits, the logarithm of the noise's standard deviation in steps, at which the
+    # weakest symbol arrives at 2^8 steps or more.
     needed = _SOFTEST_BITS - math.floor(math.log2(float(caps.min()) * uplink.peak / deviation))
     fitting = math.floor(most - math.log2(loudest * uplink.peak / deviation))
     return max(0, min(max(20, needed), fitting, MOST_BITS))
 
 
 def _loudest(plan: Plan) -> float:
-    """Largest gain with which symbols of the plan arrive; with inexact channel estimates the gain
-    that symbols exceed only with the small probability that the privacy statement counts."""
+    """Largest gain with which symbols of the plan arrive at the air. With inexact channel estimates
+    it is the gain that symbols exceed only with the small probability that the privacy statement
+    counts."""
     extra, correlation = arrival_bound(plan.uplink, plan.dim)
     return (float(finite_cap(plan.uplink, plan.gain).max()) + extra) / correlation
 
@@ -310,7 +317,8 @@ def stated_digest(payload: bytes) -> str | None:
 
 
 _MOST = {"num_devices": 10**6, "dim": MOST_BYTES // 8, "num_rounds": 10**7}
-"""Largest sizes of a plan: device numbers have six digits, and theta is one payload."""
+"""Largest sizes of a plan by name: numbers of devices have at most six digits, and theta must fit
+into one payload."""
 _MOST_VARYING = 2**25
 """Largest product of rounds and entries, and of rounds and devices, in a plan whose gains, path
 gains or devices change from round to round. A reader computes arrays of that size before it can
@@ -366,8 +374,8 @@ def _refuse_sizes(num_rounds: int, dim: int, num_devices: int, varies: bool) -> 
 def refuse_files(document: object) -> None:
     """Raise ``InvalidSetting`` if a plan's document names a file of path gains at any depth: a
     message must not make a role open a file."""
-    # A list of values still to be searched, not recursion: a stranger's deep nesting must not
-    # exhaust the stack.
+    # The search keeps a list of values still to be visited, and does not recurse: a stranger's
+    # deeply nested document must not exhaust the stack.
     waiting = [document]
     while waiting:
         value = waiting.pop()

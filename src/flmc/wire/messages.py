@@ -21,7 +21,7 @@ DIGEST_BYTES = 32
 JOURNAL_BYTES = 8
 """Number of bytes of a journal's name, which is drawn at random when the journal is made."""
 _THETA, _ANNOUNCEMENT, _ANSWER, _RECEIVED = 1, 2, 3, 4
-"""Codes of the kinds of payloads, in their headers."""
+"""Codes of the four kinds of binary payloads, one of which stands in each payload's header."""
 _STEPS, _REAL = 0, 1
 """Codes of the unit of a received signal: steps of the noise grid (64-bit integers), or values in
 double precision."""
@@ -131,7 +131,7 @@ class DeviceAnswer:
     Attributes
     ----------
     round, device
-        Number of the round, from 1, and of the device, from 0.
+        Number of the round, from 1, and number of the device, from 0.
     journal
         Name of the device's journal, eight bytes drawn when it was made.
     epoch
@@ -139,7 +139,7 @@ class DeviceAnswer:
     binding
         SHA-256 of the federation's digest, the round and the theta for which the symbols are.
     symbols
-        Bits in {-1, +1}, levels of the scheme, or clipped gradients, (dim).
+        Bits in {-1, +1}, quantisation levels, or clipped gradients, (dim).
     amplitude
         Transmit amplitude, (1 or dim).
     """
@@ -165,9 +165,9 @@ class DeviceAnswer:
 
     @classmethod
     def from_bytes(cls, payload: bytes, dim: int, symbols: SymbolFormat) -> DeviceAnswer:
-        """The answer in a payload after unsealing, with symbols in the format of the plan's uplink;
-        raises ``Malformed`` unless it has ``dim`` symbols, its values and amplitudes are finite,
-        and its amplitudes are not negative."""
+        """The answer in an unsealed payload, with symbols in the format of the plan's uplink;
+        raises ``Malformed`` unless it has ``dim`` symbols, all symbols and amplitudes are finite,
+        and no amplitude is negative."""
         reader = Reader(payload, _ANSWER)
         device, journal = reader.count(2**32 - 1), reader.raw(JOURNAL_BYTES)
         epoch, binding = reader.count(2**32 - 1), reader.raw(DIGEST_BYTES)
@@ -240,8 +240,9 @@ class Received:
 
 
 def _symbols(reader: Reader, dim: int, symbols: SymbolFormat) -> Array:
-    """The next symbols of a device's answer in the plan's format, (dim); raises ``Malformed`` for
-    a level beyond the last and for a value that is not finite."""
+    """The next ``dim`` symbols of a device's answer as numbers, (dim), decoded from the plan's
+    format; raises ``Malformed`` for a level that the format does not have and for a value that is
+    not finite."""
     if symbols.levels is None:
         values = reader.numbers(dim, "<f4").astype(np.float64)
         if not np.isfinite(values).all():
@@ -255,22 +256,22 @@ def _symbols(reader: Reader, dim: int, symbols: SymbolFormat) -> Array:
 
 
 def _spread(places: IntArray, width: int) -> IntArray:
-    """Binary digits, 0 or 1, of the whole numbers (dim): ``width`` for each, the lowest first, in
-    one array (dim * width)."""
+    """Binary digits of the whole numbers ``places`` (dim), each 0 or 1: ``width`` digits for each
+    number, the lowest first, one number after the other in an array (dim * width)."""
     return np.asarray((places[:, None] >> np.arange(width)) & 1).ravel()
 
 
 def largest_answer(dim: int) -> int:
     """Size in bytes of the largest answer (symbols of one device) for a theta of ``dim`` entries,
     before encryption."""
-    # Header, device, journal, epoch, binding, format, two counts; then for each entry a double and
-    # a single, the widest amplitude and the widest symbol.
+    # Bytes of header, device, journal, epoch, binding, format and two counts; then for each entry
+    # at most a double, its amplitude, and a single, its symbol.
     return 8 + 4 + JOURNAL_BYTES + 4 + DIGEST_BYTES + 1 + 8 + 12 * dim
 
 
 def one_or(reader: Reader, dim: int) -> int:
-    """The next whole number of a payload, which says how many numbers follow; raises ``Malformed``
-    unless it is 1 (one number for all entries) or ``dim``."""
+    """The next whole number of a payload, which says how many numbers follow for ``dim`` entries;
+    raises ``Malformed`` unless it is ``dim``, or 1 (one number for all entries)."""
     length = reader.count(dim, 1)
     if length not in (1, dim):
         raise Malformed(f"{length} numbers where 1 or {dim} belong")

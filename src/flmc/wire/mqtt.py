@@ -1,4 +1,5 @@
-"""Transport over MQTT 3.1.1 with aiomqtt: QoS 1, clean sessions, packets sent at once."""
+"""Transport of messages over MQTT 3.1.1 with aiomqtt: every message is delivered at least once (QoS
+1), the broker keeps no session of a client, and TCP packets are sent at once."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ it."""
 _TIMEOUT = 10.0
 """Seconds to wait for a reply of the broker."""
 _LISTEN = 2.0
-"""Seconds to wait for a broker's refusal of a certificate."""
+"""Seconds to wait for the broker's refusal of a certificate, when looking for the cause of its
+silence."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,8 @@ class Mqtt:
                 keepalive=_KEEP_ALIVE,
                 timeout=_TIMEOUT,
                 tls_context=self._context,
-                # Without TCP_NODELAY a round waits for the delayed acknowledgements of TCP.
+                # TCP_NODELAY is set, because otherwise each round waits for TCP's delayed
+                # acknowledgements.
                 socket_options=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
                 max_queued_incoming_messages=_MOST_WAITING,
                 queue_type=_BoundedQueue,
@@ -166,11 +169,12 @@ class Mqtt:
             raise Disconnected(f"{self.url}: {why or error}") from error
 
     def _why_silent(self) -> str | None:
-        """Likely cause, in words, of a broker's silence until the timeout, None if unknown; with
-        TLS it connects once more to hear whether the broker refuses the certificate."""
+        """Likely cause, in words, of a broker's silence until the timeout; None if unknown. With
+        TLS a second connection is opened, on which the broker may say that it refuses the
+        certificate."""
         # A client of TLS 1.3 finishes its handshake before the broker can refuse the certificate:
-        # the refusal comes with the first bytes read. And a broker with TLS never answers a plain
-        # CONNECT.
+        # the refusal comes with the first bytes read. A broker that expects TLS never answers an
+        # MQTT CONNECT without it.
         if self._context is None:
             return "it did not answer in time; a broker with TLS is reached by mqtts://"
         host, port = self._address
@@ -180,7 +184,8 @@ class Mqtt:
                 self._context.wrap_socket(plain, server_hostname=host) as secure,
             ):
                 secure.settimeout(_LISTEN)
-                # a broker that accepts the certificate waits for the client to speak first
+                # A broker that accepts the certificate sends nothing, because the client has to
+                # speak first.
                 secure.recv(1)
         except ssl.SSLError as error:
             words = (error.reason or str(error)).replace("_", " ").lower()
@@ -191,16 +196,16 @@ class Mqtt:
 
 
 class _BoundedQueue(asyncio.Queue[Any]):
-    """A queue of arrived messages; it is full when it holds too many messages, or too many bytes of
-    payload."""
+    """A queue of arrived messages that is full when it holds 20 000 messages, or more bytes of
+    payload than ``_MOST_WAITING_BYTES``."""
 
     def __init__(self, maxsize: int = 0) -> None:
         super().__init__(maxsize)
         self._bytes = 0
 
     def full(self) -> bool:
-        """Whether the queue holds so many messages or bytes that a further message would be
-        lost."""
+        """Whether a further message would be lost, because the queue holds too many messages or
+        bytes."""
         return super().full() or self._bytes > _MOST_WAITING_BYTES
 
     def _put(self, item: Any) -> None:
@@ -219,8 +224,8 @@ class _BoundedQueue(asyncio.Queue[Any]):
 async def _connected(client: Any) -> AsyncIterator[None]:
     """Keep a client of aiomqtt connected while the context lasts; a cancellation waits until
     connecting has succeeded or failed, and then disconnects."""
-    # Connecting is never cancelled half-way: the library would leave half a connection whose
-    # callbacks print tracebacks.
+    # Connecting is never cancelled half-way: aiomqtt would leave half a connection whose callbacks
+    # print tracebacks.
     connecting = asyncio.ensure_future(client.__aenter__())
     try:
         await asyncio.shield(connecting)
@@ -244,7 +249,7 @@ async def _await_cancellable(call: Awaitable[Any]) -> None:
     """
     task = asyncio.current_task()
     assert task is not None
-    # The count of requested cancellations survives where the exception itself was swallowed.
+    # The task's count of requested cancellations has grown even where the exception was swallowed.
     before = task.cancelling()
     await call
     if task.cancelling() > before:
@@ -276,7 +281,7 @@ class _MqttConnection:
             await self._client.publish(message.topic, message.payload, qos=1, retain=message.retain)
 
         try:
-            # All messages are on their way before the first is acknowledged.
+            # All messages are sent before the first one is acknowledged.
             await asyncio.gather(*(one(each) for each in messages))
         except self._error as error:
             raise Disconnected(str(error)) from error
@@ -286,14 +291,14 @@ class _MqttConnection:
         ``Disconnected``; the payload of an oversized message is empty."""
         try:
             async for arrival in self._client.messages:
-                # Checked here, because the amqtt broker also delivers topics without a
-                # subscription.
+                # A message is compared with the subscriptions, because the amqtt broker also
+                # delivers topics to which the client has not subscribed.
                 if not any(matches(pattern, str(arrival.topic)) for pattern in self._patterns):
                     continue
                 payload = arrival.payload if isinstance(arrival.payload, bytes) else b""
                 if len(payload) > MOST_BYTES:
-                    # the payload is replaced by an empty one, which counts as malformed and frees
-                    # the memory
+                    # An oversized payload is replaced by an empty one, which counts as malformed
+                    # and frees the memory.
                     payload = b""
                 yield Message(str(arrival.topic), payload, bool(arrival.retain))
         except self._error as error:

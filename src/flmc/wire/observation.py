@@ -64,12 +64,13 @@ class ObservedRun:
 
     @property
     def identities(self) -> list[str]:
-        """Identities in order: server, air, then devices by number."""
+        """Identities of the roles whose presence is known, in the order server, air, devices by
+        number."""
         return sorted(self.presences, key=_place)
 
     def shown(self, most: int | None = None) -> list[str]:
-        """The first ``most`` identities in order (None: all); if not all fit, refused and gone ones
-        come before healthy ones."""
+        """The first ``most`` identities in the order server, air, devices by number (None: all). If
+        not all fit, roles that refused or are gone are chosen before healthy ones."""
         named = self.identities
         if most is None or len(named) <= most:
             return named
@@ -159,8 +160,8 @@ class Observed:
         """The knowledge of a run by its name, created if it is new; raises ``Malformed`` if the
         run, or the identity ``wants_identity`` that is to be stored in it, would exceed a limit."""
         run = self.runs.get(name)
-        # Both limits are checked before anything is stored, so that a refused message leaves no
-        # trace.
+        # Both limits are checked before anything is stored, so that a message beyond a limit
+        # changes nothing.
         if run is None and len(self.runs) >= MOST_RUNS:
             raise Malformed("more runs than are kept")
         is_new = wants_identity is not None and (run is None or wants_identity not in run.presences)
@@ -186,7 +187,8 @@ class Observed:
 
 
 def _known_topic(text: str) -> Topic | None:
-    """The parts of a topic that an observer reads; None for other topics and invalid names."""
+    """The parts of a topic given as text, if an observer reads the topic; None for other topics and
+    for invalid names of runs or identities."""
     topic = Topic.parse(text)
     if topic is None:
         return None
@@ -257,7 +259,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 
 def subscriptions(run: str | None = None) -> tuple[str, ...]:
     """Patterns of the topics that an observer reads (status of the server, status of the air,
-    presences), for one run or (None) for all runs."""
+    presences), for one run, or for all runs if ``run`` is None."""
     assert set(_TOPICS) <= set(RIGHTS[OBSERVER].read)
     name = "+" if run is None else check_run(run)
     return tuple(str(Topic(name, what)) for what in _TOPICS)
@@ -272,8 +274,8 @@ async def observe(
     """Listen to the status and presences of one run (None: all runs) on one connection, and give
     every message to ``take``, until the connection breaks with ``Disconnected``; ``on_connect`` is
     called once the subscriptions are in place."""
-    # Two connections with one name would replace each other, so every observer draws its own. Its
-    # rights come from its certificate, not from this name.
+    # Two connections with one name would replace each other at the broker, so every observer draws
+    # a name of its own. Its rights come from its certificate, not from this name.
     identity = f"{OBSERVER}-{secrets.token_hex(4)}"
     async with transport.connect(identity, subscriptions(run), None) as connection:
         on_connect()
@@ -297,8 +299,8 @@ async def observe_for(
     try:
         await asyncio.wait({listening, waiting}, return_when=asyncio.FIRST_COMPLETED)
         if listening.done():
-            # The listening task can only have ended with an error, such as Disconnected, which this
-            # raises.
+            # The listening task ends by itself only with an error, such as Disconnected: result()
+            # raises that error.
             listening.result()
     finally:
         for task in (listening, waiting):

@@ -15,8 +15,8 @@ STATES = ("here", "joined", "refused", "gone")
 the run; ``gone``: left or died."""
 _MOST_BYTES = 4096
 _MOST_CHARACTERS = 300
-"""Longest reason that is sent, in characters: JSON may need twelve bytes for one character, and
-readers refuse payloads of more than ``_MOST_BYTES``."""
+"""Longest reason of a refusal that is sent, in characters: JSON may need twelve bytes for one
+character, and readers refuse a presence of more than ``_MOST_BYTES``."""
 
 
 @dataclass(frozen=True)
@@ -64,5 +64,5 @@ class Presence:
             raise Malformed("a presence holds texts")
         if not isinstance(wire, int):
             raise Malformed("a presence names its wire version")
-        # Texts of a stranger are cut to a bounded length before anyone stores or prints them.
+        # Texts from other machines are cut to a bounded length before anyone stores or prints them.
         return cls(str(state), why[:500], digest[:64], version[:40], wire)

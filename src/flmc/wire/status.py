@@ -14,8 +14,8 @@ PHASES = ("waiting", "running", "finished", "failed")
 """Phases of a run. ``waiting``: devices have yet to join; ``running``: rounds are going on;
 ``finished``: all rounds are done; ``failed``: the run ended before."""
 PARTS = ("answer_seconds", "receive_seconds", "commit_seconds")
-"""Names of the measured parts of a round's time: until the air has all answers, the air's own work,
-the server's own work."""
+"""Names of the measured parts of a round's time: from theta's arrival at the air until the last
+answer, the air's work on the signal, and the server's work on the step."""
 _MOST_BYTES = 1 << 20
 _COUNT_BOUND = 1 << 53
 """Upper limit of whole numbers in a status, below which a double holds each of them exactly."""
@@ -40,7 +40,7 @@ class Status:
         whenever the run stops. It is 0 before the first round; None: unbounded. With a delta of
         None there is no privacy statement, and epsilon says nothing.
     epsilon_so_far, epsilon_round
-        Epsilon of the rounds up to this one alone, valid if the round to stop at was fixed
+        Epsilon of rounds 1 to ``epsilon_round`` alone, valid if the round to stop at was fixed
         beforehand; None: not yet known, or unbounded.
     temperature
         Factor by which the sampled variance exceeds the posterior's at the noise of the last round;
@@ -154,8 +154,8 @@ class Status:
 
     @property
     def cost_in_words(self) -> str:
-        """Epsilon of the whole planned run in words; beside it that of the rounds so far, with the
-        condition under which it holds."""
+        """Text for epsilon of the whole planned run and, in brackets, for epsilon of the rounds so
+        far, with the condition under which the latter holds."""
         if self.epsilon_round == 0 and self.epsilon == 0:
             return "0: no round is done yet"
         whole = "unbounded" if self.epsilon is None else format_up(self.epsilon)
@@ -167,7 +167,8 @@ class Status:
 
     @property
     def _parts(self) -> str:
-        """Text with the parts of a round's median time in milliseconds; empty if one is unknown."""
+        """Text with the parts of a round's median time in milliseconds, to follow the whole time;
+        empty if a part is unknown."""
         answer, receive, commit = (getattr(self, name) for name in PARTS)
         if self.round_seconds is None or None in (answer, receive, commit):
             return ""
@@ -207,8 +208,8 @@ class AirStatus:
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> AirStatus:
-        """The counts and times in the JSON payload of the air's status; raises ``Malformed`` if
-        counts are missing or wrong, and takes times that are no finite floats as unknown."""
+        """The counts and times in the JSON payload of the air's status. Raises ``Malformed`` if
+        counts are missing or wrong; a time that is not a finite float counts as unknown."""
         document = read_object(payload, 65536)
         dropped, repeats = document.get("dropped"), document.get("repeats")
         if not isinstance(dropped, dict) or not isinstance(repeats, int):
@@ -230,7 +231,7 @@ def _check_counts(counts: dict[str, Any]) -> None:
 
 def _is_count(value: object) -> bool:
     """Whether a value is a whole number from 0 that a double holds exactly."""
-    # True is an int in Python, but no number in JSON.
+    # True is an int in Python, but not a number in JSON, so it is refused.
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _COUNT_BOUND
 
 

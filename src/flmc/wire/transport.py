@@ -36,8 +36,8 @@ class Disconnected(Exception):  # noqa: N818 (says what happened)
 
 
 class Connection(Protocol):
-    """An open connection of a role to the others, with its subscriptions in place: it publishes
-    messages to topics and yields those that arrive."""
+    """An open connection of a role to the other roles of a federation, with its subscriptions in
+    place: it publishes messages to topics and yields those that arrive."""
 
     async def publish(self, messages: Sequence[Message]) -> None:
         """Hand messages over in this order, and return when the transport has accepted them; raises
@@ -88,8 +88,8 @@ class MemoryHub:
         connection = _MemoryConnection(self, tuple(subscriptions))
         before = self._open.get(identity)
         if before is not None:
-            # None in its queue ends the older connection, as a broker does when a client identifier
-            # is used twice.
+            # None in the older connection's queue ends it, as a broker ends a client whose
+            # identifier is used again.
             before.queue.put_nowait(None)
         self._open[identity] = connection
         for message in self._retained.values():
@@ -99,7 +99,7 @@ class MemoryHub:
             yield connection
             broken = False
         finally:
-            # A newer connection of the same name may already be registered, and must stay.
+            # A newer connection with the same identity may already be registered, and must stay.
             if self._open.get(identity) is connection:
                 del self._open[identity]
             if broken and will is not None:
@@ -117,7 +117,8 @@ class MemoryHub:
 
 
 class _MemoryConnection:
-    """An open connection to a hub, with a queue of messages; None in the queue ends it."""
+    """An open connection to a hub in memory, with a queue of arriving messages; None in the queue
+    ends the connection."""
 
     def __init__(self, hub: MemoryHub, patterns: tuple[str, ...]) -> None:
         self._hub, self._patterns = hub, patterns
@@ -132,7 +133,7 @@ class _MemoryConnection:
         """Give messages to all subscribers of the hub, in this order, and let their tasks run."""
         for message in messages:
             self._hub.deliver(message)
-        # Gives the receiving tasks a turn, as a real network would.
+        # Sleeping for zero seconds gives the receiving tasks a turn, as a real network would.
         await asyncio.sleep(0)
 
     async def messages(self) -> AsyncIterator[Message]:

@@ -23,13 +23,13 @@ _ENTRIES_AT_ONCE = 1 << 20
 """Number of symbols that the software channel rounds to its noise grid at a time, which limits its
 memory."""
 ALPHA = 1e-9
-"""Default probability that a receiver's noise is weaker than the lower bound that was computed
-from its samples."""
+"""Default probability with which a receiver's noise may be weaker than the lower bound that was
+computed from samples of it."""
 _FEWEST = 100
 """Smallest number of noise samples from which a receiver's noise power is bounded."""
 _SMALL = 0.01
-"""Largest alpha (probability that the noise is weaker than its bound), as a share of the delta
-stated for the run."""
+"""Largest alpha, the probability that the noise is weaker than its lower bound, as a share of the
+delta stated for the run."""
 
 
 class RoundOnAir(NamedTuple):
@@ -55,8 +55,9 @@ class RoundOnAir(NamedTuple):
 
 
 class Signal(NamedTuple):
-    """The received signal of a round, (dim), in one of its two fields: in steps of the noise grid,
-    or in values that a receiver measured; the other field is None."""
+    """The received signal of a round, (dim): ``steps`` in whole steps of the noise grid, from a
+    software channel, or ``values`` as a radio receiver measured them. The other of the two is
+    None."""
 
     steps: IntArray | None
     values: Array | None
@@ -67,8 +68,8 @@ class Channel(ABC):
     a radio receiver."""
 
     hears_all = False
-    """Whether the signal holds the symbols of every scheduled device, also of one whose answer did
-    not reach the air."""
+    """Whether the received signal contains the symbols of every scheduled device, because they came
+    by radio, even where the device's message to the air was lost."""
 
     @abstractmethod
     def check(self, federation: Federation) -> None:
@@ -77,9 +78,9 @@ class Channel(ABC):
 
     @abstractmethod
     def receive(self, this: RoundOnAir, sent: Mapping[int, Transmission]) -> Signal:
-        """The received signal of the round ``this``, from the symbols and amplitudes ``sent``,
-        (dim) each, by number of the device. The air calls it once for each round: the same symbols
-        with a second noise would reveal more than is accounted."""
+        """The received signal of the round ``this``, computed from ``sent``: symbols and
+        amplitudes, (dim) each, by number of the device. The air calls it once for each round: the
+        same symbols with a second noise would reveal more than is accounted."""
 
 
 class SoftwareChannel(Channel):
@@ -89,7 +90,8 @@ class SoftwareChannel(Channel):
 
     def __init__(self, federation: Federation, entropy: Entropy | None = None) -> None:
         self._federation, self._entropy = federation, entropy or SystemEntropy()
-        # The first draw builds tables for a second; it happens here and not in round 1.
+        # The first draw of noise takes about a second, because it builds tables: so one draw is
+        # made here, before round 1.
         federation.grid.draw_noise((1,), SystemEntropy())
 
     def check(self, federation: Federation) -> None:
@@ -105,22 +107,25 @@ class SoftwareChannel(Channel):
         numbers, dim = sorted(sent), len(this.gain)
         loudest = MOST_STEPS * grid.step / peak * (1 - 1e-9)
         steps = np.zeros((len(sent), dim), dtype=np.int64)
-        # Many devices at a time, because each distinct gain costs exact arithmetic; not all of
-        # them, because the arrays of a large model would not fit into memory.
+        # Devices are processed in large groups, because exact arithmetic is done once for each
+        # distinct gain in a group; but not all at once, because the arrays of a large model would
+        # not fit into memory.
         at_once = max(1, _ENTRIES_AT_ONCE // dim)
         for first in range(0, len(numbers), at_once):
             some = numbers[first : first + at_once]
             symbols = np.stack([sent[number].symbols for number in some])
             arrives = this.arriving[some] * np.stack([sent[number].amplitude for number in some])
-            # An amplitude that inverts its channel arrives at the gain up to rounding of h (A/h).
+            # An amplitude A/h times its path gain h is the gain A up to rounding: there A itself is
+            # used.
             exact = np.abs(arrives - this.gain) <= 1e-9 * this.gain
             arrives = np.where(exact, this.gain, arrives)
-            # Amplitudes are rounded down to the noise grid: a symbol that arrives below the grid's
-            # first step is silence.
+            # A symbol that would arrive below the first step of the noise grid counts as silence,
+            # because amplitudes are rounded down to whole steps.
             silent = np.abs(arrives) * peak < grid.step * (1 + 1e-9)
             arrives = np.where(silent, 0.0, arrives)
-            # A path gain that was estimated too small makes a symbol arrive louder than planned,
-            # here up to the largest number of steps that a symbol on the grid may have.
+            # A path gain that was estimated too small makes a symbol arrive louder than planned:
+            # its amplitude is limited to the largest number of steps that a symbol on the grid may
+            # have.
             arrives = np.clip(arrives, -loudest, loudest)
             steps[first : first + at_once] = grid.arriving_steps(symbols, arrives, peak)
         return Signal(air_on_grid(steps, grid, self._entropy), None)
@@ -156,12 +161,13 @@ def least_noise_power(samples: Array, alpha: float = ALPHA) -> float:
 
 
 class RecordedReceiver(Channel):
-    """A radio receiver whose measurements are in an npz file: ``noise`` (sample), noise alone,
-    and ``y`` (round, dim), the signal of every round in the unit of gain and noise.
+    """A radio receiver whose measurements are in an npz file: ``noise`` (sample), noise alone, and
+    ``y`` (round, dim), the signal of every round in the unit in which the plan states gain and
+    noise.
 
-    The symbols went over the radio, and the noise is the receiver's own; what devices send to the
-    air only says who transmitted, and every scheduled device counts as active. The privacy
-    statement holds for the noise power of :func:`least_noise_power`; to its delta is added
+    The symbols went over the radio, and the noise is the receiver's own. Every scheduled device
+    counts as active, and the devices' messages to the air only decide when a round closes. The
+    privacy statement holds for the noise power of :func:`least_noise_power`; to its delta is added
     ``alpha``, the probability that the noise is weaker.
     """
 
@@ -204,6 +210,6 @@ class RecordedReceiver(Channel):
             )
 
     def receive(self, this: RoundOnAir, sent: Mapping[int, Transmission]) -> Signal:
-        """The signal that the receiver measured in the round, (dim), from the file; the symbols
-        ``sent`` to the air are ignored."""
+        """The signal that the receiver measured in the round ``this``, (dim), read from the file;
+        the symbols ``sent`` to the air are ignored."""
         return Signal(None, self._y[this.round - 1])

@@ -47,17 +47,17 @@ class AirJournal:
         self._file = JournalFile(directory, FILE)
         plan = federation.plan
         self.name = b""
-        """Eight random bytes drawn when the journal was made; announcements tell them to devices,
-        which notice by them that the air has lost its journal."""
+        """Eight random bytes drawn when the journal was made. Announcements carry them, so that
+        devices notice when the air has lost its journal."""
         self.seed = -1
         """Seed of path gains and scheduling, drawn by the operating system. Both are public, and
         must be the same after a restart."""
         self.round = 0
         """Number of the last received round, from 1; 0: none."""
         self.last: Received | None = None
-        """Signal of the last received round; None before the first."""
+        """Message with the received signal of the last closed round; None before the first."""
         self.answered: IntArray = np.zeros(plan.num_devices, dtype=np.int64)
-        """Last round with an answer of each device, (device); 0: none."""
+        """Number of the last round that each device answered, (device); 0: none."""
         self._journals: dict[int, JournalState] = {}
         digest = federation.digest.hex()
         try:
@@ -91,8 +91,9 @@ class AirJournal:
             self._file.append({**about, "journal": self.name.hex()})
 
     def _follow(self, received: Received, journals: Mapping[int, JournalState]) -> None:
-        """Update what the air knows from one entry of its journal: the last round, the last
-        answered round of each active device, and the state of each device's journal."""
+        """Update the journal's state in memory from one of its entries: the last received round and
+        its signal, the last answered round of each active device, and the state of each device's
+        journal."""
         self.round, self.last = received.round, received
         self.answered[received.active] = received.round
         self._journals |= journals

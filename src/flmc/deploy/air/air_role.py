@@ -31,14 +31,14 @@ from flmc.wire.presence import Presence
 from flmc.wire.topics import ALIVE, END, RECEIVED, ROUND, THETA, UPLINK, Topic, device_number
 
 _PATIENCE = 3
-"""Number of rounds closed in a row without a present device's answer, after which the air stops
-waiting for that device."""
+"""Number of rounds in a row in which a device misses the deadline, after which the air no longer
+waits for that device."""
 _STATUS_SECONDS = 1.0
 """Shortest time between two published statuses of the air, in seconds."""
 _GATHER_SECONDS = 0.02
-"""Seconds in which returning devices are gathered before the round is announced again. The time
-doubles with every announcement: otherwise a device that comes and goes would make the air send
-to all devices without end."""
+"""Seconds between the return of a device and the repeated announcement of the round, so that one
+announcement serves all devices that return meanwhile. The time doubles with every announcement:
+otherwise a device that comes and goes would make the air send to all devices without end."""
 
 
 class _Taken(NamedTuple):
@@ -74,8 +74,8 @@ class AirRole(Role):
         self._begin(journal.round + 1)
 
     def _begin(self, round_number: int) -> None:
-        """Forget the answers, theta and deadline of the round before, and get ready for the round
-        of this number (from 1)."""
+        """Begin the round of this number (from 1): the answers, theta and deadline of the round
+        before are forgotten."""
         self._round = round_number
         self._over = round_number > self.federation.plan.num_rounds
         self._current = self._schedule.round(min(round_number, self.federation.plan.num_rounds))
@@ -88,8 +88,8 @@ class AirRole(Role):
         self._asked = 0.0
         self._taken: dict[int, _Taken] = {}
         self._missing = set(np.flatnonzero(self._current.devices).tolist())
-        """Numbers of the devices, from 0, that are scheduled in the present round and have not
-        answered yet."""
+        """Numbers (from 0) of the devices that are scheduled in the current round and have not
+        answered it yet."""
 
     @property
     def subscriptions(self) -> tuple[str, ...]:
@@ -107,14 +107,14 @@ class AirRole(Role):
 
     @property
     def numbers(self) -> Mapping[str, float]:
-        """Numbers for Prometheus by name: the current round, the answers in it so far, and the
-        number of repetitions of rounds with too few answers."""
+        """Numbers of the air for Prometheus by name: the current round, the answers to it so far,
+        and how often a round was repeated because it had too few answers."""
         return {"round": self._round, "answers": len(self._taken), "repeats_total": self._repeats}
 
     def connected(self, now: float) -> list[Outgoing]:
-        """Messages that the air publishes on a new connection: its presence, the last received
-        signal, the announcement of the current round (and, once theta has come, of the next), and
-        its status."""
+        """Messages that the air publishes on a new connection to the broker: its presence, the last
+        received signal, the announcement of the current round (and of the next one, if theta of the
+        current round has come), and its status."""
         digest = self.federation.digest.hex()
         outgoing = [self.presence(Presence("joined", "", digest))]
         announced = self._announcement(self._round, retain=True)
@@ -131,9 +131,9 @@ class AirRole(Role):
     def _announcement(self, round_number: int, *, retain: bool) -> list[Outgoing]:
         """The message that announces a round: gain, path gains, scheduled devices, and the last
         round that each device answered; empty after the last round."""
-        # The next round is announced while answers to the current one are still coming, so that
-        # nobody waits for it later. Its announcement is the retained one, for devices that connect
-        # meanwhile.
+        # The next round is announced while answers to the current one are still coming, so that no
+        # device has to wait for the announcement later. The broker retains the announcement of the
+        # next round, for devices that connect meanwhile.
         if round_number > self.federation.plan.num_rounds:
             return []
         on_air, devices = self._schedule.round(round_number)
@@ -150,8 +150,9 @@ class AirRole(Role):
         return [self.say(ROUND, announcement.to_bytes(), retain=retain)]
 
     def _status(self, now: float) -> Outgoing:
-        """The message with the air's status, for the server and for observers: round, repeats,
-        dropped messages by reason, and median times in seconds."""
+        """The message with the air's status, for the server and for observers: the current round,
+        the number of repeated rounds, dropped messages by reason, and median times in seconds for
+        collecting the answers of a round and for computing its signal."""
         document = {
             "run": self.run,
             "round": self._round,
@@ -177,16 +178,17 @@ class AirRole(Role):
         return self._take_theta(payload, now)
 
     def _take_presence(self, who: str, payload: bytes, now: float) -> list[Outgoing]:
-        """Note the published state of a device, plan to announce the round again if the device came
-        back, and return the messages that close the round if no device is left to wait for."""
+        """Note a device's newly published state. If the device came back, the round will be
+        announced again; if no device is left to wait for, the round closes, and the messages for
+        that are returned."""
         number = topics.device_number(who)
         state = Presence.from_bytes(payload).state
         if number is None or number >= self.federation.plan.num_devices:
             return []
         self._attendance.note_state(number, state)
         if self._theta is not None and number in self._missing and state in ("here", "joined"):
-            # The device is back, but the broker has given it only the announcement of the next
-            # round, which it retains: the current round has to be announced again.
+            # The device has come back, but the broker has given it only the announcement of the
+            # next round, the one that it retains: so the current round has to be announced again.
             self._announce_at = min(self._announce_at, now + self._gather)
         return self._close_if_complete(now)
 
@@ -255,14 +257,14 @@ class AirRole(Role):
         answered; returns the messages to publish, empty if the round goes on."""
         if self._theta is None or len(self._taken) < self._needed:
             return []
-        # Called for every answer: a loop over all devices here would cost the square of their
-        # number in each round.
+        # A round is tested for completeness after every answer: a loop over all devices in this
+        # test would cost the square of their number in each round.
         return [] if self._attendance.waits_for(self._missing) else self._close(now)
 
     def wake(self, now: float) -> list[Outgoing]:
-        """Messages to publish because time has passed: the announcement again for returning
-        devices, or at the deadline the received signal, or a repeated announcement if answers are
-        too few."""
+        """Messages to publish because time has passed: the announcement once more for devices that
+        have returned; or, at the deadline, the received signal, or the announcement once more if
+        the answers are too few for the quorum."""
         if self._deadline is None or now < self._deadline:
             if now < self._announce_at:
                 return []
@@ -293,8 +295,9 @@ class AirRole(Role):
         received = Received(
             self._round, self._theta, active, in_short(on_air.gain), steps=steps, values=values
         )
-        # The journal before the message: after a crash between the two the same bytes are
-        # published. A second draw of noise on the same symbols would be a second look at them.
+        # The journal is written before the message is returned: after a crash between the two the
+        # same bytes are published. A second draw of noise on the same symbols would be a second
+        # look at them.
         self.journal.keep(received, {k: taken.journal for k, taken in self._taken.items()})
         self._answering.add(now - self._asked)
         self._receiving.add(self._clock() - now)
@@ -306,8 +309,9 @@ class AirRole(Role):
 
 
 def open_answer(who: str, payload: bytes, plan: Plan, opener: Opener) -> DeviceAnswer:
-    """The answer of a device in a sealed payload on the topic of ``who``, an identity for which the
-    broker vouches; raises ``Dropped`` or ``Malformed`` for any other payload."""
+    """The answer of a device in a sealed payload; ``who`` is the identity in the payload's topic,
+    to which the broker lets nobody else write. Raises ``Dropped`` or ``Malformed`` for any other
+    payload."""
     number = device_number(who)
     if number is None or number >= plan.num_devices:
         raise Dropped("wrong-identity")
@@ -324,8 +328,8 @@ def open_answer(who: str, payload: bytes, plan: Plan, opener: Opener) -> DeviceA
 
 
 def check_loudness(answer: DeviceAnswer, on_air: RoundOnAir) -> None:
-    """Raise ``Dropped`` if a device's answer would arrive at a larger amplitude than the announced
-    gain, for which the privacy cost is computed."""
+    """Raise ``Dropped`` if a device's answer would arrive, by its amplitude times the announced
+    path gain, above the announced gain, for which the privacy cost is computed."""
     # an amplitude that overflows to infinity is above the gain too
     with np.errstate(over="ignore"):
         arrives = on_air.fading[answer.device] * answer.amplitude
@@ -353,14 +357,14 @@ class Attendance:
             self.heard(device)
 
     def heard(self, device: int) -> None:
-        """Note that a device gave a sign of life: it counts as present again, with no missed
-        deadlines."""
+        """Note that a message of a device has arrived: the device counts as present again, with no
+        missed deadlines."""
         self._absent.discard(device)
         self._missed.pop(device, None)
 
     def missed(self, devices: Iterable[int]) -> list[int]:
-        """Note the devices that were silent until the deadline of a closed round, and return
-        those that count as absent from now on, until they are heard again."""
+        """Note ``devices``, which were silent until the deadline of a closed round; returns the
+        devices that count as absent from now on, because this was the third such round in a row."""
         silent = [device for device in devices if device not in self._absent]
         self._missed.update(silent)
         given_up = [device for device in silent if self._missed[device] >= _PATIENCE]
@@ -368,8 +372,8 @@ class Attendance:
         return given_up
 
     def waits_for(self, devices: Set[int]) -> bool:
-        """Whether at least one of these devices (numbers from 0) counts as present, so that the
-        round waits for its answer."""
+        """Whether at least one of ``devices`` (numbers from 0) counts as present, so that the round
+        waits for its answer."""
         return not devices <= self._absent
 
 
@@ -389,9 +393,9 @@ class ScheduledRound(NamedTuple):
 
 
 class AirSchedule:
-    """Gain, path gains and scheduled devices of every round, determined by plan and seed, and drawn
-    in blocks of rounds as in a simulation. Nobody is scheduled in a round with a gain below
-    ``least_gain``, where symbols would vanish on the noise grid."""
+    """Gain, path gains and scheduled devices of every round, determined by the plan and a ``seed``,
+    in the same way as in a simulation. Nobody is scheduled in a round whose gain is below
+    ``least_gain``, because symbols would round to zero on the noise grid."""
 
     def __init__(self, plan: Plan, seed: int, least_gain: float = 0.0) -> None:
         self._plan, self._seed, self._least_gain = plan, seed, least_gain

@@ -1,4 +1,4 @@
-"""The demonstration: a federation on this machine, from the plan to the report."""
+"""The demonstration: a federation on this machine, from the plan to its measured result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from flmc.wire.transport import Disconnected
 StatusListener = Callable[[Status], None]
 """Function that is called with every status published by the demonstration's server."""
 _PATIENCE = 120.0
-"""Seconds without progress after which the demonstration gives up."""
+"""Seconds without a finished round or a newly joined device, after which the demonstration gives
+up."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,9 @@ def demonstrate(
     model: Model,
     tell: StatusListener = lambda status: None,
 ) -> Demonstrated:
-    """Run a prepared federation on this machine and measure its result; ``model`` has the data
-    of all devices. Raises ``RunFailed`` if a process fails or nothing happens for two minutes,
-    and ``KeyboardInterrupt`` after a signal, once all processes have ended."""
+    """Run a prepared federation on this machine and measure its result; ``model`` has the data of
+    all devices. Raises ``RunFailed`` if a process fails, or if for two minutes no round ends and no
+    device joins, and ``KeyboardInterrupt`` after a signal, once all processes have ended."""
     began = time.monotonic()
 
     async def run() -> tuple[Status | None, bool]:
@@ -93,7 +94,7 @@ async def watch(
 ) -> Status | None:
     """Wait until the server's process has ended, give each of its statuses to ``tell``, and return
     the last one (None: there was none); ``stop`` ends the waiting early. Raises ``RunFailed`` if a
-    process fails or nothing happens for two minutes."""
+    process fails, or if for two minutes no round ends and no device joins."""
     latest: list[Status] = []
     credentials = credentials_in(federation.directory / MONITOR)
     transport = Mqtt(federation.url, credentials)

@@ -68,9 +68,9 @@ class LocalFederation:
         **agreed: Any,
     ) -> LocalFederation:
         """Write everything that the processes need into a new directory: certificates, the plan,
-        and for each device a file of its examples and its lifetime privacy ``budget`` (None: no
-        limit). ``agreed`` may set quorum, slot_ms and deadline_ms. Raises ``MissingExtra`` if
-        mosquitto is asked for but not installed."""
+        and for each device a file of its examples and its lifetime privacy ``budget``, settings by
+        name (None: no limit). ``agreed`` may set quorum, slot_ms and deadline_ms of the federation.
+        Raises ``MissingExtra`` if mosquitto is asked for but not installed."""
         port = free_port()
         federation = cls(directory, broker, port, plan.num_devices)
         if broker not in BROKERS:
@@ -89,7 +89,8 @@ class LocalFederation:
 
     def write_plan(self, plan: Plan, run: str, **agreed: Any) -> None:
         """Write ``plan.json`` and ``federation.toml`` into the folders of air and server; ``run``
-        is the name of the run, and ``agreed`` may set quorum, slot_ms and deadline_ms."""
+        is the name of the run, and ``agreed`` may set quorum, slot_ms and deadline_ms of the
+        federation."""
         text = json.dumps(plan.to_document(with_run=False), allow_nan=False)
         settings = {"run": run, "plan": "plan.json"}
         settings |= {name: value for name, value in agreed.items() if value is not None}
@@ -98,8 +99,8 @@ class LocalFederation:
             (self.directory / role / "federation.toml").write_text(to_toml(settings))
 
     def write_device(self, device: int, budget: dict[str, Any]) -> None:
-        """Write the configuration file of a device (from 0) with its lifetime privacy budget; an
-        empty budget means no limit."""
+        """Write the configuration file of a device (from 0) with its lifetime privacy ``budget``:
+        epsilon, delta and other settings by name; an empty budget means no limit."""
         settings = {"id": device, "data": "data.npz", "air_key": "air.pub", "journal": "journal"}
         text = (
             to_toml(settings) + "\n[budget]\n" + (to_toml(budget) if budget else "epsilon = inf\n")
@@ -120,8 +121,9 @@ class LocalFederation:
         return self.directory / SERVER / "journal" / "record"
 
     def start(self, processes: Processes, role: str, more: Sequence[str] = ()) -> None:
-        """Start the process of a role (``air``, ``server`` or such as ``device-3``) with the
-        further options ``more``; or start the ``broker``, and wait until it accepts connections."""
+        """Start the process of ``role`` (``air``, ``server``, or a device such as ``device-3``)
+        with the command-line options ``more``; or start the ``broker``, and wait until it accepts
+        connections."""
         folder = self.directory / role
         if role == "broker":
             processes.start(role, self._broker_command(), folder)
@@ -151,12 +153,14 @@ class LocalFederation:
 
 
 class Processes:
-    """Child processes by name, all ended when the context ends; each prints to a file in the
-    directory ``logs``, and gets this process's environment variables and ``environment``."""
+    """Child processes by name, all of which end when the context ends. Each prints to a file of its
+    own in the directory ``logs``; its environment variables are those of this process and
+    ``environment``."""
 
     def __init__(self, logs: Path, environment: Mapping[str, str] | None = None) -> None:
         self._logs, self._running = logs, dict[str, subprocess.Popen[bytes]]()
-        # Linear algebra on one thread in each process: there are many processes and few processors.
+        # Linear algebra uses one thread in each process, because there are more processes than
+        # processors.
         threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
         self._environment = {**os.environ, **threads, **(environment or {})}
         logs.mkdir(parents=True, exist_ok=True)
@@ -171,7 +175,8 @@ class Processes:
                 stdout=log,
                 stderr=log,
                 env=self._environment,
-                # Ctrl-C in a terminal reaches this process only, which then ends the others.
+                # A child in a session of its own does not get the terminal's Ctrl-C: only this
+                # process does, and then ends its children.
                 start_new_session=True,
             )
 

@@ -1,9 +1,9 @@
 """Many devices of a federation in one process, to load a broker, the air and the server.
 
-Every device is the same as in a process of its own: a role, a journal, a connection with a
-certificate. They share a processor and compute one after the other. A slot begins when a device
-has read its question, so it must be long enough for one answer; the air's deadline must be long
-enough for all of them.
+Every device has what it has in a process of its own: a role, a journal, and a connection with a
+certificate. The devices share a processor and compute one after the other. A slot begins when a
+device has read its question, so it must be long enough for one answer; the air's deadline must be
+long enough for all of them.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ OTHER_AIR = (
     "the air has lost the journal that it had when this device joined: it could add fresh noise to"
     " symbols that it published before; use a new run"
 )
-"""Reason of a device for not answering an air whose journal has another name than when the device
-joined."""
+"""Reason that a device gives for not answering an air whose journal is not the one that it had when
+the device joined."""
 
 
 class Refused(Exception):  # noqa: N818 (says what the device does)
@@ -50,7 +50,8 @@ class Budget:
     delta
         Largest sum of delta over all runs.
     runs
-        Largest number of runs; each is accounted at ``delta / runs``.
+        Largest number of runs that the device answers; epsilon of each is stated at ``delta /
+        runs``.
     neighbouring
         Unit that epsilon protects: all data of the ``device``, or one ``example``. The device
         decides this whatever a plan states; one example costs less, and protects less.
@@ -70,7 +71,8 @@ class Budget:
 
     @property
     def share(self) -> float:
-        """Delta at which one run is accounted: the lifetime delta over the number of runs."""
+        """Delta at which the epsilon of one run is stated: the lifetime delta divided by the number
+        of runs."""
         return self.delta / self.runs
 
 
@@ -163,7 +165,7 @@ def check_budget(federation: Federation, rules: Rules, journal: DeviceJournal) -
     price = _price(federation, budget)
     epsilon, delta = price.epsilon(budget.neighbouring), price.delta
     if budget.epsilon != math.inf:
-        # A device without a limit skips the checks below: it only records prices.
+        # A device whose budget has no limit skips these checks, and only records prices.
         spent, deltas = journal.spent(budget.neighbouring)
         if len(journal.answered) >= budget.runs:
             raise Refused(f"the budget is for {budget.runs} runs, and as many were answered")
@@ -185,8 +187,9 @@ def check_budget(federation: Federation, rules: Rules, journal: DeviceJournal) -
 
 
 def _refuse_switch(budget: Budget, journal: DeviceJournal, epsilon: float) -> None:
-    """Raise ``Refused`` if the journal has runs that were joined under another neighbouring
-    relation than the budget's, and all its runs with one more that costs ``epsilon`` exceed the
+    """Raise ``Refused`` if the owner has switched the budget's neighbouring relation and the budget
+    does not suffice under the new one. That is the case if the journal has runs that were joined
+    under the other relation, and all answered runs with one more that costs ``epsilon`` exceed the
     budget."""
     unlike = [
         (name, run.price)
@@ -218,14 +221,15 @@ def check_pace(
     """Raise ``Refused`` if the work of an answer, done by ``rehearse`` (gradient, sealing, a write
     to the disk), takes this device more than half of the federation's slot."""
     took = []
-    # The first of four attempts may compile code, and others may be interrupted: the fastest
-    # counts.
+    # The fastest of four attempts counts, because the first may compile code and others may be
+    # interrupted.
     for _ in range(4):
         began = clock()
         rehearse()
         took.append(clock() - began)
     if min(took) > _SLOT_SHARE * federation.slot_ms / 1000:
-        # The exact time may depend on the data: it goes to the device's own log, not to others.
+        # The measured time may depend on the data: it goes to the device's own log, and is not
+        # published.
         detail = f"{1000 * min(took):.0f} ms"
         _log.error("an answer takes too long", extra={"event": "pace", "detail": detail})
         raise Refused(
@@ -235,9 +239,9 @@ def check_pace(
 
 
 def _price(federation: Federation, budget: Budget) -> Price:
-    """Privacy price of a whole run for a device at the ``budget``'s share of delta, both for all
-    data of the device and for one example. Raises ``Refused`` if no price is known for what the
-    budget protects, unless the budget has no limit."""
+    """Privacy price of a whole run for a device at the ``budget``'s share of delta: one epsilon for
+    all data of the device, and one for one example. Raises ``Refused`` if the one that the budget
+    limits is not known."""
     epsilons: dict[str, float | None] = {}
     for neighbouring in ("device", "example"):
         try:

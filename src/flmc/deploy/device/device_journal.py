@@ -28,7 +28,7 @@ FILE = "journal.txt"
 
 
 UNKNOWN = 1e300
-"""Epsilon that stands for a price that is not known or infinite, which JSON does not have."""
+"""Number in place of an epsilon that is infinite or not known: JSON has no infinity."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Price:
     the two kinds must not be added to each other."""
 
     neighbouring: str | None
-    """Relation that the device's budget had when the run was joined, ``device`` or ``example``;
-    None in journals of earlier versions, which did not record it."""
+    """Neighbouring relation that the device's budget protected when the run was joined, ``device``
+    or ``example``; None in journals of earlier versions, which did not record it."""
     device: float | None
     """Epsilon that protects all data of the device together; None: not known."""
     example: float | None
@@ -154,8 +154,8 @@ class DeviceJournal:
         self.epoch += 1
 
     def join(self, run: str, digest: str, price: Price, air: bytes) -> JoinedRun:
-        """Record on the disk that the device joins a run at a price, and return the entry; ``air``
-        is the name of the air's journal, eight bytes."""
+        """Record on the disk that the device joins a run at a price, and return the joined run;
+        ``air`` is the name of the air's journal, eight bytes."""
         entry = {"joined": run, "digest": digest, **price.to_entry()}
         self._append({**entry, "air": air.hex()})
         self.runs[run] = JoinedRun(digest, price, air)
@@ -182,9 +182,9 @@ class DeviceJournal:
             os.fsync(file.fileno())
 
     def spent(self, neighbouring: str) -> tuple[float, float]:
-        """Sums of epsilon and of delta over the runs with at least one answer; ``neighbouring`` is
-        the relation of the epsilons, ``device`` or ``example``. Each of these runs counts in whole,
-        whatever relation it was joined under."""
+        """Sums of epsilon and of delta over the runs with at least one answer, each of which counts
+        in whole. ``neighbouring`` is the unit that epsilon protects, all data of the ``device`` or
+        one ``example``, also for runs that were joined under the other one."""
         prices = [run.price for run in self.answered]
         return sum(price.epsilon(neighbouring) for price in prices), sum(p.delta for p in prices)
 
@@ -227,8 +227,9 @@ class DeviceLedger:
     rows: tuple[LedgerRow, ...]
 
     def spent(self, neighbouring: str) -> tuple[float, float]:
-        """Sums of epsilon and of delta over the answered runs, runs without an answer having cost
-        nothing; ``neighbouring`` is the relation of the epsilons, ``device`` or ``example``."""
+        """Sums of epsilon and of delta over the runs with at least one answer (the other runs have
+        cost nothing). ``neighbouring`` is the unit that epsilon protects, all data of the
+        ``device`` or one ``example``."""
         prices = [row.price for row in self.rows if row.answers]
         return sum(price.epsilon(neighbouring) for price in prices), sum(p.delta for p in prices)
 
@@ -273,7 +274,8 @@ def _known(epsilon: float) -> float | None:
 
 
 def _shown(epsilon: float) -> str:
-    """The epsilon as text, rounded up; words for ``UNKNOWN``."""
+    """The epsilon as text, rounded up in its last digit; ``not known`` for ``UNKNOWN`` and
+    above."""
     return "not known" if epsilon >= UNKNOWN else format_up(epsilon) if epsilon else "0"
 
 
@@ -299,7 +301,8 @@ def read_ledger(directory: Path) -> DeviceLedger:
         raise InvalidSetting(f"there is no journal of a device in {str(directory)!r}")
     joined: dict[str, dict[str, Any]] = {}
     try:
-        # Read without the lock, which a running device holds: an incomplete last line is ignored.
+        # The file is read without the lock, which a running device holds; a last line that is being
+        # written is ignored.
         for text in read_entries(path)[0]:
             entry = json.loads(text)
             if "joined" in entry:

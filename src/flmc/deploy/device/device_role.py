@@ -1,5 +1,5 @@
-"""The device's role: it joins or refuses a run, and answers every round once (sends symbols made
-from its gradient), a fixed time after it was asked."""
+"""The device's role: it joins or refuses a run, and answers every round once, with symbols made
+from its gradient, a fixed time after it has received the round's theta and announcement."""
 
 from __future__ import annotations
 
@@ -77,8 +77,9 @@ class DeviceRole(Role):
 
     @property
     def numbers(self) -> Mapping[str, float]:
-        """Numbers for Prometheus by name: answered rounds of this run, answers that took longer
-        than their slot, and epsilon charged over all runs."""
+        """Numbers of the device for Prometheus by name: answered rounds of this run, answers that
+        took longer than their slot, and the sum of epsilon that its answered runs count against the
+        lifetime budget."""
         joined = self.journal.runs.get(self.run)
         counts = {"answers_total": joined.answers if joined else 0, "overran_total": self._overran}
         spent, _ = self.journal.spent(self.rules.budget.neighbouring)
@@ -165,8 +166,8 @@ class DeviceRole(Role):
         return Presence("refused", self.refusal)
 
     def _take_announcement(self, payload: bytes, now: float) -> list[Outgoing]:
-        """Take the announcement of a round, join or refuse the run if that is still open, and
-        return the messages to publish: the device's presence if it joined or refused, and its
+        """Take the announcement of a round, decide whether to join the run if that is still open,
+        and return the messages to publish: the device's presence if it joined or refused, and its
         answer if theta is known. Raises ``Dropped`` if the announcement goes beyond the plan."""
         federation = self.federation
         assert federation is not None
@@ -184,16 +185,16 @@ class DeviceRole(Role):
         self._announcements[announced.round] = announced
         if len(self._announcements) > 2:
             del self._announcements[min(self._announcements)]
-        # A repeated announcement asks for the answer again, unless the answer still waits for the
-        # end of its slot.
+        # A repeated announcement asks for the answer again, unless the first one still waits for
+        # the end of its slot.
         if self._sent == announced.round and now >= self._leaves:
             self._sent = None
         outgoing = self._join(federation, announced) if self._gradient is None else []
         return outgoing + self._answer(now)
 
     def _join(self, federation: Federation, announced: Announcement) -> list[Outgoing]:
-        """Join the run if budget and pace allow it, or refuse it; returns the message with the
-        device's new state."""
+        """Join the run if the privacy budget and the speed of this machine allow it, or refuse it;
+        returns the message with the device's new state, joined or refused."""
         if federation.run not in self.journal.runs and announced.round > 1:
             return self._refuse(
                 f"the run is at round {announced.round}, and this journal knows nothing of it: a"
@@ -230,10 +231,11 @@ class DeviceRole(Role):
         return self._answer(now)
 
     def _answer(self, now: float) -> list[Outgoing]:
-        """The message with the sealed answer to the round of theta, newly computed or repeated from
-        the journal, due at the end of the slot; empty if theta or the announcement is missing, the
-        device is not scheduled, or the answer is already on its way. A device whose journal is an
-        old copy refuses the run instead, and ``Dropped`` is raised where it must not answer."""
+        """The message with the sealed answer to the round of the last theta, to be sent at the end
+        of the slot: newly computed, or repeated from the journal. Empty if theta or the
+        announcement is missing, the device is not scheduled, or the answer is already on its way.
+        If the device's journal is an old copy, the device refuses the run; ``Dropped`` is raised
+        for a question that it must not answer."""
         federation, theta, number = self.federation, self._theta, self.rules.device
         if federation is None or theta is None or self._gradient is None:
             return []
@@ -243,8 +245,8 @@ class DeviceRole(Role):
         if not federation.may_transmit(asked.round, number):
             raise Dropped("not-scheduled", "the plan has this device silent in the round")
         joined = self.journal.runs[self.run]
-        # Before the first answer another journal of the air is harmless, and the device joins
-        # again with it. Later it means that the air forgot what it published.
+        # An air with a new journal is harmless before this device's first answer, and the device
+        # joins again. After an answer it means that the air has forgotten what it published.
         if asked.journal != joined.air:
             if joined.answers:
                 raise Dropped("stale-journal", consent.OTHER_AIR)
@@ -328,8 +330,8 @@ def transmit(
     fading = np.broadcast_to(announcement.fading[number], (1, dim))
     uniform = draw_uniform((1, dim), entropy) if uplink.randomised else None
     sent = device(gradient[None], uniform, uplink, gain, fading)
-    # The planned gain meets the power limit up to rounding; without the margin a scale of
-    # 1 - 1e-16 would make a device softer than planned for no reason.
+    # The planned gain meets the power limit up to rounding. Without the margin of 1e-12 a scale of
+    # 1 - 1e-16 would make a device arrive softer than planned for no reason.
     affordable = float(power_scale(uplink, gain, fading)) * (1 + 1e-12)
     amplitude = np.minimum(sent.amplitude[0] * min(1.0, affordable), largest_amplitude)
     return Transmission(sent.symbols[0], amplitude)

@@ -43,7 +43,7 @@ def read_model(
     prior.
 
     The options are those of :func:`flmc.data.reading.read`. Classes and categories should be given
-    where there are any, because a device does not know those of the others. Raises
+    where there are any, because a device does not know those of the other devices. Raises
     ``InvalidSetting`` for a model or data of several devices.
     """
     name = name.removesuffix(SUFFIX)
@@ -76,11 +76,11 @@ def local_gradient(
     dim: int | None = None,
     reports: bool = False,
 ) -> LocalGradient:
-    """The function that computes the gradient of a device's local cost, with examples bounded as
-    the uplink asks, and NaN where the model fails; ``shares_prior`` says that the model has the
-    whole prior, of which 1/``num_devices`` is kept. Raises ``InvalidSetting`` unless the model has
-    ``dim`` entries (None: any). With ``reports`` the last of them is the device's report of what
-    clipping and the link take away."""
+    """The function that computes the gradient of a device's local cost, (dim) to (dim), with
+    examples bounded as the uplink asks, and NaN where the model fails. ``shares_prior`` says that
+    the model has the whole prior, of which 1/``num_devices`` is kept. Raises ``InvalidSetting``
+    unless the model has ``dim`` entries (None: any). With ``reports`` the last entry of theta and
+    of the gradient is extra: the device's report of what clipping and the link take away."""
     if reports:
         scale_of(uplink)
         dim = None if dim is None else dim - 1
@@ -92,8 +92,8 @@ def local_gradient(
     rest = 1.0 - 1.0 / num_devices if shares_prior else 0.0
 
     def gradient(theta: Array) -> Array:
-        # It never fails: an error that depends on the data would reveal something about them. NaN
-        # takes the place of a failed gradient, and clipping maps NaN to 0.
+        # The function never raises: an exception that depends on the data would reveal something
+        # about them. NaN takes the place of a failed gradient, and clipping maps NaN to 0.
         whole = np.asarray(theta, dtype=np.float64)
         at = whole[None, None, : -1 if reports else None]
         try:

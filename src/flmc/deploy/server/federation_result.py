@@ -33,8 +33,8 @@ from flmc.sampling.engine_choice import choose_engine
 from flmc.sampling.moments import Moments
 
 _HOTTER = 0.05
-"""Relative excess of the mean temperature over the plan's above which missing devices bring a
-warning."""
+"""Relative excess of the mean temperature of the kept rounds over the plan's, above which the
+finding about absent devices is a warning and not a note."""
 
 
 def result_without_data(
@@ -52,9 +52,9 @@ def result_without_data(
 
     ``kept`` holds the kept draws (draw, dim), ``seconds`` is CPU time, and ``ledger`` has one line
     of JSON for each round, with gains and absent devices. With ``reports`` the last entry of
-    ``kept`` adds up the devices' reports, and the result's draws leave it out. ``burn_in`` has the
-    positions during the burn-in (round, dim), without reports; without the model's ``prior``
-    the result has no answer."""
+    ``kept`` is not a parameter but the sum of the devices' reports, and the result's draws leave it
+    out. ``burn_in`` has the positions during the burn-in (round, dim), without reports; without the
+    model's ``prior`` the result has no answer."""
     active, gains = (None, None)
     if ledger[plan.num_burn_in : plan.num_rounds]:
         active, gains = rounds_seen(ledger[plan.num_burn_in : plan.num_rounds], plan.num_devices)
@@ -85,8 +85,10 @@ def _answer(
     burn_in: Array | None,
     ledger: Sequence[str],
 ) -> FindAnswer:
-    """A function that computes what the server knows of theta from positions and the ledger of all
-    rounds; it raises ``InvalidSetting`` where the prior is not known."""
+    """A function that computes the answer, what the server knows of theta: from the positions
+    during the burn-in and the kept draws, (round, dim) each, and the ledger's line of JSON for each
+    round. ``model`` is the model or only its prior; if it is None, the function raises
+    ``InvalidSetting``."""
     seen = rounds_seen(ledger[: plan.num_rounds], plan.num_devices)
     if model is None:
         return partial(_refuse, PRIOR_UNKNOWN)
@@ -94,8 +96,8 @@ def _answer(
 
 
 def _refuse(why: str, **words: object) -> Answer:
-    """Raise ``InvalidSetting`` with the reason ``why`` in place of an answer (what the server knows
-    of theta after the run)."""
+    """Raise ``InvalidSetting`` with the reason ``why``, in place of computing an answer (what the
+    server knows of theta after the run)."""
     raise InvalidSetting(why)
 
 
@@ -112,7 +114,8 @@ def result_with_model(
     ``seconds`` is CPU time, ``ledger`` has one line of JSON for each round, and ``burn_in`` the
     positions during the burn-in (round, dim)."""
     chains = chains_of(plan, kept, centre_of(model))
-    # Devices do not report clipping; with all data it is counted at the kept draws.
+    # Devices do not tell the server which gradients they clipped: with the data of all devices the
+    # clipped entries are counted at the kept draws.
     local = plan.uplink.local_gradients(model, kept[None])
     clip, by_norm = plan.uplink.clip, plan.uplink.clips_norm
     chains.num_clipped = count_clipped(local, clip, None, by_norm=by_norm)
@@ -127,8 +130,8 @@ def result_with_model(
 
 
 def chains_of(plan: Plan, kept: Array, centre: Array) -> Chains:
-    """The single chain of a federation as ``Chains``, from theta after every kept round, (draw,
-    dim); its moments are of deviations from ``centre``, (1, dim)."""
+    """The single chain of a federation as ``Chains``, made from theta after every kept round,
+    (draw, dim); its moments are computed for deviations from ``centre``, (1, dim)."""
     moments = Moments.empty(centre, 1, len(kept))
     for theta in kept:
         moments.add(theta[None, None], slice(0, 1), 0)
@@ -139,9 +142,9 @@ def chains_of(plan: Plan, kept: Array, centre: Array) -> Chains:
 
 
 def absences(plan: Plan, ledger: Sequence[str]) -> tuple[Finding, ...]:
-    """A finding that fewer devices than planned were active in the rounds after burn-in, with the
-    temperature that followed; empty if no device was missing, or if the temperature is unknown.
-    ``ledger`` has one line of JSON for each round."""
+    """A finding about absent devices, or no finding: fewer devices than planned were active in the
+    rounds after burn-in, and what the mean temperature was. Empty if no device was missing, or if
+    the temperature is unknown. ``ledger`` has one line of JSON for each round."""
     rounds = [json.loads(line) for line in ledger[plan.num_burn_in :]]
     active = np.array([plan.num_devices - len(each["silent"]) for each in rounds])
     planned = plan.num_active[plan.num_burn_in :][: len(active)]
@@ -164,7 +167,7 @@ def absences(plan: Plan, ledger: Sequence[str]) -> tuple[Finding, ...]:
 
 
 class Recorded(NamedTuple):
-    """What the record of a finished federation holds, beside its result.
+    """Contents of the record of a finished federation on disk, beside its result.
 
     Attributes
     ----------
@@ -190,7 +193,8 @@ class Recorded(NamedTuple):
 
 
 def read_recorded(directory: Path) -> Recorded:
-    """What the record of a finished federation in a directory holds."""
+    """The contents of the record of a finished federation in a directory: plan, chain and
+    ledger."""
     record = load(directory)
     arrays = record.arrays
     kept = arrays["draws"][0, 0]

@@ -1,4 +1,5 @@
-"""The prior of a federation's model, as its server knows it, which has no data: an answer needs it.
+"""The prior of a federation's model as its server, which has no data, knows it; the server needs it
+to compute an answer.
 
 For flmc's linear regression it follows from the model's name. For any other model the server's
 configuration states it, in a table ``[prior]``; else it is not known."""
@@ -23,13 +24,13 @@ PRIOR_UNKNOWN = (
     "an answer needs the prior, which the name of the model does not tell: state it in the server's"
     " configuration, [prior] with mean and sd, or use flmc.load(DIR).posterior(prior)"
 )
-"""Message of a server that computes no answer, because it does not know the prior."""
+"""Message of a server that computes no answer, because it does not know the prior of the model."""
 
 
 def prior_of(federation: Federation, stated: Normal | None = None) -> Prior | None:
-    """The prior of a federation's parameters: that of the model where its name tells it, else the
-    one that the server's configuration has ``stated``; None: not known. ``InvalidSetting`` for a
-    statement beside a model that has a prior, or with another number of entries."""
+    """The prior of a federation's parameters: the model's own if its name implies one, else the
+    prior ``stated`` in the server's configuration; None: not known. Raises ``InvalidSetting`` if a
+    prior is stated for a model that has its own, or with another number of entries."""
     dim = federation.plan.dim - federation.reports
     name = federation.model.removesuffix(SUFFIX)
     if name in MODELS.names and MODELS[name].maker is LinearGaussian:
@@ -52,13 +53,13 @@ def to_document(prior: Prior | None) -> dict[str, Any] | None:
 
 
 def prior_in(asked: Mapping[str, Any]) -> Prior | None:
-    """The prior of the model's parameters in ``run.json`` of a federation's record, where
-    :func:`to_document` wrote it; None where it is not known."""
+    """The prior of the model's parameters in ``asked``, the contents of ``run.json`` in a
+    federation's record, where :func:`to_document` wrote it; None where it is not known."""
     stated = asked.get("prior")
     return None if stated is None else Normal(_numbers(stated["mean"]), _numbers(stated["sd"]))
 
 
 def _numbers(value: Any) -> float | Array:
-    """A mean or standard deviation as JSON has it: a number as a float, a list of numbers as an
-    array."""
+    """The mean or the standard deviation of a prior, from JSON: a number becomes a float, and a
+    list of numbers an array."""
     return np.asarray(value, dtype=np.float64) if isinstance(value, list) else float(value)

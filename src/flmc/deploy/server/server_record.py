@@ -1,5 +1,5 @@
-"""The server's record of a run on disk: that of a simulation, and a file of every theta until the
-run is finished.
+"""The server's record of a run on disk. It has the files of a simulation's record and, until the
+run is finished, a file with theta after every round.
 
 A round is committed when its line in the ledger and the theta after it are on the disk; only
 then that theta is published. After a crash the server continues with the same theta.
@@ -35,18 +35,19 @@ REPORT = "report"
 """Name of the array in ``draws.npz`` with the entry of theta that adds up the devices' reports,
 (draw); runs without reports have none."""
 _ROUNDS = "rounds.txt"
-"""File of the committed thetas, removed when the result is written."""
+"""Name of the file with theta after every committed round (one that is on the disk); it is removed
+when the result is written."""
 
 _SAME_GAIN = 1e-3
-"""Relative difference of the gain with which symbols arrived and the accounted gain, below which
-the ledger leaves out the former."""
+"""Relative difference between the gain with which symbols arrived and the gain that is accounted,
+up to which a line of the ledger names the latter only."""
 
 
 class ServerRecord:
-    """The record of a run, open and locked: a new one in an empty directory, with the theta that
-    ``draw_start()`` returns (dim), or an unfinished one of the same federation. A new one keeps the
-    ``prior`` of the model's parameters (None: not known). Raises ``InvalidSetting`` for any other
-    directory, and ``RunFailed`` if the record is damaged."""
+    """The record of a run on disk, open and locked: a new one in an empty directory, which starts
+    with the theta of ``draw_start()`` (dim) and keeps the ``prior`` of the model's parameters
+    (None: not known), or an unfinished one of the same federation. Raises ``InvalidSetting`` for
+    any other directory, and ``RunFailed`` if the record is damaged."""
 
     def __init__(
         self,
@@ -86,8 +87,8 @@ class ServerRecord:
                 "checkpoint_rounds": None,
                 "prior": server_prior.to_document(self._new_prior),
                 "identity": about["digest"],
-                # The largest gains that rounds may use, as the accountant counts them: they bound
-                # the cost of rounds that have not begun, if the run stops early.
+                # The largest gains that the plan allows in every round, as the accountant counts
+                # them: if the run stops early, they bound the cost of rounds that have not begun.
                 "accounted_caps": accounted(federation, federation.caps).tolist(),
             }
             self._held.enter_context(
@@ -118,20 +119,21 @@ class ServerRecord:
             )
 
     def _keep(self, theta: Array, num_active: int = 0) -> None:
-        """Append to the file of committed rounds: theta (dim) after a round, and the round's number
-        of active devices."""
+        """Append theta (dim) after a round, and the number of devices that were active in it, to
+        the file of committed rounds on the disk."""
         text = base64.b64encode(np.ascontiguousarray(theta, dtype="<f8").tobytes()).decode()
         self._file.append({"round": len(self.thetas), "active": num_active, "theta": text})
         self.thetas.append(theta)
 
     @property
     def prior(self) -> Prior | None:
-        """The prior of the model's parameters that the record has; None: not known."""
+        """The prior of the model's parameters that is stored in the record; None: not known."""
         return server_prior.prior_in(records.describe(self.directory))
 
     @property
     def round(self) -> int:
-        """Number of committed rounds, whose theta is on the disk."""
+        """Number of committed rounds: those whose line in the ledger and whose theta are on the
+        disk."""
         return max(0, len(self.thetas) - 1)
 
     @property
@@ -163,13 +165,13 @@ class ServerRecord:
             "silent": [int(k) for k in np.flatnonzero(~active)],
             "temperature": None if temperature is None else round(temperature, 6),
         }
-        # The accounted gain may be larger, because of rounding to the noise grid, than the gain
-        # with which symbols arrived, from which the noise of an estimate follows. A line names the
-        # latter only where the two differ.
+        # The gain of an entry is the accounted one, which rounding to the noise grid may make
+        # larger than the gain with which symbols arrived. The noise of an estimate follows from the
+        # latter, so a line names it too where the two differ.
         if arrived is not None and not np.allclose(arrived, gain, rtol=_SAME_GAIN, atol=0):
             entry["arrived"] = [float(value) for value in arrived]
-        # The ledger first: after a crash between the two writes it names a round that the air
-        # publishes again with the same bytes, so that nothing was spent without a line.
+        # The ledger is written first: after a crash between the two writes it names a round that
+        # the air will publish again with the same bytes, so that no cost is without a line.
         if len(self._log.entries) < number:
             try:
                 self._log.append([json.dumps(entry, separators=(",", ":"))])

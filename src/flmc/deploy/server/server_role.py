@@ -30,10 +30,10 @@ from flmc.wire.topics import AIR_STATUS, ALIVE, END, PLAN, RECEIVED, STATUS, THE
 _SHARE = 0.02
 """Largest share of the server's time that privacy accounting may take during a run."""
 _STATUS_SECONDS = 0.5
-"""Shortest time between two statuses of the server, in seconds."""
+"""Shortest time between two published statuses of the server, in seconds."""
 _SECOND_THOUGHTS = 15.0
-"""Longest wait for round 1, in seconds from the server's first connection, once every device has
-joined or refused: an owner may restart a refusing device with another budget."""
+"""Longest wait for round 1 once every device has joined or refused, in seconds from the server's
+first connection: meanwhile an owner may restart a refusing device with another budget."""
 
 
 class ServerRole(Role):
@@ -63,7 +63,7 @@ class ServerRole(Role):
         self._spending = Spending()
         self._air = AirStatus()
         self._verdict = ""
-        # Times at which a status, and theta, were last published: never yet, so that both are due.
+        # A status and theta were never published, so both are due.
         self._status_at = float("-inf")
         self._asked = float("-inf")
         self.failure: str | None = None
@@ -87,7 +87,8 @@ class ServerRole(Role):
 
     @property
     def _repeat_seconds(self) -> float:
-        """Seconds without a received signal after which theta is published again."""
+        """Seconds without a received signal after which the server publishes theta again: three
+        deadlines of the air."""
         return 3 * self.federation.deadline_ms / 1000
 
     @property
@@ -142,15 +143,16 @@ class ServerRole(Role):
         return self._take_received(payload, now)
 
     def _begin_if_ready(self, now: float) -> list[Outgoing]:
-        """Begin round 1 if a quorum has joined and either all devices have joined or the time to
-        wait is over; returns theta and status to publish, empty if the run does not begin now."""
+        """Begin round 1 if a quorum has joined and either all devices have joined or the server has
+        waited long enough; returns the messages with theta and status, none if the run does not
+        begin now."""
         if self._phase != "waiting":
             return []
         joined = self._count("joined")
         devices, patience = self.federation.plan.num_devices, self._patience
         if joined + self._count("refused") >= devices:
-            # The owner of a refusing device may restart it with another budget: that is waited for,
-            # but not for long.
+            # The owner of a refusing device may restart it with another budget: the server waits
+            # for that, but not for long.
             patience = 0.0 if joined >= devices else min(patience, _SECOND_THOUGHTS)
         waited = self._began is not None and now - self._began >= patience
         if joined < self.federation.quorum or not waited:
@@ -161,8 +163,9 @@ class ServerRole(Role):
         return [*self._ask(now), self._status(now)]
 
     def _count(self, state: str) -> int:
-        """Number of devices in a state of :data:`flmc.wire.presence.STATES`; a device that joined
-        with another digest, and so another plan, does not count as joined."""
+        """Number of devices whose last published state is ``state``, one of
+        :data:`flmc.wire.presence.STATES`; a device that joined with another digest, and so another
+        plan, does not count as joined."""
         digest = self.federation.digest.hex()
         return sum(
             each.state == state and (state != "joined" or each.digest == digest)
@@ -206,8 +209,8 @@ class ServerRole(Role):
             heat = temperature(
                 plan.uplink, step, gain, plan.num_devices, float(count), plan.scheduler
             )
-        # The commit comes before the next theta leaves: after a crash the server must publish the
-        # same theta, because the air and the devices answer only one theta in each round.
+        # The new theta is committed before it is published: after a crash the server must publish
+        # the same theta, because the air and the devices answer only one theta in each round.
         stated = accounted(federation, received.gain)
         record.commit(moved.theta, stated, received.active, heat, arrived=gain)
         self._commits.add(self._clock() - now)
@@ -270,7 +273,7 @@ class ServerRole(Role):
 
     def _waits_for(self, now: float) -> str:
         """Text for the status that says for which devices or answers the run waits; empty if it
-        proceeds as usual."""
+        does not wait, or not longer than two deadlines."""
         if self._phase == "waiting":
             counts = self._count("joined"), self._count("refused")
             return before_round_1(self.federation, *counts)
@@ -326,8 +329,9 @@ class Spending:
         self._not_before = float("-inf")
 
     def update(self, record: ServerRecord, *, now: bool = False) -> None:
-        """Compute epsilon from the record's ledger, unless there is no new round or no privacy
-        statement, or the last computation is too recent; with ``now`` also if it is recent."""
+        """Compute epsilon anew from the record's ledger. Nothing is done if there is no new round
+        or no privacy statement; nor if the last computation is too recent, unless ``now`` is
+        True."""
         plan, rounds = record.federation.plan, record.round
         began = time.monotonic()
         if rounds == self.round or plan.unknown_privacy is not None:
@@ -350,8 +354,8 @@ class Spending:
         )
         self.round = rounds
         took = time.monotonic() - began
-        # A computation of epsilon that took t seconds is followed by the next one 50 t seconds
-        # after its begin, so that all together take at most 2 % of the time.
+        # A computation of epsilon that took t seconds is followed by another no sooner than 50 t
+        # seconds after its beginning, so that all of them take at most 2 % of the time.
         self._not_before = began + took / _SHARE
 
 
@@ -365,8 +369,8 @@ def verdict_on(findings: Sequence[Finding]) -> str:
 
 
 def before_round_1(federation: Federation, joined: int, refused: int) -> str:
-    """Text for the status before round 1: the numbers of devices that have joined and refused, and
-    the quorum."""
+    """Text for the status before round 1: how many devices have joined and refused, and the quorum
+    that is needed."""
     devices, quorum = federation.plan.num_devices, federation.quorum
     words = f"{joined} of {devices} devices have joined, a quorum is {quorum}"
     return words + (f"; {refused} refused" if refused else "")

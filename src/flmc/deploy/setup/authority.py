@@ -24,7 +24,8 @@ CERTIFICATE, KEY, INDEX, REVOCATIONS = "ca.pem", "ca.key", "index.json", "crl.pe
 """Names of the files in an authority's folder: its certificate, its secret key, the index of issued
 certificates, and the list of revoked ones."""
 AUTHORITY_DAYS, DAYS = 3650, 365
-"""Default lifetimes of an authority and of its certificates, in days."""
+"""Default lifetimes of an authority's own certificate and of the certificates that it issues, in
+days."""
 SECRET = 0o600
 """Permissions of a secret file: its owner reads and writes it, nobody else."""
 _INDEX_VERSION = 1
@@ -57,8 +58,8 @@ class Issued:
 
 class Authority:
     """The certificate authority of a federation, with the index of its certificates in memory
-    (``issued``, oldest first); :meth:`save` writes changes. ``number`` and ``updated`` are those of
-    the newest revocation list: its number and its time."""
+    (``issued``, oldest first); :meth:`save` writes changes. ``number`` and ``updated`` are the
+    number and the time of the newest revocation list."""
 
     def __init__(
         self, folder: Path, signer: Signer, issued: Sequence[Issued], number: int, updated: datetime
@@ -109,7 +110,8 @@ class Authority:
         with a later time than the last one."""
         self._number += 1
         # OpenSSL prefers the list with the later time, in whole seconds, and refuses a time in the
-        # future: so lists are dated back as far as certificates are, and grow by a second at least.
+        # future. So lists are dated back as far as certificates are, and each is at least a second
+        # later than the one before.
         now = (datetime.now(UTC) - SKEW).replace(microsecond=0)
         self._updated = max(now, self._updated + timedelta(seconds=1))
         document: dict[str, Any] = {

@@ -82,8 +82,8 @@ _ACCESS = """\
 
 
 def host_name(host: str) -> str:
-    """A host name as it is, or an IP address in its standard form; raises ``InvalidSetting`` for
-    any other text."""
+    """The host name ``host`` unchanged, or an IP address in its standard form; raises
+    ``InvalidSetting`` for any other text."""
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:

@@ -42,7 +42,8 @@ DEFAULT_INSTALLED = "/srv/flmc"
 
 @dataclass(frozen=True)
 class SetupOutcome:
-    """Outcome of an action on a federation's directory, with the steps left to the operator.
+    """Outcome of ``init``, ``renew`` or ``revoke`` on a federation's directory, with the steps that
+    are left to the operator.
 
     Attributes
     ----------
@@ -153,7 +154,8 @@ def renew(
             )
         pair = authority.issue(identity, newest.purpose, newest.names, days=days)
         authority.save()
-        # there=True, because operators often remove a folder here once it is on its own machine
+        # Operators often remove a role's folder here once it is on its own machine: then it is made
+        # again.
         folders.make(directory / identity, there=True)
         folders.write_pair(directory / identity, pair, durable=True)
         folders.copy_certificate(directory, (identity,))
@@ -191,8 +193,8 @@ def revoke(directory: Path, identity: str, *, superseded: bool = False) -> Setup
 
 
 def _write_broker(directory: Path, authority: Authority) -> list[str]:
-    """Write the broker's access list and revocation list anew, and return their paths relative to
-    the directory."""
+    """Write the broker's access list and revocation list anew from the authority's index, and
+    return their paths relative to the directory."""
     folders.make(directory / BROKER_FOLDER, there=True)
     folders.copy_revocations(directory)
     shut_out = {BROKER_FOLDER, *authority.excluded}
@@ -226,11 +228,13 @@ def _built(directory: Path) -> Iterator[Path]:
         raise InvalidSetting("DIR must not be the directory that you are in: name one below it")
     if not target.parent.is_dir():
         raise InvalidSetting(f"there is no directory {str(target.parent)!r}; make it first")
-    # Beside the target, because a rename is atomic within one file system only.
+    # The temporary directory lies beside the target, because a rename is atomic within one file
+    # system only.
     place = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
         yield place
-        # One sync for all files: ten thousand folders would take long one by one.
+        # All files are synced together at the end, because ten thousand folders would take long one
+        # by one.
         os.sync()
         os.replace(place, target)
     except BaseException:  # an interrupt, too, must leave nothing behind

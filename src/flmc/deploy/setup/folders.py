@@ -28,7 +28,7 @@ _PUBLIC, _EXECUTABLE, _FOLDER = 0o644, 0o755, 0o700
 
 @dataclass(frozen=True)
 class Layout:
-    """Settings of a federation on which the files of its roles depend.
+    """Settings of a federation that appear in the files of its roles.
 
     Attributes
     ----------
@@ -55,8 +55,8 @@ class Layout:
 
 
 def make(folder: Path, *, there: bool = False) -> Path:
-    """Make a folder that only its owner can read, and return it; ``there`` accepts an existing
-    folder as it is."""
+    """Make a folder that only its owner can read, and return its path. If ``there``, an existing
+    folder is left as it is; otherwise it raises ``FileExistsError``."""
     folder.mkdir(mode=_FOLDER, exist_ok=there)
     return folder
 
@@ -96,8 +96,9 @@ def write_roles(place: Path, layout: Layout) -> None:
 def write_pair(folder: Path, pair: Pair, *, durable: bool = False) -> None:
     """Write a role's key and certificate into its folder; ``durable`` replaces earlier files
     atomically, without it the files must be new."""
-    # The key first: a certificate without its key is worth nothing. If a crash leaves one old and
-    # one new file, the role says so when it starts, and renewing again replaces both.
+    # The key is written first, because a certificate without its key is worth nothing. If a crash
+    # leaves one old and one new file, the role says so when it starts, and renewing again replaces
+    # both.
     _write(folder / "key.pem", pair.key, SECRET, durable=durable)
     _write(folder / "cert.pem", pair.certificate, durable=durable)
 
@@ -119,8 +120,8 @@ def write_sealing_keys(place: Path, devices: Sequence[str]) -> list[str]:
     for identity in (AIR, *devices):
         if (place / identity).is_dir():
             public = f"{bytes(key.public_key).hex()}\n"
-            # Where a public key exists already, it is replaced atomically and synced; a new
-            # federation's directory is synced once when it is complete, not once for each of ten
+            # A public key that exists already is replaced atomically and synced. The files of a new
+            # federation are synced together when its directory is complete, not one by one in ten
             # thousand folders.
             old = (place / identity / SEALING_PUBLIC).exists()
             _write(place / identity / SEALING_PUBLIC, public, durable=old)
@@ -143,10 +144,10 @@ def copy_revocations(place: Path) -> None:
 
 
 def write_access(place: Path, identities: Sequence[str], *, durable: bool = False) -> None:
-    """Write the broker's access list, which admits ``identities``; ``durable`` replaces an earlier
-    list."""
+    """Write the broker's access list, by which only ``identities`` may write and read topics; with
+    ``durable`` it atomically replaces an earlier list, otherwise there must be none."""
     text = broker_files.access_list(identities)
-    # mosquitto warns about an access list that others can read.
+    # Only the owner may read the access list, because mosquitto warns otherwise.
     _write(place / BROKER_FOLDER / broker_files.ACCESS, text, SECRET, durable=durable)
 
 

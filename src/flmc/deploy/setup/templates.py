@@ -218,8 +218,8 @@ def broker_script(num_devices: int) -> str:
 def open_files(num_devices: int) -> int:
     """Number of files, connections included, that the broker of ``num_devices`` devices must be
     able to hold open."""
-    # Two connections for each device, because a broken one may linger beside its successor, and
-    # some files of the broker's own.
+    # Two connections are counted for each device, because a broken one may linger beside its
+    # successor; the rest is for the broker's own files.
     return 256 + 2 * num_devices
 
 
@@ -242,17 +242,18 @@ def unit(folder: str, installed: str, *, port: int, num_devices: int) -> str:
         folder=folder,
         unit=unit_name(folder),
         installed=installed,
-        # One user for each role: air and server must not read each other's files.
+        # Each role has a user of its own, because air and server must not read each other's files.
         user=f"flmc-{folder}",
         after="" if broker else f" {unit_name('broker')}",
-        # A broker that gets SIGHUP reads access list, certificate and revocations again.
+        # On the signal SIGHUP mosquitto reads its access list, certificate and revocation list
+        # again.
         reload="ExecReload=/bin/kill -HUP $MAINPID\n" if broker else "",
-        # Exit status 2 means bad input, which restarting does not mend, so systemd does not restart
+        # Exit status 2 means bad input, which restarting does not mend: systemd must not restart
         # then.
         exits=f"LimitNOFILE={max(1024, open_files(num_devices))}\n"
         if broker
         else "RestartPreventExitStatus=2\n",
-        # Binding a port below 1024 needs this capability.
+        # Only with this capability may mosquitto bind a port below 1024.
         capabilities="CAP_NET_BIND_SERVICE" if broker and port < 1024 else "",
         writes="" if broker else f"ReadWritePaths={installed}/{folder}/journal\n",
     )

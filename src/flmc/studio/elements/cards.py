@@ -1,5 +1,5 @@
-"""Cards of a page: charts with export, tiles with a number, rows of facts, a verdict; and the page
-as one HTML file."""
+"""Cards of a page (boxes with one thing each): a chart with a menu to save it, a number, rows of
+facts, a verdict; and the page as one HTML file."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from flmc.views.reports import Block, render_html
 
 
 class ChartCard:
-    """A card of a page with a chart, its title, its caption, and a menu that saves it; ``tall`` and
-    ``whole`` enlarge it, and ``on_click`` gets the series and the values of a clicked point."""
+    """A card of a page with a chart, its title, its caption, and a menu that saves the chart as a
+    file. ``tall`` makes the card taller and ``whole`` as wide as the page; ``on_click`` is called
+    with the name of the series and the values of a clicked point."""
 
     def __init__(
         self,
@@ -81,7 +82,8 @@ class ChartCard:
         self.card.classes(add="stale", remove="halted")
 
     def halt(self) -> None:
-        """Show that nothing is being computed; a chart that is out of date stays marked so."""
+        """Show that no new chart is being computed any more; a chart that is out of date stays
+        marked so."""
         self.card.classes(add="halted")
 
     def redraw(self) -> None:
@@ -107,8 +109,8 @@ class ChartCard:
 
 
 class Tile:
-    """A small card of a page with one number, its name and a few more words; tests find it by its
-    key in the attribute ``data-tile``."""
+    """A small card of a page with a name, one number and a few more words; tests find it by ``key``
+    in the HTML attribute ``data-tile``."""
 
     def __init__(self, name: str, key: str) -> None:
         self.key = key
@@ -131,8 +133,8 @@ class Tile:
 
 
 def with_notice(handler: Callable[[], Awaitable[None] | None]) -> Callable[[], Awaitable[None]]:
-    """The handler of a button or key, changed so that it shows an error in a corner of the page in
-    place of raising it."""
+    """A handler like ``handler``, of a button or key, that shows an error in a corner of the page
+    instead of raising it."""
 
     async def guarded() -> None:
         try:
@@ -157,8 +159,9 @@ def show_rows(rows: Iterable[Row]) -> None:
 
 
 def show_verdict(row: Row | None, lights: Iterable[LightState] = ()) -> None:
-    """Draw the most important fact about a plan or run as a line with a coloured edge, and below it
-    a card for each light of its verdict; None: no such fact is known."""
+    """Draw a verdict: a line with a coloured edge from ``row``, the most important fact about a
+    plan or run (None: a sentence that nothing is predicted), and below it a card for each of the
+    ``lights``."""
     with (
         ui.element("div")
         .classes(f"verdict {'' if row is None else row.severity}")
@@ -203,8 +206,8 @@ def page_as_html(
     charts: Sequence[Chart],
     theme: Theme,
 ) -> str:
-    """A page as one self-contained HTML file: verdict, charts, facts, and the commands that
-    compute them."""
+    """A page as one self-contained HTML file: title, verdict, command lines ``commands`` that
+    compute the same, ``charts``, and ``facts`` as a table."""
     blocks: list[Block] = [("title", title)]
     if isinstance(facts, Listing) and facts.headline is not None:
         blocks.append(("text", f"{facts.headline.label}: {facts.headline.text}"))

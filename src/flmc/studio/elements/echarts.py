@@ -1,4 +1,5 @@
-"""Translation of charts into options of ECharts, which draws them in the browser."""
+"""Translation of the charts of :mod:`flmc.views` into options of ECharts, the library that draws
+them in the browser."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ from flmc.views.charts.drawing import edges
 Options = dict[str, Any]
 """Options of a chart in ECharts' format."""
 _LEGEND = 26
-"""Height of a legend in pixels: that of one line, because a legend that is too long is shown in
-pages."""
+"""Height in pixels that is kept free for a chart's legend: one line is enough, because a longer
+legend is shown in pages that the reader turns."""
 _SIDES = {"left": "left", "right": "right", "above": "top", "below": "bottom"}
 
 
@@ -77,7 +78,8 @@ def _tooltip(theme: Theme, over_cells: bool) -> Options:
 
 
 def _axis(axis: ChartAxis, theme: Theme, name: str) -> Options:
-    """ECharts' options of the axis ``name``, x or y."""
+    """ECharts' options of the axis ``name``, which is ``x`` or ``y``: scale, ends, label and ticks
+    in the colours of the theme."""
     ink, muted = theme.colours["ink"], theme.colours["muted"]
     options: Options = {
         "type": "log" if axis.logarithmic else "value",
@@ -100,20 +102,21 @@ def _axis(axis: ChartAxis, theme: Theme, name: str) -> Options:
         options["axisLabel"][":formatter"] = f"v => [{names}][v] ?? ''"
         options |= {"interval": 1, "splitLine": {"show": False}, "axisTick": {"show": False}}
         options["axisLabel"] |= {"hideOverlap": False, "showMinLabel": False, "showMaxLabel": False}
-        # ECharts puts ticks at multiples of the interval from the lower end, so it must be whole.
+        # ECharts puts ticks at multiples of the interval from the lower end of the axis, so the end
+        # must be a whole number for ticks to lie at the categories.
         options |= {"min": -1, "max": len(axis.categories)}
     elif axis.logarithmic or axis.low is not None or axis.high is not None:
         options["axisLabel"][":formatter"] = "v => Number(v.toPrecision(3)).toString()"
-        # Labels at both ends are hidden: the ends are seldom round numbers, and would have too many
-        # digits.
+        # Labels at the two ends of the axis are hidden: the ends are seldom round numbers, and
+        # their labels would have too many digits.
         if not axis.logarithmic:
             options["axisLabel"] |= {"showMinLabel": False, "showMaxLabel": False}
     return options
 
 
 def _series(chart: Chart, theme: Theme) -> list[Options]:
-    """ECharts' options of the series that draw a chart's layers (lines, dots, words), except
-    cells."""
+    """ECharts' options of the series that draw a chart's layers (lines, dots, words and marks),
+    except its coloured cells."""
     series: list[Options] = []
     marks: list[Options] = []
     for layer in chart.layers:
@@ -150,11 +153,13 @@ def _series(chart: Chart, theme: Theme) -> list[Options]:
 
 
 def _line(line: Line, theme: Theme) -> list[Options]:
-    """ECharts' series of a line, with two more for the band around it if it has one."""
+    """ECharts' series of a line; a line with a band around it has two more series, which fill the
+    band."""
     colour = theme.colours[line.colour]
     series: list[Options] = []
     if line.low:
-        # ECharts has no bands: an invisible line at the lower end, and the height stacked on it.
+        # ECharts has no bands. So an invisible line is drawn at the band's lower end, and the
+        # height of the band is stacked on it as a filled area.
         height = tuple(high - low for low, high in zip(line.low, line.high, strict=True))
         for values, opacity in ((line.low, 0.0), (height, 0.2)):
             series.append(
@@ -269,7 +274,7 @@ def _add_cells(options: Options, chart: Chart, cells: Cells, theme: Theme) -> No
         )
     options["legend"]["data"] = [*cells.kinds, *options["legend"]["data"]]
     count = len(options["series"])
-    # ECharts refuses heatmaps without a visualMap; this one maps the code of a cell to its colour.
+    # ECharts refuses heatmaps without a visualMap, which maps each cell's code to a colour.
     options["visualMap"] = {
         "show": False,
         "type": "piecewise",

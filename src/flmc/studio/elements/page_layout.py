@@ -21,7 +21,8 @@ PLACES = {
     "/figures": "Figures",
     "/federation": "Federation",
 }
-"""Names of the pages by path, in the order of the bar at the top."""
+"""Names of the studio's pages by the path in their URL, in the order of the links in the bar at the
+top."""
 _KEYS = {
     **{str(index + 1): f"open {name}" for index, name in enumerate(PLACES.values())},
     "d": "dark or light",
@@ -44,7 +45,8 @@ class PageState:
     theme_name
         ``light`` or ``dark``.
     more
-        Values of the URL keys that only this page knows, by key.
+        Values of the URL keys that are neither settings nor the theme but have a meaning on this
+        page, by key.
     unknown
         Unknown keys in the URL, which the page reports.
     links
@@ -70,8 +72,8 @@ class PageState:
         return address(path, self.given, {**theme, **(more or {})})
 
     def changed(self) -> None:
-        """Put the page's changed content into the browser's address bar and into the links to the
-        other pages."""
+        """Write the page's changed content (settings, theme, keys of its own) into the URL in the
+        browser's address bar, and the settings and the theme into the links to the other pages."""
         here = json.dumps(self.address_of(self.path, self.more))
         ui.run_javascript(f"history.replaceState(history.state, '', {here})")
         for path, link in self.links.items():
@@ -85,9 +87,10 @@ def frame(
     on_theme: Callable[[], None] = lambda: None,
     on_export: Callable[[], object] | None = None,
 ) -> Iterator[None]:
-    """Context that draws the frame of a page (bar, shortcuts, warning about unknown URL keys), in
-    which the caller draws the body; ``on_theme`` redraws charts after a change of theme, and
-    ``on_export`` saves the page as one HTML file (None: nothing to save)."""
+    """Context that draws the frame of a page (bar with links, keyboard shortcuts, warning about
+    unknown URL keys), and within which the caller draws the rest of the page; ``on_theme`` redraws
+    charts after a change of theme, and ``on_export`` saves the page as one HTML file (None: nothing
+    to save)."""
     ui.add_css(STYLE)
     dark = ui.dark_mode(state.theme_name == "dark")
 
@@ -158,8 +161,8 @@ def _help() -> ui.dialog:
 
 
 def _pressed(event: object, actions: Mapping[str, Callable[[], object]]) -> object:
-    """Do the action of a key pressed without modifiers, and return its value, which NiceGUI awaits
-    if it can; None for other keys."""
+    """Do the action of ``actions`` (by key) for a key pressed without modifiers, and return its
+    value, which may be a coroutine for NiceGUI to await; None for other keys and events."""
     action, key = event.action, event.key  # type: ignore[attr-defined]
     modifiers = event.modifiers  # type: ignore[attr-defined]
     alone = not (modifiers.ctrl or modifiers.alt or modifiers.meta)

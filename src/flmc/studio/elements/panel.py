@@ -46,13 +46,15 @@ class Panel:
         else:
             self._given[name] = text
         if self._given.get("neighbouring") == "example" and "example_clip" not in self._given:
-            # Single examples can be hidden only if each is bounded: some bound to start with.
+            # Single examples can be hidden only if the gradient of each is bounded: the bound
+            # starts at 1.
             self._given["example_clip"] = "1"
             self._widgets["example_clip"].put("1")
         self._on_change()
 
     def put(self, values: dict[str, str]) -> None:
-        """Set several settings at once, and move their controls."""
+        """Set several settings at once, given as text by name, and show the values at their
+        controls."""
         self._given.update(values)
         for name in values:
             self._widgets[name].put(self.text(name))
@@ -66,8 +68,9 @@ class Panel:
         self._on_change()
 
     def settled(self, settings: Settings) -> None:
-        """Clear all messages, grey out the controls without an effect under these settings, and
-        show the default slope of the link if none is given."""
+        """Show that the settings are valid: clear all error messages, grey out the controls without
+        an effect under these settings, and show the link's default slope parameter if none is
+        given."""
         for name, widget in self._widgets.items():
             widget.complain(None)
             widget.enable(CONTROLS[name].applies(settings))
@@ -77,14 +80,14 @@ class Panel:
                 self._widgets["slope_parameter"].put(format_value(parameters[0].default))
 
     def complain(self, name: str, message: str) -> None:
-        """Show an error message at the control of one setting, and clear the messages at all
-        others."""
+        """Show an error message at the control of the setting ``name``, and clear the messages at
+        all other controls."""
         for each, widget in self._widgets.items():
             widget.complain(message if each == name else None)
 
 
 class _Slider(ui.slider):
-    """A slider that the server does not move back while the user moves it."""
+    """A slider whose position the server does not send back while the user moves it."""
 
     LOOPBACK = False
 
@@ -141,7 +144,7 @@ class _Widget:
         self._slider.on_value_change(self._slid)
 
     def _place(self, text: str) -> float:
-        """Place on the slider of a value given as text; the lower end for text that is no
+        """Position on the slider of a value given as text; the lower end for text that is not a
         number."""
         try:
             return self._control.place_of(float(text))
@@ -152,7 +155,7 @@ class _Widget:
         if self._quiet or event.value is None:
             return
         text = format_value(self._control.value_at(event.value))
-        # Setting the field triggers its own change handler, which would move the slider again.
+        # Setting the field calls its own change handler, which would move the slider again.
         self._quietly(self._field.set_value, text)
         self._panel.change(self._control.name, text)
 
@@ -174,7 +177,8 @@ class _Widget:
             self._quiet = False
 
     def put(self, text: str) -> None:
-        """Show at this control, as text, a value of its setting that was changed elsewhere."""
+        """Show a value, given as text, at this control after its setting was changed elsewhere,
+        such as by a button; no change handler is called."""
         known = self._control.kind != "choice" or text in self._control.words
         self._quietly(self._field.set_value, text if known else None)
         if self._slider is not None:

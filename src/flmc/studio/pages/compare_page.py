@@ -28,8 +28,8 @@ from flmc.views.charts.plan_charts import (
 from flmc.views.charts.run_charts import posterior_chart
 
 NAMES = ("A", "B", "C", "D")
-"""Names of the compared columns, each a set of settings; their keys in the URL are the same in
-lower case."""
+"""Names of the columns of the page, each for a set of settings; their keys in the URL are the same
+letters in lower case."""
 
 
 class ComparePage:
@@ -41,8 +41,8 @@ class ComparePage:
         self.state = state
         if not any(name.lower() in state.more for name in NAMES):
             state.more |= _both_schemes(state.given)
-        # this page has settings for each column, under the column's key in the URL, and none in
-        # common
+        # The settings of this page are in each column's key in the URL; the columns have none in
+        # common.
         state.given.clear()
         self.work = Latest(self._compute, self._complain)
         ui.context.client.on_delete(self.work.close)
@@ -65,7 +65,8 @@ class ComparePage:
         ui.notify(message, type="negative", multi_line=True)
 
     def _draw(self) -> None:
-        """Draw all elements of the page, still without content."""
+        """Draw the page's elements (fields, table and charts of the columns), still without
+        content."""
         with ui.element("div").classes("tiles columns"):
             for name in NAMES:
                 with ui.element("section").classes("card").props(f'data-column="{name}"'):
@@ -131,7 +132,8 @@ class ComparePage:
             card.redraw()
 
     def _changed(self) -> None:
-        """Mark all charts as out of date, and request a new computation."""
+        """Mark all charts as out of date, write the new settings into the URL, and request a new
+        computation."""
         for card in self._cards:
             card.wait()
         self.state.changed()
@@ -145,8 +147,8 @@ class ComparePage:
         for name, settings in asked.items():
             try:
                 plans[name] = await turn.compute_slowly(computations.whole_plan, settings)
-                # For its side effect: a plan computes its privacy when first asked, which must not
-                # happen in the event loop below.
+                # The document is computed for its side effect: a plan computes its privacy when
+                # first asked, which must not happen in the event loop below.
                 await turn.compute_slowly(computations.document, settings)
             except FlmcError as error:
                 self._fields[name].error = str(error)
@@ -201,7 +203,8 @@ class ComparePage:
         self, turn: Turn, plans: dict[str, Plan], asked: dict[str, Settings]
     ) -> None:
         """Show the charts of epsilon over the rounds and of the privacy loss of one round, a curve
-        for each plan; ``plans`` and ``asked`` are by column."""
+        for each plan; ``plans`` and their settings ``asked`` are given by the name of the
+        column."""
         curves = {
             name: await turn.compute_slowly(computations.spending, asked[name]) for name in plans
         }
@@ -236,9 +239,10 @@ class ComparePage:
 
 
 def _on_axis(chart: Chart, name: str, low: float, high: float) -> Chart:
-    """The chart of the constraints on the gain in the column ``name``, with its x axis from ``low``
-    to ``high`` as in the other columns."""
-    # Bars are lines that begin at the lower end of the axis, which is moved here.
+    """The ``chart`` of the constraints on the gain for the column ``name``, with that name in its
+    title and with an x axis from ``low`` to ``high``, the same for all columns."""
+    # Each bar of the chart is a line that begins at the lower end of the x axis; it must begin at
+    # the new end.
     layers = tuple(
         replace(layer, x=(low, *layer.x[1:])) if isinstance(layer, Line) else layer
         for layer in chart.layers
@@ -250,8 +254,9 @@ def _on_axis(chart: Chart, name: str, low: float, high: float) -> Chart:
 
 
 def _both_schemes(given: dict[str, str]) -> dict[str, str]:
-    """Texts of the columns A and B, by key in the URL: the given settings with the digital scheme,
-    and with the analog scheme, which has no link."""
+    """Texts of the columns A and B by their key in the URL: the given settings with the digital
+    scheme, and the given settings with the analog scheme (without those of a link, which it does
+    not have)."""
     kept = {name: text for name, text in given.items() if name != "scheme"}
     analog = {name: text for name, text in kept.items() if name not in ("link", "slope_parameter")}
     return {"a": _as_options(kept), "b": _as_options({"scheme": "analog", **analog})}

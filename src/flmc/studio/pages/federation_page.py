@@ -30,9 +30,10 @@ from flmc.wire.status import Status
 from flmc.wire.topics import SERVER
 
 _REFRESH = 0.5
-"""Seconds between two updates of the page."""
+"""Seconds between two updates of the page from the messages received so far."""
 _MOST_ROWS = 100
-"""Largest number of devices in the table; those in trouble come first."""
+"""Largest number of roles in the table of server, air and devices; roles that refused or are gone
+come first."""
 _VERDICTS: dict[str, tuple[str, Severity]] = {
     "waiting": ("WAITING", "plain"),
     "running": ("RUNNING", "good"),
@@ -68,7 +69,8 @@ class FederationPage:
         self._look()
 
     def _draw(self) -> None:
-        """Draw all elements of the page, still without content."""
+        """Draw the page's elements (choice of a run, verdict, tiles, charts and tables), still
+        without content."""
         with ui.element("section").classes("card"):
             with ui.element("div").classes("line"):
                 self._choice = ui.select([], label="Run", on_change=self._chosen)
@@ -103,7 +105,8 @@ class FederationPage:
 
     def _chosen(self, event: object) -> None:
         name = event.value  # type: ignore[attr-defined]
-        # Updates of the list of runs set the shown run again, which is no choice of the user.
+        # The list of runs is also set by updates of the page, to the run that is shown already:
+        # that is no choice of the user.
         if name and name != self._run:
             self.state.more["run"] = name
             self.state.changed()
@@ -111,11 +114,12 @@ class FederationPage:
             self._look()
 
     def _look(self) -> None:
-        """Update the age of the last status, and the rest of the page if the broker sent anything;
-        a timer calls this twice a second."""
+        """Update the age of the last status and, if a message of the broker arrived since the last
+        update, the rest of the page; a timer calls this twice a second."""
         name = self._run
         run = FEDERATIONS.observed.runs.get(name or "", ObservedRun())
-        # Called at every tick, because the age of the last status grows without a message.
+        # The line with the age of the last status is updated on every call, because the age grows
+        # without a message.
         self._say_state(name, run.status)
         if self._seen == FEDERATIONS.changes:
             return
@@ -139,7 +143,8 @@ class FederationPage:
         self._status.set_text(words)
 
     def _show_status(self, name: str | None, run: ObservedRun) -> None:
-        """Show the server's last status of the run, as verdict, tiles and charts."""
+        """Show the server's last status of the run ``name`` (None: no run is known) as a verdict,
+        tiles with numbers, and charts."""
         status, server = run.status, run.presences.get(SERVER)
         if not self._is_new("status", (name, status, server)):
             return
@@ -211,8 +216,8 @@ class FederationPage:
                 ui.label("No message was dropped.").classes("empty")
 
     def _show_devices(self, run: ObservedRun) -> None:
-        """Show a table of the server, the air (the process that adds up the signals) and the
-        devices, with their states and reasons of refusals."""
+        """Show a table with the states of the server, the air (the process that adds up the
+        signals) and the devices, and the reasons of refusals."""
         shown = [(each, run.presences[each]) for each in run.shown(_MOST_ROWS)]
         if not self._is_new("devices", (shown, len(run.presences))):
             return
@@ -229,9 +234,10 @@ class FederationPage:
             _show_roles(shown)
 
     def _is_new(self, what: str, value: object) -> bool:
-        """Whether ``value`` differs from the one that was last shown in the part ``what`` of the
-        page; if it does, it is noted as shown."""
-        # Redrawing an unchanged table twice a second would undo selections and scrolling.
+        """Whether ``value`` differs from the value that is shown in the part of the page called
+        ``what``; if it does, it is noted as shown."""
+        # An unchanged table is not drawn again: twice a second that would undo selections and
+        # scrolling.
         if what in self._shown and self._shown[what] == value:
             return False
         self._shown[what] = value
@@ -285,7 +291,7 @@ def _show_roles(shown: Sequence[tuple[str, Presence]]) -> None:
 
 
 def _in_words(status: Status) -> str:
-    """A sentence about the phase of a run, for a status to which the server added no words."""
+    """A sentence about the phase of a run, for a status whose ``why`` is empty."""
     if status.phase == "running":
         return f"Round {status.round} of {status.num_rounds} is done."
     if status.phase == "finished":

@@ -13,8 +13,8 @@ from flmc.studio.elements.page_layout import PageState, frame
 from flmc.studio.work.reproduction import REPORT, REPORTS, Reproduction, parts_of_report
 
 _PREVIEW = {"qflmc": 50, "wflmc": 1}
-"""Default number of experiments, as ``flmc reproduce`` counts them (qflmc: data sets for each
-point, wflmc: sets of 100 runs), by paper: enough for a preview."""
+"""Number of experiments that a field offers at first, by paper: enough for a preview. As in ``flmc
+reproduce`` they are data sets for each point for qflmc, and sets of 100 runs for wflmc."""
 
 
 class FiguresPage:
@@ -89,7 +89,7 @@ class FiguresPage:
             self._study.stop()
 
     def _show(self) -> None:
-        """Show the report on the paper's figures, or how to make one if none was made."""
+        """Show the report on the chosen paper, or how to make one if there is none."""
         self._report.clear()
         directory = REPORTS.directories.get(self._paper)
         with self._report:

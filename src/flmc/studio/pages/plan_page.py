@@ -39,8 +39,8 @@ from flmc.views.charts.plan_charts import (
 from flmc.views.charts.run_charts import posterior_chart
 
 _REST = 0.35
-"""Seconds without a change of settings before the map of regimes (what decides the gain, over SNR
-and epsilon) is computed."""
+"""Seconds without a change of settings, after which the map of regimes is computed: which
+constraint decides the gain, over SNR and epsilon."""
 
 
 class PlanPage:
@@ -56,11 +56,13 @@ class PlanPage:
             self.panel = Panel(state.given, self._changed)
             with ui.element("main").classes("main"):
                 self._draw()
-        # Computed when the browser connects, not for a client that only fetches the page.
+        # The plan is computed when the browser connects, not for a client that only fetches the
+        # page.
         ui.context.client.on_connect(self._changed)
 
     def _draw(self) -> None:
-        """Draw everything beside the panel of settings, still without content."""
+        """Draw the page's elements beside the panel of settings, still without numbers and
+        charts."""
         self._verdict = ui.element("div").classes("figure")
         self._tiles = {}
         with ui.element("div").classes("tiles"):
@@ -107,8 +109,8 @@ class PlanPage:
             card.redraw()
 
     def _changed(self) -> None:
-        """Mark all charts and numbers as out of date after a change of settings, and request a new
-        computation."""
+        """Mark all charts and numbers as out of date after a change of settings, write the settings
+        into the URL, and request a new computation."""
         for card in self._cards:
             card.wait()
         for tile in self._tiles.values():
@@ -120,8 +122,7 @@ class PlanPage:
     async def _compute(self, turn: Turn) -> None:
         """Compute and show the parts of the page one after the other, the quickest first, until a
         newer request ends the turn."""
-        # Read only once: the panel may change the settings during the work, which ends this
-        # computation.
+        # The settings are read once: a change in the panel meanwhile ends this computation anyway.
         settings = read_given(self.state.given)
         await self._show_limits(turn, settings)
         self.panel.settled(settings)
@@ -132,8 +133,8 @@ class PlanPage:
         await self._show_regimes(turn, settings)
 
     def _complain(self, error: Exception, message: str) -> None:
-        """Show an error at the control of the setting that it is about, and at the top of the
-        page."""
+        """Show an error at the top of the page and, if it is about a setting, at the control of
+        that setting."""
         name = field_of(message) if isinstance(error, InvalidSetting) else None
         if name is not None:
             self.panel.complain(name, message)
@@ -161,7 +162,8 @@ class PlanPage:
         )
 
     async def _show_forecast(self, turn: Turn, settings: Settings) -> None:
-        """Show the predicted variance ratio, mean shift and law of the draws."""
+        """Show the predicted variance ratio and mean shift of the draws, and their predicted law
+        beside the posterior."""
         plan: Plan = await turn.compute_slowly(computations.whole_plan, settings)
         law = plan.prediction
         late = any(each.code == "burn-in" for each in plan.findings)
@@ -175,8 +177,8 @@ class PlanPage:
             "not predicted" if shift is None else f"{shift:.2g} sd", shift,
             "in posterior standard deviations",
         )  # fmt: skip
-        # Computed in the event loop: it takes no time, because it has been cached since the plan
-        # above.
+        # This call takes no time in the event loop, because its value is cached since the plan
+        # above was made.
         exact = computations.problem_of(settings).model.posterior
         predicted = await turn.compute_slowly(computations.predicted_law, settings)
         if exact is None or predicted is None or plan.dim < 2:
@@ -189,8 +191,8 @@ class PlanPage:
         """Show the verdict, the rows of the plan, and the privacy cost of one round and of the
         whole run."""
         plan: Plan = await turn.compute_slowly(computations.whole_plan, settings)
-        # For its side effect: a plan computes its privacy when first asked, which must not happen
-        # in the event loop below.
+        # The document is computed for its side effect: a plan computes its privacy when first
+        # asked, which must not happen in the event loop below.
         await turn.compute_slowly(computations.document, settings)
         listing = plan.listing()
         self._verdict.clear()
@@ -249,7 +251,8 @@ class PlanPage:
         self.panel.put({"snr_db": format_value(snr_db), "epsilon": format_value(epsilon)})
 
     async def _suggest(self) -> None:
-        """Show proposed settings with a button that takes them, or why none can be proposed."""
+        """Show proposed settings with a button that takes them over into the panel, or the reason
+        for which none can be proposed."""
         self._asking.props("loading")
         given = changed(self.state.given)
         try:
@@ -282,8 +285,8 @@ class PlanPage:
 
 
 def _heat_in_words(heat: float | None, late: bool) -> str:
-    """Meaning of a temperature (variance of the draws over the posterior's) in words; ``late`` says
-    that the chain has not reached the posterior within the burn-in."""
+    """Words about a temperature (factor by which the sampled variance exceeds the posterior's;
+    None: unknown); ``late`` says that the chain does not reach the posterior within the burn-in."""
     if heat is None:
         return "the link has no slope"
     if late:

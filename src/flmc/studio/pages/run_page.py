@@ -56,7 +56,7 @@ class RunPage:
         self._changed()
 
     def _draw(self) -> None:
-        """Draw everything beside the panel of settings, still without content."""
+        """Draw the page's elements beside the panel of settings, still without a run."""
         with ui.element("section").classes("card"):
             with ui.element("div").classes("line"):
                 self._start = ui.button("Start", icon="play_arrow", on_click=self._begin)
@@ -118,12 +118,12 @@ class RunPage:
         running = self._watched is not None and self._watched.running
         self._start.set_enabled(not running)
         self._stop.set_enabled(running)
-        # A stopped run has a record too, which `flmc resume` continues.
+        # A stopped run has a record too, with which `flmc resume` can continue it.
         self._record.set_enabled(self._watched is not None and not running)
 
     def _changed(self) -> None:
-        """Check the settings after a change, and mark charts of a run with other settings as out of
-        date."""
+        """Check the settings after a change in the panel. If the charts shown are of a run with
+        other settings, mark them as out of date."""
         self.state.changed()
         other = self._ran is not None and self._ran != self.state.given
         self._changes.set_visibility(other)
@@ -137,7 +137,8 @@ class RunPage:
 
     @property
     def _given(self) -> dict[str, str]:
-        """Settings of the run that the page shows, or of the panel before a run was started."""
+        """Settings of the run that the page shows, as text by name; before a run was started those
+        of the panel."""
         return self.state.given if self._ran is None else self._ran
 
     def _complain(self, message: str) -> None:
@@ -154,8 +155,8 @@ class RunPage:
         if self._watched is not None and self._watched.running:
             return
         self._forget()
-        # Disabled before the first await: a second click during the planning must not start a
-        # second run.
+        # The button is disabled before the first await: a second click during the planning must not
+        # start a second run.
         self._start.set_enabled(False)
         self._status.set_text("Planning …")
         for card in self._cards.values():
@@ -166,7 +167,8 @@ class RunPage:
             await asyncio.to_thread(computations.whole_plan, settings)
             if self._closed:  # the browser tab was closed during the planning
                 return
-            # the copy from before the planning, not the settings that the panel has by now
+            # The settings of the run are the copy made before the planning; the panel may have
+            # others by now.
             self._ran = given
             self._directory = new_directory("run")
             self._watched = WatchedRun(settings, self._directory)
@@ -186,8 +188,8 @@ class RunPage:
         watched = self._watched
         if watched is None or self._finished:
             return
-        # A copy: the run's thread may add a chart during the loop. Charts are new objects when
-        # they change, so identity tells whether one was drawn already.
+        # The loop goes over a copy, because the run's thread may add a chart meanwhile. A changed
+        # chart is a new object, so identity tells whether a chart was drawn already.
         for name, chart in dict(watched.charts).items():
             if self._shown.get(name) is not chart:
                 self._shown[name] = chart

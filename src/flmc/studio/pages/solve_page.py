@@ -42,8 +42,8 @@ QUESTIONS = {
 class SolvePage:
     """The page Solve in one browser tab: it searches for the value of one setting at which the plan
     meets requirements. In its URL, ``ask`` names that setting, ``require`` lists the requirements
-    with commas, and ``suggest=yes`` leaves link, clip and rounds to the search if they are not
-    given."""
+    (text such as ``temperature<=1.05``) with commas between them, and ``suggest=yes`` leaves link,
+    clip and rounds to the search if they are not given."""
 
     def __init__(self, state: PageState) -> None:
         self.state = state
@@ -62,7 +62,7 @@ class SolvePage:
         ui.context.client.on_connect(self._changed)
 
     def _draw(self) -> None:
-        """Draw everything beside the panel of settings, still without content."""
+        """Draw the page's elements beside the panel of settings, still without an answer."""
         with ui.element("section").classes("card"):
             with ui.element("div").classes("line"):
                 ui.select(
@@ -96,9 +96,9 @@ class SolvePage:
             self._rows = ui.element("div").classes("scroll")
 
     def _asked(self, key: str, value: str) -> None:
-        """Store a setting of the page, which its URL holds too (``key`` is ``ask``, ``require`` or
-        ``suggest``), in the page's state, or remove it if ``value`` is empty; and start a new
-        search for a plan that meets the requirements."""
+        """Store what the user asked in the page's state, of which its URL is made, and start a new
+        search: ``key`` is ``ask``, ``require`` or ``suggest``, and an empty ``value`` removes
+        it."""
         if value:
             self.state.more[key] = value
         else:
@@ -116,8 +116,8 @@ class SolvePage:
         return [read_requirement(text.strip()) for text in texts if text.strip()]
 
     async def _compute(self, turn: Turn) -> None:
-        """Search for the setting's value in a thread, while the page stays responsive, and show the
-        answer with its chart."""
+        """Search in a thread for the value of the setting that the page asks for, while the page
+        stays responsive, and show the answer with its chart."""
         name = self.state.more["ask"]
         self._share = 0.02
         settings, requirements = read_given(self.state.given), self._requirements
@@ -132,8 +132,8 @@ class SolvePage:
     def _solve(
         self, turn: Turn, settings: Settings, name: str, requirements: list[Requirement]
     ) -> Solution:
-        """Search for the value of the setting ``name`` at which the plan meets the requirements;
-        called in a thread, where a newer request ends it with ``Superseded``."""
+        """Search for the value of the setting ``name`` at which the plan meets the requirements.
+        This runs in a thread; after a newer request of the page it ends with ``Superseded``."""
 
         def progress(share: float) -> None:
             if turn.over:
@@ -144,7 +144,8 @@ class SolvePage:
         return solve(settings, name, requirements, suggest=suggest, progress=progress)
 
     def _command_text(self, name: str) -> str:
-        """Command line ``flmc plan ... --solve`` that asks the page's question."""
+        """Command line ``flmc plan ... --solve NAME`` that searches for the same value as the
+        page."""
         words = [command_line(self.state.given), "--solve", name]
         for text in self.state.more.get("require", "").split(","):
             if text.strip():
@@ -178,8 +179,8 @@ class SolvePage:
             show_rows(listing.rows)
 
     def _take(self, value: str) -> None:
-        """Open the page Plan with the found value of the setting, and an automatic burn-in unless
-        one was given."""
+        """Open the page Plan with the found ``value`` of the setting; the burn-in is automatic
+        there unless one was given."""
         assert self.solution is not None
         self.state.given[self.solution.name] = value
         if "burn_in" not in self.state.given:
@@ -187,8 +188,8 @@ class SolvePage:
         ui.navigate.to(self.state.address_of("/"))
 
     def _complain(self, error: Exception, message: str) -> None:
-        """Show an error in place of the answer, and at the control of the setting that it is
-        about."""
+        """Show an error in place of the answer and, if it is about a setting, at the control of
+        that setting."""
         self._share, self.solution = 0.0, None
         self._grid.clear()
         self._rows.clear()

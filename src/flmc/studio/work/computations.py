@@ -1,6 +1,7 @@
 """Plans, curves and laws for the pages, cached by settings.
 
-What is not cached yet may take seconds: pages compute it in threads, outside the event loop."""
+A value that is not cached yet may take seconds: pages compute it in threads, outside the event
+loop."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from flmc.settings.regimes import plan_other_scheme
 from flmc.settings.schema import Settings, merge
 
 _KEPT = 128
-"""Largest number of values in each cache; none of the values holds a model."""
+"""Largest number of values that each cache of plans, curves and laws keeps; none of them holds a
+model."""
 _MODELS_KEPT = 3
 """Largest number of cached models; large models take hundreds of megabytes."""
 _OF_DATA = ("devices", "dim", "samples", "seed", "experiments", "data", "example_clip")
@@ -30,7 +32,8 @@ _OF_DATA = ("devices", "dim", "samples", "seed", "experiments", "data", "example
 
 @lru_cache(maxsize=_MODELS_KEPT)
 def _model(of_data: tuple[Any, ...]) -> Model:
-    """The model with its data, from the values of the settings ``_OF_DATA``."""
+    """The model with its data, made from the values of the settings ``_OF_DATA`` in their order;
+    None means the default."""
     given = {
         name: value for name, value in zip(_OF_DATA, of_data, strict=True) if value is not None
     }
@@ -38,8 +41,8 @@ def _model(of_data: tuple[Any, ...]) -> Model:
 
 
 def of_data(settings: Settings) -> tuple[Any, ...]:
-    """Values of the settings that determine the data, in the order of ``_OF_DATA``; settings with
-    equal values share a model."""
+    """Values of the settings that determine the data, in the order of ``_OF_DATA``; two pages whose
+    values are equal share one cached model."""
     return tuple(getattr(settings, name) for name in _OF_DATA)
 
 
@@ -52,13 +55,15 @@ def problem_of(settings: Settings) -> Problem:
 
 @lru_cache(maxsize=_KEPT)
 def quick_plan(settings: Settings) -> Plan:
-    """The plan for these settings without prediction and findings, which takes milliseconds."""
+    """The plan for these settings without the prediction of the sampled law and without findings,
+    which takes milliseconds."""
     return problem_of(settings).plan(forecast=False)
 
 
 @lru_cache(maxsize=_KEPT)
 def whole_plan(settings: Settings) -> Plan:
-    """The plan for these settings with prediction and findings."""
+    """The plan for these settings with the prediction of the sampled law and with findings, which
+    may take seconds."""
     return problem_of(settings).plan()
 
 
@@ -70,8 +75,8 @@ def document(settings: Settings) -> dict[str, Any]:
 
 @lru_cache(maxsize=_KEPT)
 def spending(settings: Settings) -> tuple[SpentAfter, ...]:
-    """Epsilon spent after some rounds of the planned run, from early to late; empty if it is
-    unknown."""
+    """Epsilon spent up to some of the rounds of the planned run, from early to late; empty if its
+    privacy is not known."""
     plan = quick_plan(settings)
     return tuple(privacy_over_rounds(plan, rounds_to_show(plan.num_rounds)))
 
@@ -88,8 +93,9 @@ def predicted_law(settings: Settings) -> Gaussian | None:
 
 @lru_cache(maxsize=_KEPT)
 def round_losses(settings: Settings) -> dict[str, AttackLossLaw]:
-    """Laws of the privacy loss of one round, by scheme: one for the settings' scheme, and one for
-    the other scheme at the same effective step; unknown laws are left out."""
+    """Laws of the privacy loss of one round by the name of the scheme: of the scheme in the
+    settings, and of the other scheme (digital or analog) at the same effective step. Unknown laws
+    are left out."""
     plan = quick_plan(settings)
     laws = {plan.uplink.scheme: loss_of_round(plan)}
     other = plan_other_scheme(settings, plan, problem_of(settings).model)

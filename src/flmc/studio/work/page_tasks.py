@@ -13,7 +13,7 @@ from flmc.base.errors import FlmcError
 
 _log = logging.getLogger(__name__)
 _POOL = ThreadPoolExecutor(max_workers=8, thread_name_prefix="studio")
-"""Pool of threads for everything that takes longer than a moment."""
+"""Pool of threads in which pages compute, so that the event loop stays responsive."""
 _PAUSE = 0.05
 """Shortest time between the starts of two computations of one page, in seconds."""
 
@@ -24,34 +24,36 @@ class Superseded(Exception):  # noqa: N818 - no error: somebody moved on
 
 
 class Turn:
-    """One request of a page to compute its content, which holds until a newer request comes or the
-    page is closed."""
+    """One request of a page to compute its content; it is over when a newer request of the page
+    comes or the page is closed."""
 
     def __init__(self, owner: Latest) -> None:
         self._owner = owner
 
     @property
     def over(self) -> bool:
-        """Whether a newer request came, or the page was closed."""
-        # Threads read this without a lock: a value that is late by a moment costs one computation
-        # in vain, whose result is dropped in the event loop.
+        """Whether this request was replaced by a newer one of its page, or the page was closed."""
+        # Threads read the page's current turn without a lock. A value that is late by a moment
+        # costs one computation in vain, whose result is dropped in the event loop.
         return self._owner.turn is not self
 
     async def compute(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """The value of a function that takes milliseconds, computed in a thread; raises
-        ``Superseded`` if it is no longer wanted, before or after."""
+        """The value of a function that takes milliseconds, computed in a thread. Raises
+        ``Superseded`` if the request is over before the computation begins, or once it has
+        ended."""
         value = await asyncio.get_running_loop().run_in_executor(
             _POOL, self._call, function, arguments
         )
-        # Checked again, now in the event loop: nothing else runs between this check and the next
-        # await, so that the caller may draw.
+        # Whether the request is over is checked again, now in the event loop: nothing else runs
+        # between this check and the caller's next await, so the caller may draw the value.
         if self.over:
             raise Superseded
         return value
 
     async def compute_slowly(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """The value of a function that may take seconds, computed in a thread, one at a time for
-        each page; raises ``Superseded`` if it is no longer wanted."""
+        each page. Raises ``Superseded`` if the request is over before the computation begins, or
+        once it has ended."""
         # A superseded computation cannot be stopped: without this lock such computations would fill
         # the pool of threads.
         async with self._owner.slow:
@@ -66,8 +68,9 @@ class Turn:
 
 
 class Latest:
-    """The requests of one page, of which only the newest counts: ``work`` is started for it, at
-    most once in 50 ms, and ``on_error`` gets an exception and a sentence about it."""
+    """The requests of one page, of which only the newest counts: the function ``work`` is called
+    with it, at most once in 50 ms, and ``on_error`` with an exception of ``work`` and a sentence
+    about it."""
 
     def __init__(
         self,
@@ -76,16 +79,18 @@ class Latest:
     ) -> None:
         self._work, self._on_error = work, on_error
         self._last = -_PAUSE
-        # Held in an attribute, because the event loop keeps only weak references to its tasks.
+        # The task is kept in an attribute, because the event loop holds only weak references to its
+        # tasks.
         self._task: asyncio.Task[None] | None = None
         self._waiting = self._closed = False
         self.turn: Turn | None = None
         self.slow = asyncio.Lock()
 
     def ask(self) -> None:
-        """Request a new computation, because something changed; the present one is given up."""
-        # The running computation sees at its next step that it is over; cancelling its task would
-        # not stop its thread.
+        """Request a new computation, because the page's inputs changed; a computation that is under
+        way is given up."""
+        # The computation under way notices at its next step that its turn is over; cancelling its
+        # task would not stop its thread.
         self.turn = None
         if not self._waiting and not self._closed:
             self._waiting = True
@@ -96,11 +101,11 @@ class Latest:
         self.turn, self._closed = None, True
 
     async def _begin(self) -> None:
-        """Do the page's work for the newest request, after a pause if the work before began less
-        than 50 ms ago."""
+        """Call the page's ``work`` for the newest request, after a pause if the last call began
+        less than 50 ms ago."""
         await asyncio.sleep(max(0.0, self._last + _PAUSE - time.monotonic()))
-        # _waiting is cleared before the work reads its inputs: a later request starts another
-        # task.
+        # _waiting is cleared before the work reads its inputs, so that a request from then on
+        # starts another task.
         self._last, self._waiting = time.monotonic(), False
         if self._closed:  # the page may have been closed during the pause
             return

@@ -1,4 +1,5 @@
-"""Reproductions of papers for the page Figures: existing reports, and reports made now.
+"""Reproductions of papers for the page Figures: reports that exist already, and reports made from
+the page.
 
 The command ``flmc reproduce`` makes a report in a process of its own, so that it can be stopped
 and does not slow the pages down.
@@ -16,12 +17,12 @@ from flmc.studio.work.scratch import at_the_end, new_directory
 _FINISHED = re.compile(r"(?P<stage>.+): (?P<percent>\d+) %")
 _PICTURE = re.compile(r"^!\[(?P<caption>.*)\]\((?P<file>[\w.-]+)\)$", re.MULTILINE)
 REPORT = "report.md"
-"""Name of a report's text in its directory."""
+"""Name of the file with a report's text, in Markdown, in the report's directory."""
 
 
 class Reports:
-    """The reports that the page Figures can show: their directories, by the name of their
-    paper."""
+    """The reports that the page Figures can show: their directories, by the name of the paper that
+    they reproduce."""
 
     def __init__(self) -> None:
         self.directories: dict[str, Path] = {}
@@ -38,8 +39,9 @@ REPORTS = Reports()
 
 
 class Reproduction:
-    """A run of ``flmc reproduce`` in a process of its own, which makes a paper's report; ``stage``
-    and ``share`` (0 to 1) are its progress, and ``experiments`` is the command's option."""
+    """A run of ``flmc reproduce`` in a process of its own, which makes a report on a paper.
+    ``stage`` (a text) and ``share`` (0 to 1) are its progress; ``experiments`` is the number that
+    the command's option ``--experiments`` gets."""
 
     def __init__(self, paper: str, experiments: int) -> None:
         self.paper, self.experiments = paper, experiments
@@ -64,7 +66,8 @@ class Reproduction:
         forget = at_the_end(self.stop)
         assert self._process.stderr is not None
         last = ""
-        # The last line on standard error is kept: if the command fails, it is the message.
+        # The last line on standard error is kept, because it is the error message if the command
+        # fails.
         async for line in self._process.stderr:
             last = line.decode(errors="replace").strip()
             progress = _FINISHED.match(last)
@@ -79,7 +82,8 @@ class Reproduction:
         return True
 
     def stop(self) -> None:
-        """End the process of the reproduction, if it is running."""
+        """End the process of the reproduction before it has finished; without a running process do
+        nothing."""
         if self._process is not None and self._process.returncode is None:
             self._process.terminate()
 

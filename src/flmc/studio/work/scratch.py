@@ -1,4 +1,5 @@
-"""Scratch directories of runs and reports, all below one that is removed with the studio."""
+"""Scratch directories for the files of runs and reports, in one temporary directory that is removed
+when the studio ends."""
 
 from __future__ import annotations
 
@@ -16,22 +17,23 @@ def _root() -> Path:
 
 
 _ENDINGS: list[Callable[[], None]] = []
-"""Actions for the end of the studio, the newest last."""
+"""Functions that are called when the studio ends, the last one in the list first."""
 
 
 def new_directory(name: str) -> Path:
-    """A new empty directory whose name starts with ``name``, removed with the studio at the
-    latest."""
+    """A new empty scratch directory whose name starts with ``name``; it is removed when the studio
+    ends, if not before."""
     return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=_root()))
 
 
 def at_the_end(action: Callable[[], None]) -> Callable[[], None]:
-    """Register an action for the end of the studio, before its directories are removed; the
-    returned function unregisters it."""
+    """Register a function to be called when the studio ends, before its scratch directories are
+    removed; the returned function unregisters it."""
     _ENDINGS.append(action)
 
     def forget() -> None:
-        # ``close_all`` may be running this very action, and waiting for the thread that calls this.
+        # ``close_all`` may have taken this very action off the list, and be waiting in it for the
+        # thread that calls this function.
         if action in _ENDINGS:
             _ENDINGS.remove(action)
 
@@ -41,11 +43,12 @@ def at_the_end(action: Callable[[], None]) -> Callable[[], None]:
 def close_all() -> None:
     """Run the actions registered for the end of the studio, the newest first, and remove all
     scratch directories."""
-    # An action is taken off the list before it is done, because it may unregister itself or others
-    # meanwhile.
+    # An action is taken off the list before it is called, because it may unregister itself or
+    # others.
     while _ENDINGS:
         _ENDINGS.pop()()
-    # Asked first, because calling ``_root()`` would make a directory only to remove it.
+    # The cache is asked first, because calling ``_root()`` would make a directory only to remove
+    # it.
     if _root.cache_info().currsize:
         shutil.rmtree(_root(), ignore_errors=True)
         _root.cache_clear()

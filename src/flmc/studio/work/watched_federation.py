@@ -17,16 +17,17 @@ from flmc.wire.topics import STATUS
 from flmc.wire.transport import Message, Transport
 
 _MOST_RUNS = 20
-"""Largest number of runs whose rounds are kept; the run that was silent for longest is forgotten
-first."""
+"""Largest number of runs whose rounds are kept for charts; if there are more, the run without news
+for longest is forgotten."""
 _MOST_ROUNDS = 2000
-"""Largest number of rounds that are kept of a run; beyond it every second one is forgotten."""
+"""Largest number of rounds of a run that are kept for charts; if there are more, every second one
+is forgotten."""
 
 
 class History:
-    """Rounds of federations' runs that the studio heard of, for charts over rounds: of at most
-    ``_MOST_RUNS`` runs, and at most ``_MOST_ROUNDS`` rounds of each, of which every second one is
-    forgotten when there are more."""
+    """Rounds of federations' runs that the studio heard of, for charts over rounds. It keeps at
+    most ``_MOST_RUNS`` runs, and at most ``_MOST_ROUNDS`` rounds of each: if there are more, every
+    second round is forgotten."""
 
     def __init__(self) -> None:
         self._runs: OrderedDict[str, list[RoundSeen]] = OrderedDict()
@@ -36,8 +37,9 @@ class History:
         return tuple(self._runs.get(run, ()))
 
     def add(self, status: Status) -> None:
-        """Append the last round of a server's status to the rounds of its run, if it is new; later
-        rounds are forgotten, because the run has gone back."""
+        """Append the last round that a server's status reports to the rounds of its run, if it is
+        new. If the run has gone back to an earlier round, the rounds after that one are removed
+        first."""
         seen = self._runs.setdefault(status.run, [])
         self._runs.move_to_end(status.run)
         # A restarted server continues at an earlier round, and another run with the same name
@@ -46,8 +48,8 @@ class History:
             seen.pop()
         if status.round > (seen[-1].round if seen else 0):
             seen.append(_seen(status))
-        # The limit of kept rounds is even, so the list now has an odd number of them: its first and
-        # its newest round have even indices, and stay.
+        # The limit of kept rounds is even, so the list now has an odd number of them. Its first and
+        # its newest round have even indices, so deleting the odd indices keeps both.
         if len(seen) > _MOST_ROUNDS:
             del seen[1::2]
         while len(self._runs) > _MOST_RUNS:
@@ -63,11 +65,12 @@ class WatchedFederations:
     broker
         Address of the broker; None if the studio was started without one.
     observed, history
-        Current state of all runs, and the rounds of some of them.
+        State of all runs by the last messages, and earlier rounds of some of them for charts.
     trouble
         Reason for a missing connection; None while connected.
     changes
-        Number of messages and changes of the connection so far, by which pages see news.
+        Number of messages and changes of the connection so far: a page updates itself when it has
+        grown.
     """
 
     def __init__(self) -> None:
@@ -123,14 +126,17 @@ class WatchedFederations:
             self._say(in_words(error))
 
     def _say(self, trouble: str | None) -> None:
-        """Note the reason for a missing connection, None while connected."""
+        """Note whether the studio is connected to the broker: ``trouble`` is the reason for a
+        missing connection, None while connected."""
         self.trouble = trouble
         self.changes += 1
 
 
 def _seen(status: Status) -> RoundSeen:
-    """The numbers of a status that charts show, for one round; NaN where a number is not known."""
-    # The server computes epsilon only now and then, so it is shown at the round that it covers.
+    """The numbers of a server's status that charts over rounds show, for its last round; NaN where
+    a number is not known."""
+    # The server computes epsilon only now and then, and it may cover fewer rounds than the status:
+    # then the chart has no epsilon for this round.
     current = status.epsilon_so_far if status.epsilon_round == status.round else None
     epsilon = math.nan if current is None else current
     seconds = math.nan if status.round_seconds is None else status.round_seconds

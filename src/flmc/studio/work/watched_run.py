@@ -34,7 +34,8 @@ from flmc.views.charts.run_charts import (
 )
 
 _LOOKS = 24
-"""Smallest number of snapshots that a run gives its page, if it has as many rounds."""
+"""Smallest number of times at which a run reports its progress and its draws to the page, if it has
+as many rounds."""
 _MOST_STATISTICS = 300_000
 """Number of values (chains times draws times entries) above which draws are thinned before R-hat
 is computed."""
@@ -56,7 +57,8 @@ class WatchedRun:
         self.result: Result | None = None
         self.error: str | None = None
         self._stop = threading.Event()
-        # Registered before the thread starts, because the thread's last act is to unregister it.
+        # The action is registered before the thread starts, because the thread unregisters it at
+        # its end.
         self._forget = at_the_end(self._end)
         # A daemon: a run that hangs must not keep the studio's process alive after its end.
         self.thread = threading.Thread(target=self._run, daemon=True, name="studio run")
@@ -77,7 +79,8 @@ class WatchedRun:
         return self.ended is None
 
     def _run(self) -> None:
-        """Body of the run's thread: the simulation to its end, to a stop or to an error."""
+        """Body of the run's thread: conducts the simulation until it ends, is stopped, or fails,
+        and stores its result or its error."""
         settings = self.settings
         try:
             self.result = run(
@@ -89,7 +92,8 @@ class WatchedRun:
                 engine=make_engine(settings),
                 out=self.directory / "record",
                 settings=settings.model_dump(exclude_defaults=True),
-                # Often enough that one can watch the chains settle, also in a run of one second.
+                # Snapshots are frequent enough to watch the chains settle, also in a run of one
+                # second.
                 checkpoint_rounds=max(1, self.plan.num_rounds // _LOOKS),
                 stop=self._stop.is_set,
                 watch=self._seen,
@@ -103,7 +107,7 @@ class WatchedRun:
             self.error = in_words(error)
         finally:
             self._forget()
-            # Set last: once it is set, the page reads result and error without a lock.
+            # ``ended`` is set last: once it is set, the page reads result and error without a lock.
             self.ended = time.monotonic()
 
     def _end(self) -> None:
@@ -112,8 +116,8 @@ class WatchedRun:
         self.thread.join(timeout=10.0)
 
     def _seen(self, now: Snapshot) -> None:
-        """Note the round and the metrics of a snapshot, and make charts of its draws; the run calls
-        this in its thread."""
+        """Note the round and the metrics of a snapshot (the state of the run after some rounds),
+        and make charts of its draws; the run calls this in its own thread."""
         self.round, self.metrics = now.round, now.metrics
         if now.draws is None or now.draws.shape[1] < FEWEST_DRAWS:
             return
@@ -135,7 +139,8 @@ class WatchedRun:
             here = self.plan.num_burn_in + draws.shape[1]
             if not self.history or self.history[-1].round < here:
                 self.history.append(ChainAgreement(here, worst, fewest))
-        # Charts are replaced, never changed: the page may be drawing the old one.
+        # Charts are replaced by new ones, never changed, because the page may be drawing the old
+        # one.
         self.charts["trace"] = trace_chart(draws, self.plan.num_burn_in + 1)
         self.charts["agreement"] = agreement_chart(self.history)
         exact = self.problem.model.posterior

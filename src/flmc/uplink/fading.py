@@ -1,7 +1,8 @@
 """Fading: the gain :math:`h` of each device's path to the server, per round, device and entry.
 
 A law draws magnitudes, which are positive: a device that knows its channel cancels the phase when
-it inverts the path gain. Errors of its knowledge are those of ``EstimatedFading``."""
+it inverts the path gain. ``EstimatedFading`` describes devices that know their channel
+inexactly."""
 
 from __future__ import annotations
 
@@ -18,8 +19,9 @@ from flmc.base.findings import Finding
 class Fading(ABC):
     """Law of the path gains. Your own is a class with one method, ``draw``.
 
-    Unless the class says otherwise, all rounds of a run are drawn at once: a path gain may depend
-    on the number of the round, as in a measured trace, and on the path gains of earlier rounds.
+    Unless the class states ``independent``, all rounds of a run are drawn at once: a path gain may
+    depend on the number of the round, as in a measured trace, and on the path gains of earlier
+    rounds.
 
     Examples
     --------
@@ -36,11 +38,13 @@ class Fading(ABC):
     """
 
     constant: bool = False
-    """Whether every draw gives the same values: then the power limit is the same in every round."""
+    """Whether every draw gives the same path gains: then the power limit allows the same gain in
+    every round."""
     independent: bool = False
-    """Whether the path gains of all rounds are independent draws from one law, which knows neither
-    the number of a round nor other rounds. Then each block of rounds is drawn by itself, from its
-    own stream. Else all rounds of a run are drawn at once, from one stream for each experiment."""
+    """Whether the path gains of all rounds are independent draws from one law, which depends
+    neither on the number of the round nor on other rounds. Then each block of rounds is drawn by
+    itself, from its own stream. Else all rounds of a run are drawn at once, from one stream for
+    each experiment."""
 
     alike: bool = False
     """Whether all devices have the same law: then estimates from drawn path gains may be averaged
@@ -74,12 +78,13 @@ class Fading(ABC):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Findings of a plan that speak against these path gains; none by default."""
+        """Findings that speak against these path gains, for the plan that uses them; none by
+        default."""
         return ()
 
     def __init_subclass__(cls) -> None:
-        """Refuse a ``draw`` with the signature of earlier versions, which were not told which
-        rounds are drawn."""
+        """Raise ``InvalidSetting`` for a subclass whose ``draw`` takes ``num_rounds``, as in
+        earlier versions, in place of the range ``rounds``."""
         drawn = vars(cls).get("draw")
         if drawn is not None and "num_rounds" in inspect.signature(drawn).parameters:
             raise InvalidSetting(

@@ -140,7 +140,8 @@ class DistanceFading(Fading):
 
     @property
     def independent(self) -> bool:  # type: ignore[override]
-        """Whether rounds are independent draws, which is so only if nothing is drawn at all."""
+        """Whether the path gains of all rounds are independent draws: only if they are constant.
+        Path gains that are random are drawn once and kept for the whole run."""
         return self.constant
 
     @property

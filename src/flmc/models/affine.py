@@ -22,9 +22,10 @@ coordinates."""
 
 @dataclass(frozen=True)
 class Coordinates:
-    r"""An affine map :math:`\theta = c + R\phi` from the coordinates :math:`\phi` in which the
-    sampler moves to the parameters :math:`\theta` of the model. Raises ``InvalidSetting`` if shapes
-    do not fit or R is not invertible."""
+    r"""An affine map :math:`\theta = c + R\phi`, with c = ``centre`` and R = ``scale``, from the
+    coordinates :math:`\phi` in which the sampler moves to the parameters :math:`\theta` of the
+    model; ``unit`` is about the posterior's standard deviation in :math:`\phi`. Raises
+    ``InvalidSetting`` if shapes do not fit or R is not invertible."""
 
     centre: Array
     """Centre c of the map, (dim): the theta at which phi is 0."""

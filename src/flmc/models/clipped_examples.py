@@ -36,8 +36,8 @@ _SUM_ROUNDING, _SMALL = 1e-14, 1e-6
 """Relative rounding error of a sum of gradients over examples, and the largest ratio of this error
 to the bound of one example's gradient."""
 _MOST_NEAR = 0.1
-"""Largest share of the entries of all examples' gradients that are clipped at some theta and not at
-others with which only these entries are evaluated one by one; beyond it all are."""
+"""If more than this share of the entries of all examples' gradients are clipped at some theta and
+not at others, all examples are evaluated in every round; else only those examples are."""
 _checked: WeakKeyDictionary[Model, set[str]] = WeakKeyDictionary()
 """Names of the methods that :func:`check_clipping` has tried already, by model; remembered, because
 a gradient of all examples may take longer than a plan."""
@@ -46,7 +46,7 @@ a gradient of all examples may take longer than a plan."""
 @dataclass(frozen=True)
 class EntryClip:
     """Rule that bounds the influence of one example: every entry of the example's gradient is
-    clipped to [-size, size]."""
+    clipped to [-size, size]. ``setting`` is the name of the uplink's setting with this rule."""
 
     setting: ClassVar[str] = "example_clip"
     """Name of the uplink's setting, for messages."""
@@ -79,7 +79,8 @@ class EntryClip:
 @dataclass(frozen=True)
 class NormClip:
     """Rule that bounds the influence of one example: the example's gradient is scaled down to a
-    Euclidean norm of at most ``size``."""
+    Euclidean norm of at most ``size``. ``setting`` is the name of the uplink's setting with this
+    rule."""
 
     setting: ClassVar[str] = "example_norm"
     """Name of the uplink's setting, for messages."""

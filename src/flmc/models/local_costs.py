@@ -10,7 +10,8 @@ from flmc.base.arrays import Array
 
 
 class Quadratic(NamedTuple):
-    r"""Quadratic local costs: the gradient of device k is :math:`H_k\theta - b_k`."""
+    r"""Quadratic local costs: the gradient of device k is :math:`H_k\theta - b_k`, with :math:`H_k`
+    in ``hessian`` and :math:`b_k` in ``offset``."""
 
     hessian: Array
     """Hessian :math:`H_k` of each device's cost, (experiment, device, dim, dim)."""

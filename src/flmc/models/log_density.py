@@ -144,11 +144,12 @@ class LogDensityModel(Model):
         r"""This model sampled in coordinates :math:`\phi`, :math:`\theta = c + R\phi`, in which its
         posterior is round.
 
-        They follow from mean and covariance of a pilot's ``draws`` (..., dim), or are given as R =
-        ``scale`` and c = ``centre`` (default: the start) from public knowledge; without either they
-        follow from mode and curvature of the posterior. The first and the last are for simulation:
-        what they reveal is not accounted. ``smoothness`` and ``convexity`` are as for
-        :meth:`in_coordinates`. See also :func:`flmc.whiten`."""
+        R and c follow from mean and covariance of a pilot's ``draws`` (..., dim), or are given from
+        public knowledge, R as ``scale`` and c as ``centre`` (default: the start); without draws and
+        scale they follow from mode and curvature of the posterior. Coordinates from draws or from
+        the posterior are for simulation: what they reveal of the data is not accounted.
+        ``smoothness`` and ``convexity`` are as for :meth:`in_coordinates`. See also
+        :func:`flmc.whiten`."""
         if draws is not None:
             coordinates = Coordinates.of_draws(draws)
         elif scale is not None:

@@ -16,8 +16,8 @@ from flmc.models.distributions import Prior
 
 __all__ = ["CorrelatedNormal", "FunctionPrior"]
 _NUM_DRAWS = 2000
-"""Number of draws from which centre and spread of a prior are estimated. Their error of 3 % hardly
-changes the length of the burn-in, for which they are used."""
+"""Number of draws from which centre and spread of a prior are estimated. The error of these
+estimates, 3 %, hardly changes the length of the burn-in, for which they are used."""
 _CENTRAL = 0.6827
 """Probability within one standard deviation of a normal distribution's mean."""
 

@@ -1,10 +1,10 @@
 """Regressions ready to be sampled, from data with features and a target; they need the extra
 ``jax``.
 
-All have a normal prior with independent entries, and an intercept with a prior of its own. If the
-curvature has a bound from public facts (the number of examples and a bound of their features), and
-the bound of the features is given, it is used; else the curvature is measured from the data, and
-plans are marked ``data_dependent``."""
+All have a normal prior with independent entries, and an intercept with a prior of its own. A
+logistic or softmax regression whose ``feature_norm``, a public bound of the features, is given has
+a bound of its curvature from public facts. Else the curvature is measured from the data, and plans
+are marked ``data_dependent``."""
 
 from __future__ import annotations
 

@@ -222,7 +222,7 @@ def _of_sample(model: Model, sample: FederatedData) -> Coordinates:
         raise InvalidSetting(
             "a public sample is for models from log densities; for others give draws or a scale"
         )
-    # The covariance of a posterior falls about as one over the number of examples. So that from the
-    # sample is too large by the ratio of the numbers of examples.
+    # The covariance of a posterior falls about as one over the number of examples. So the
+    # covariance from the public sample is too large by the ratio of the numbers of examples.
     ratio = max(1.0, model.data.num_samples / max(1, sample.num_samples))
     return model.on(sample).laplace_coordinates(ratio)

@@ -97,8 +97,9 @@ class WideLinear(Model):
 
     @cached_property
     def _examples(self) -> tuple[Array, Array]:
-        """Features (experiment, device, largest, dim) and targets (experiment, device, largest),
-        with zeros, which count for nothing, where a device has fewer examples."""
+        """Features (experiment, device, example, dim) and targets (experiment, device, example).
+        Devices with fewer examples than the largest one are padded with zeros, which do not change
+        gradients."""
         source = self._source
         return _padded(source.draw() if isinstance(source, DrawnExamples) else source)
 
@@ -217,8 +218,9 @@ class WideLinear(Model):
 
 
 def _padded(data: LinearData) -> tuple[Array, Array]:
-    """Features (experiment, device, largest, dim) and targets (experiment, device, largest), with
-    zeros, which count for nothing, where a device has fewer examples."""
+    """Features (experiment, device, example, dim) and targets (experiment, device, example).
+    Devices with fewer examples than the largest one are padded with zeros, which do not change
+    gradients."""
     sizes, largest = data.device_sizes, max(1, *data.device_sizes)
     features = np.reshape(data.features, (-1, *data.features.shape[-2:]))
     targets = data.targets.reshape(len(features), -1)

@@ -10,10 +10,10 @@ the gain A times the factor :math:`r = \operatorname{Re}(h/\hat h)`.
   have unlike path gains their means differ, and the posterior mean is missed.
 * Noise: a bit contributes :math:`E[r^2]` in place of 1, an analog symbol s adds
   :math:`\operatorname{Var}(r) s^2`.
-* Privacy: :math:`h/\hat h = (1 - e n/\hat h)/\rho`, and a device's amplitude :math:`A/|\hat h|` is
-  within its power, :math:`c = \sqrt{P_0}/\text{peak}`. So it arrives with :math:`A|r| \le (A + c\,e
-  |n|)/\rho` whatever the law of h, and :math:`|n|^2/E[h^2] \le \ln(1/p)` but for the probability
-  p."""
+* Privacy: :math:`h/\hat h = (1 - e n/\hat h)/\rho`, and the power limit bounds the amplitude of
+  a device, :math:`A/|\hat h| \le c = \sqrt{P_0}/\text{peak}`. So symbols arrive with :math:`A|r|
+  \le (A + c\,e |n|)/\rho` whatever the law of h, and :math:`|n|^2/E[h^2] \le \ln(1/p)` except
+  with probability p."""
 
 from __future__ import annotations
 
@@ -133,9 +133,10 @@ def silent_exceedance(uplink: Uplink, num_entries: int) -> float:
 
 
 def as_received(uplink: Uplink, event: Event, dim: int = 1) -> Event:
-    """Privacy event at the gains with which symbols arrive, made from the one at the planned gains;
-    unchanged with exact channel estimates. ``dim`` is the number of entries in one of the event's
-    transmissions: 1, or the entries of a round where the event counts rounds."""
+    """Privacy event at the gains with which symbols arrive, made from ``event``, the privacy event
+    at the planned gains; ``event`` itself with exact channel estimates. ``dim`` is the number of
+    entries in one of the event's transmissions: 1, or the entries of a round where the event counts
+    rounds."""
     estimated = uplink.estimated
     if estimated is None:
         return event

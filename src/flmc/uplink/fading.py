@@ -17,7 +17,9 @@ from flmc.base.findings import Finding
 
 
 class Fading(ABC):
-    """Law of the path gains. Your own is a class with one method, ``draw``.
+    """Law of the path gains. Your own is a class with one method, ``draw``; it may state that its
+    path gains are ``constant``, ``independent`` between rounds, ``alike`` in law for all devices,
+    or ``given`` numbers.
 
     Unless the class states ``independent``, all rounds of a run are drawn at once: a path gain may
     depend on the number of the round, as in a measured trace, and on the path gains of earlier

@@ -18,7 +18,8 @@ from flmc.uplink.fading import Fading
 
 
 class Scheduler(ABC):
-    """Policy that says who transmits. Your own is a class with one method, ``draw``.
+    """Policy that says who transmits. Your own is a class with one method, ``draw``; its class
+    variables state what is known of the policy before the run.
 
     Examples
     --------

@@ -28,7 +28,8 @@ _CONVERT = "decibels become amplitudes by 10**(dB/20)"
 
 
 class Trace(Fading):
-    """Base class of measured or computed path gains by round, which are never repeated."""
+    """Base class of path gains that were measured or computed for each round; a run with more
+    rounds than the trace is refused."""
 
     gains: Any
     """Path gains of every round of the trace, (round, device, 1 or dim)."""
@@ -99,8 +100,8 @@ class TraceFile(Trace):
         arrays ``round_time``, ``carrier_hz`` and ``normalisation`` may stand beside it, and only
         the last is used: path gains are multiplied with it.
     sha256
-        Digest of the file, which a plan keeps: another file of the same name is refused. Empty:
-        that of the file as it is.
+        Digest of the file, which a plan keeps: another file of the same name is refused. If it is
+        empty, the digest of the file as it is takes its place.
     """
 
     path: str

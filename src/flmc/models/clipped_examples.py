@@ -40,7 +40,7 @@ _MOST_NEAR = 0.1
 not at others, all examples are evaluated in every round; else only those examples are."""
 _checked: WeakKeyDictionary[Model, set[str]] = WeakKeyDictionary()
 """Names of the methods that :func:`check_clipping` has tried already, by model; remembered, because
-a gradient of all examples may take longer than a plan."""
+a gradient of all examples may take longer than the rest of planning."""
 
 
 @dataclass(frozen=True)
@@ -219,9 +219,10 @@ class ClippedExamples:
         return self._rule.held(residual, features)
 
     def _sort(self, radius: float) -> _Sorted | None:
-        """The examples sorted by whether they are clipped, for all theta within ``radius`` of the
-        posterior mean. None if too many examples are clipped at some of these theta and not at
-        others, or if the rounding of sums would be more than an example's bound allows."""
+        """The examples, sorted by whether their gradients are clipped at all theta within
+        ``radius`` of the posterior mean, at none, or at some of them. None if too many examples are
+        clipped at some of these theta and not at others, or if the rounding of sums would be more
+        than an example's bound allows."""
         u, v, sizes, variance = self._examples
         residual = ((u @ self._centre - v) / variance)[:, None]
         norm = np.linalg.norm(u, axis=1)

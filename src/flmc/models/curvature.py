@@ -198,8 +198,8 @@ class CurvatureMeter:
         if none is found."""
         if self._mode is None:
             near = theta
-            # Most of the way to the mode needs second derivatives in few directions only, which
-            # takes less time.
+            # Most of the way to the mode is descended with second derivatives in few directions,
+            # which takes less time.
             if len(theta) > _FEW:
                 near = self._descend(theta, 10, _ORDINARY.each)[0].theta
             place, arrived = self._descend(near, _MOST_STEPS, None)
@@ -263,16 +263,16 @@ class CurvatureMeter:
         return place, False
 
     def _dense(self, theta: Array) -> _Place:
-        """The negative log posterior about theta (dim) with all second derivatives;
-        ``InvalidSetting`` where they are not finite."""
+        """Quadratic approximation of the negative log posterior about theta (dim), with all second
+        derivatives; ``InvalidSetting`` where they are not finite."""
         place = self._dense_or_none(theta)
         if place is None:
             raise _not_finite()
         return place
 
     def _dense_or_none(self, theta: Array) -> _Place | None:
-        """As ``_dense``, but None where a derivative is not finite: the negative log posterior
-        about theta (dim) with all second derivatives."""
+        """Quadratic approximation of the negative log posterior about theta (dim), with all second
+        derivatives; None where a derivative is not finite."""
         cost, gradient = self._value(theta)
         identity = np.eye(len(theta))
         rows = []
@@ -287,8 +287,9 @@ class CurvatureMeter:
         return _place(theta, cost, gradient, (hessian + hessian.T) / 2)
 
     def _krylov(self, theta: Array, steps: int) -> _Place | None:
-        """The negative log posterior about theta (dim), with second derivatives in the directions
-        that Lanczos' method finds from the gradient; None where a derivative is not finite."""
+        """Quadratic approximation of the negative log posterior about theta (dim), with second
+        derivatives in the directions that ``steps`` steps of Lanczos' method give from the
+        gradient; None where a derivative is not finite."""
         cost, gradient = self._value(theta)
         gradient = np.array(gradient)
         start = gradient if gradient.any() else np.ones(len(theta))
@@ -300,8 +301,9 @@ class CurvatureMeter:
         return _Place(theta, float(cost), gradient, basis / unit, matrix / unit**2)
 
     def _lanczos(self, theta: Array, start: Array, steps: int) -> tuple[Array, Array] | None:
-        """Orthonormal directions (direction, dim) that begin with ``start``, and the Hessian at
-        theta (dim) along these, (direction, direction); None where the Hessian is not finite."""
+        """At most ``steps`` orthonormal directions (direction, dim), the first along ``start``, and
+        the Hessian of the negative log posterior at theta (dim) along them, (direction, direction),
+        by Lanczos' method; None where the Hessian is not finite."""
         if not np.isfinite(start).all():
             return None
         vectors, images = [start / np.linalg.norm(start)], []
@@ -322,8 +324,8 @@ class CurvatureMeter:
         return basis, (matrix + matrix.T) / 2
 
     def _bounds(self, theta: Array, effort: _Effort) -> tuple[float, float]:
-        """An upper bound of the magnitude of the Hessian's eigenvalues at theta (dim), and a lower
-        bound of the eigenvalues, by Lanczos' method."""
+        """Upper bound of the magnitude of the Hessian's eigenvalues at theta (dim), and lower bound
+        of the eigenvalues, by ``effort.measured`` steps of Lanczos' method."""
         # a fixed seed, so that the same model gives the same plan every time
         start = np.random.default_rng(0).standard_normal(len(theta))
         found = self._lanczos(theta, start, effort.measured)

@@ -188,7 +188,8 @@ def _bounded_by_norm(numpy: Any, gradients: Any, bound: Any) -> Any:
 
 def padded_rows(data: FederatedData) -> dict[str, Any]:
     """Examples as ``rows``, one array (device, largest, ...) for each name, and ``counts`` (device,
-    largest), 1 for an example and 0 for padding up to the largest device.
+    largest), 1 for an example and 0 for padding; largest is the number of examples of the device
+    that has most of them.
 
     Padding repeats the device's own first example, so that no device holds another's data; on a
     device without examples it is the first of all examples, which gradients leave out."""

@@ -115,7 +115,8 @@ class Model(ABC):
     def norm_clipped_gradient(
         self, theta: Array, example_norm: float, experiments: slice = slice(None)
     ) -> Array:
-        """Local gradients with every example's gradient scaled down to a norm before the sum.
+        """Local gradients with every example's gradient scaled down to a bounded norm before the
+        sum.
 
         The prior's share is public and is not clipped. An entry that is not a number counts as 0
         for its example alone.

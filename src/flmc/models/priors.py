@@ -155,7 +155,7 @@ class FunctionPrior(Prior):
         """Gradient of the negative log density, (..., dim), at theta (..., dim), from the user's
         function. Raises ``InvalidSetting`` if that returns another shape."""
         batch = theta.reshape(-1, theta.shape[-1]).view()
-        # read-only, because the user's function must not change the state of chains
+        # The array is read-only, because the user's function must not change the state of chains.
         batch.flags.writeable = False
         gradient = np.asarray(self._gradient(batch), dtype=np.float64)
         if gradient.shape != batch.shape:

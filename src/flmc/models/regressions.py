@@ -319,5 +319,5 @@ def _public_bound(
             f" {largest:.6g}"
         )
     prior = max(prior_sd**-2, intercept_sd**-2)
-    # the 1 is the squared feature of the intercept
+    # The 1 is the square of the intercept's feature, which is 1 for every example.
     return factor * data.num_samples * (1.0 + norm**2) + prior

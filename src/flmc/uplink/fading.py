@@ -49,8 +49,8 @@ class Fading(ABC):
     each experiment."""
 
     alike: bool = False
-    """Whether all devices have the same law: then estimates from drawn path gains may be averaged
-    over devices."""
+    """Whether the path gains of all devices have the same law: then estimates from drawn path gains
+    may be averaged over devices."""
 
     def without_files(self) -> Fading:
         """A copy of this law of path gains that needs no files of this machine (their numbers stand
@@ -62,8 +62,9 @@ class Fading(ABC):
     trace are: then it is known before the run who transmits under a policy by channel."""
 
     def exceedance(self, threshold: float) -> float | None:
-        """Probability that a device's path gain is at least ``threshold`` in a round, if it is the
-        same for all entries, and independent between rounds and devices; None: not known.
+        """Probability that a device's path gain in a round is at least ``threshold``, for a law
+        under which all entries share a path gain and path gains are independent between rounds and
+        devices; None: not known.
 
         Parameters
         ----------
@@ -74,8 +75,8 @@ class Fading(ABC):
 
     @property
     def mean_square(self) -> float | None:
-        """Mean square :math:`E[h^2]` of the path gains, over all that is random and all devices;
-        None: not known."""
+        """Mean square :math:`E[h^2]` of the path gains, averaged over all random draws and all
+        devices; None: not known."""
         return None
 
     @property

@@ -244,7 +244,8 @@ class Link(ABC):
         Returns
         -------
         Link or None
-            None if the link has no family of slopes, as here, or none of it is so steep.
+            None if the link is of no family with different slopes, as here, or no link of its
+            family is so steep.
         """
         return None
 
@@ -351,8 +352,8 @@ class Link(ABC):
         Raises
         ------
         InvalidSetting
-            If the link fails, returns another shape or values outside [0, 1], decreases, or does
-            not rise from below 1/2 to above it.
+            If ``probability`` raises an error, returns another shape or values outside [0, 1],
+            decreases, or does not rise from below 1/2 to above it.
         """
         grid = np.linspace(-clip, clip, _CHECK_POINTS)
         try:

@@ -37,7 +37,8 @@ class NoiseLaw(ABC):
         """
 
     def check(self) -> None:
-        """Raise ``InvalidSetting`` unless drawn numbers have mean 0 and variance 1, roughly."""
+        """Raise ``InvalidSetting`` unless drawn numbers have a mean within 0.25 of 0 and a variance
+        within 0.25 of 1."""
         drawn = np.asarray(self.draw(np.random.default_rng(0), (_TRIED, 1)))
         mean, variance = float(drawn.mean()), float(drawn.var())
         # Written with "not <=", so that NaN is refused too: every comparison with it is false.
@@ -54,7 +55,7 @@ class GaussianNoise(NoiseLaw):
     """Standard normal noise, the law unless another is given."""
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """Standard normal numbers."""
+        """Standard normal numbers, (round, dim)."""
         return rng.standard_normal(shape)
 
 

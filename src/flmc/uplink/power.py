@@ -173,9 +173,9 @@ def planned_power_limit(
 ) -> float:
     """Largest gain that the power limit allows in nine rounds of ten.
 
-    ``active`` says who is expected to transmit, (round, device) with 1 or 0; None: all devices.
-    With a constant channel and the same devices all rounds attain it. It is not the mean: the
-    weakest device decides, and a few deep fades would decide everything.
+    ``active`` says who is expected to transmit, (round, device) with 1 or 0; None: all devices. If
+    the channel is constant and the same devices always transmit, every round attains it. Else it is
+    the 10 % quantile over drawn rounds, because a few deep fades would decide the smallest gain.
     """
     rounds = range(num_rounds if active is None else len(active))
     asked = rounds if active is not None else standing_for(uplink.known_fading, rounds)

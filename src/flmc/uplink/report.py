@@ -44,12 +44,13 @@ class Scale(NamedTuple):
     mean symbol ``peak``; ``slope`` is that of the mean symbol at a gradient of 0."""
 
     peak: float
-    """Mean symbol of a gradient entry at the clip, which stands for a report of 1, the largest."""
+    """Mean symbol of a gradient entry at the clip, with which the largest report, 1, is sent."""
     reach: float
     """Size of an entry of the remainder that a report of 1 stands for; larger entries are reported
     as 1."""
     slope: float
-    """Factor by which the mean symbol scales a small gradient, without bounds of examples."""
+    """Factor by which the mean symbol scales a small gradient, over an uplink that does not bound
+    the gradients of single examples."""
 
 
 def scale_of(uplink: Uplink) -> Scale:

@@ -70,8 +70,9 @@ class Scheduler(ABC):
 
     @property
     def forgets(self) -> bool:
-        """Whether each round may be asked for alone: ``independent`` was stated for the ``draw`` of
-        this policy, and not for one that a subclass has replaced."""
+        """Whether the policy may be asked for any round without the rounds before it:
+        ``independent`` is stated for the ``draw`` that this policy has, and not for one that a
+        subclass has replaced."""
         for kind in type(self).__mro__:
             if "independent" in vars(kind):
                 return bool(vars(kind)["independent"])
@@ -143,8 +144,8 @@ class Scheduler(ABC):
     def draw_planned(self, num_rounds: int, num_devices: int) -> Array | None:
         """Devices that a plan expects to transmit.
 
-        It is exact for a policy without randomness, else drawn with a fixed seed and equal path
-        gains.
+        They are exact for a policy without randomness, else drawn once with a fixed seed, as if all
+        path gains were 1.
 
         Parameters
         ----------

@@ -140,7 +140,8 @@ class RandomDevices(CountedDevices):
         return np.asarray(np.argsort(place, axis=1) < self.count, dtype=np.float64)
 
     def chance(self, num_devices: int, fading: Fading) -> float | None:
-        """The probability count/devices for each device, whatever the channel."""
+        """The probability ``count`` / ``num_devices`` with which each device transmits in a round,
+        whatever the channel; None for a subclass with a ``draw`` of its own."""
         if type(self).draw is not RandomDevices.draw:
             return None
         return self.count / num_devices
@@ -206,8 +207,8 @@ class StrongestDevices(CountedDevices):
         return _strongest(strength, _descending(strength), np.full(len(strength), self.count))
 
     def chance(self, num_devices: int, fading: Fading) -> float | None:
-        """The probability count/devices for each device, if path gains are independent draws from
-        one law; else None."""
+        """The probability ``count`` / ``num_devices`` with which each device transmits in a round,
+        if path gains are independent draws from one law that never gives equal ones; else None."""
         if not fading.independent or type(self).draw is not StrongestDevices.draw:
             return None
         # Of equally strong devices the first would be chosen more often, so that chances would

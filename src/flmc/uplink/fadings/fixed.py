@@ -1,4 +1,5 @@
-"""Path gains that do not change: one for all, a given array, or a law of the distance."""
+"""Path gains that do not change during a run: one number for all devices, a given array, or numbers
+computed from the devices' distances."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Path gains that are drawn from a law: anew for every round and device (Rayleigh, Rician,
 Nakagami), or with a memory over rounds (Gauss-Markov, Jakes' spectrum).
 
-Scales are roots of :math:`E[h^2]`. Devices are independent, and all entries of a round share a path
-gain. Laws with a memory draw all rounds of a run at once, so that the memory reaches across blocks
-of rounds and across an interruption."""
+The ``scale`` of a law is the root of :math:`E[h^2]`. Devices are independent, and all entries of a
+round share a path gain. Laws with a memory draw all rounds of a run at once, so that the memory
+reaches across blocks of rounds and across an interruption."""
 
 from __future__ import annotations
 

@@ -60,19 +60,20 @@ class PairedFading(Fading):
 
     @property
     def constant(self) -> bool:  # type: ignore[override]
-        """Whether every draw gives the same path gains, which is so if those of the symbols are
-        constant."""
+        """Whether every draw gives the same path gains: it does if ``fading``, the law of the
+        symbols' path gains, is constant."""
         return self.fading.constant
 
     @property
     def independent(self) -> bool:  # type: ignore[override]
-        """Whether the path gains of all rounds are independent draws, which is so if those of the
-        symbols are."""
+        """Whether the path gains of all rounds are independent draws: they are if those of
+        ``fading``, the law of the symbols' path gains, are."""
         return self.fading.independent
 
     @property
     def given(self) -> bool:  # type: ignore[override]
-        """Whether path gains are public numbers, which is so if those of the symbols are."""
+        """Whether path gains are public numbers that no draw changes: they are if those of
+        ``fading``, the law of the symbols' path gains, are."""
         return self.fading.given
 
     @property
@@ -193,7 +194,7 @@ def _subcarriers(
     """Path gains, (round, device, dim), for ``shape`` = (round, device): magnitudes of sums over
     all taps of ``waves`` (tap, dim), each times a complex normal amplitude whose mean square is the
     tap's entry of ``powers`` (tap)."""
-    # half of a tap's power is in its real part, half in the imaginary part
+    # Half of a tap's power is in its real part, half in the imaginary part.
     spread = np.sqrt(powers / 2.0)
     taps = rng.standard_normal((*shape, len(powers), 2)) * spread[:, None]
     gains: Array = np.abs((taps[..., 0] + 1j * taps[..., 1]) @ waves)

@@ -163,8 +163,8 @@ def _checked(given: object, what: str) -> Array:
 
 
 def _rows(gains: Array, rounds: range, num_devices: int, dim: int) -> Array:
-    """Path gains of some rounds, (round, device, 1 or dim); ``InvalidSetting`` if the trace is too
-    short or has other sizes."""
+    """Path gains of some rounds, (round, device, 1 or dim); ``InvalidSetting`` if the trace has too
+    few rounds, another number of devices, or neither 1 nor ``dim`` entries."""
     if rounds.stop > len(gains):
         raise InvalidSetting(
             f"the trace must be at least as long as the run: it has {len(gains)} rounds, and"

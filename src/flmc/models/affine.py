@@ -22,16 +22,18 @@ coordinates."""
 
 @dataclass(frozen=True)
 class Coordinates:
-    r"""An affine map :math:`\theta = c + R\phi` from the coordinates :math:`\phi` in which the
-    sampler moves to the parameters :math:`\theta` of the model. Raises ``InvalidSetting`` if shapes
-    do not fit or R is not invertible."""
+    r"""An affine map :math:`\theta = c + R\phi`, with c = ``centre`` and R = ``scale``, from the
+    coordinates :math:`\phi` in which the sampler moves to the parameters :math:`\theta` of the
+    model; ``unit`` is about the posterior's standard deviation in :math:`\phi`. Raises
+    ``InvalidSetting`` if shapes do not fit or R is not invertible."""
 
     centre: Array
     """Centre c of the map, (dim): the theta at which phi is 0."""
     scale: Array
     """Matrix R of the map, (dim, dim), invertible; (dim) is accepted for a diagonal."""
     unit: float = 1.0
-    """Approximate standard deviation of the posterior in the sampler's coordinates."""
+    """Approximate standard deviation of the posterior of each entry of the sampler's coordinates
+    phi."""
 
     def __post_init__(self) -> None:
         centre = checks.finite_array("centre", self.centre)
@@ -41,8 +43,8 @@ class Coordinates:
             raise InvalidSetting(
                 f"centre (dim) and scale (dim, dim) must fit, got {centre.shape} and {scale.shape}"
             )
-        # Rows are scaled to equal length before the rank is tested: entries in unlike units are no
-        # reason to refuse.
+        # Rows are scaled to equal length before the rank is tested, so that a matrix is not refused
+        # because entries of theta have unlike units.
         rows = np.abs(scale).max(axis=1, keepdims=True)
         if not rows.all() or np.linalg.matrix_rank(scale / rows) < len(centre):
             raise InvalidSetting("scale must be invertible: it has a direction without extent")
@@ -77,16 +79,16 @@ class Coordinates:
         return cls(mean, root)
 
     def stretched(self, factor: float) -> Coordinates:
-        """Coordinates in which all distances are those of these ones divided by ``factor``;
-        gradients are thereby multiplied by it."""
+        """Coordinates with the same centre in which every phi is divided by ``factor``; gradients
+        with respect to phi are thereby multiplied by it."""
         return Coordinates(self.centre, self.scale * factor, self.unit / factor)
 
     def to_model(self, phi: Any) -> Any:
         r"""The model's parameters :math:`\theta = c + R\phi`, (..., dim), with the ``centre`` c and
         the ``scale`` R of the map, at the sampler's coordinates ``phi`` (..., dim); theta and phi
         are arrays of NumPy, or of JAX."""
-        # Centre and scale take the precision of phi, because the model is evaluated in that of the
-        # result.
+        # Centre and scale are converted to the precision of phi, because the model is evaluated in
+        # the precision of the theta that this returns.
         centre, scale = (array.astype(phi.dtype) for array in (self.centre, self.scale))
         return centre + phi @ scale.T
 

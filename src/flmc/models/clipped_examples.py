@@ -26,25 +26,27 @@ MANY_EXAMPLES = 10_000
 """Number of examples of a data set from which on it saves time to sort the examples by whether they
 are clipped."""
 _RADIUS = 3.5
-"""Smallest radius about the posterior mean for which examples are sorted, divided by the root of
-the trace of the posterior's covariance: chains at rest stay within it."""
+"""Smallest radius of a ball of theta about the posterior mean for which examples are sorted by
+whether they are clipped, over the root of the trace of the posterior's covariance. Chains that have
+converged stay within this radius."""
 _WIDER = 4.0
-"""Ratio of two successive radii for which examples are sorted."""
+"""Ratio of successive radii of balls about the posterior mean, for each of which examples are
+sorted by whether they are clipped."""
 _SUM_ROUNDING, _SMALL = 1e-14, 1e-6
-"""Relative rounding of a sum, and the largest share of an example's bound that this rounding may
-reach."""
+"""Relative rounding error of a sum of gradients over examples, and the largest ratio of this error
+to the bound of one example's gradient."""
 _MOST_NEAR = 0.1
-"""Largest share of gradient entries near the clip for which these are evaluated one by one; beyond
-it all examples are."""
+"""If more than this share of the entries of all examples' gradients are clipped at some theta and
+not at others, all examples are evaluated in every round; else only those examples are."""
 _checked: WeakKeyDictionary[Model, set[str]] = WeakKeyDictionary()
 """Names of the methods that :func:`check_clipping` has tried already, by model; remembered, because
-a gradient of all examples may take longer than a plan."""
+a gradient of all examples may take longer than the rest of planning."""
 
 
 @dataclass(frozen=True)
 class EntryClip:
     """Rule that bounds the influence of one example: every entry of the example's gradient is
-    clipped to [-size, size]."""
+    clipped to [-size, size]. ``setting`` is the name of the uplink's setting with this rule."""
 
     setting: ClassVar[str] = "example_clip"
     """Name of the uplink's setting, for messages."""
@@ -77,7 +79,8 @@ class EntryClip:
 @dataclass(frozen=True)
 class NormClip:
     """Rule that bounds the influence of one example: the example's gradient is scaled down to a
-    Euclidean norm of at most ``size``."""
+    Euclidean norm of at most ``size``. ``setting`` is the name of the uplink's setting with this
+    rule."""
 
     setting: ClassVar[str] = "example_norm"
     """Name of the uplink's setting, for messages."""
@@ -125,9 +128,10 @@ class Examples(NamedTuple):
 
 
 class _Near(NamedTuple):
-    """Examples that are clipped at some theta and not at others, sorted by device; the examples of
-    device k begin at index ``starts[k]``. The examples of each device begin with one of zeros,
-    because ``np.add.reduceat`` does not return 0 for an empty part."""
+    """Examples that are clipped at some theta and not at others: ``features`` (sample, dim) and
+    ``targets`` (sample) in the order of the devices. Those of device k begin at the index
+    ``starts[k]``, and the first of them is an added one of zeros, because ``np.add.reduceat`` does
+    not return 0 for a device without examples."""
 
     features: Array
     targets: Array
@@ -136,9 +140,9 @@ class _Near(NamedTuple):
 
 class _Sorted(NamedTuple):
     """Sums over a data set's examples that hold for all theta in a ball about the posterior mean:
-    ``hessian`` (device, dim, dim) and ``constant`` (device, dim) sum the examples that are surely
-    clipped or surely not clipped there. The other examples are kept one by one in ``near``, one set
-    for all entries of theta or a set for each entry."""
+    for device k, ``hessian[k] @ theta + constant[k]`` is the sum of the gradients of the examples
+    that are clipped everywhere in the ball, or nowhere in it. All other examples are kept one by
+    one in ``near``: one set for all entries of theta, or a set for each entry."""
 
     hessian: Array
     constant: Array
@@ -148,9 +152,9 @@ class _Sorted(NamedTuple):
 class ClippedExamples:
     """Sums of the clipped gradients of a data set's examples, over the examples of each device.
 
-    Theta is expected about ``scale`` away from ``centre`` (dim): the root of the trace of the
-    posterior's covariance, and its mean. This affects time only: results depend on theta alone,
-    never on earlier calls."""
+    The posterior has the mean ``centre`` (dim) and a covariance whose trace has the root ``scale``.
+    These two affect time only, which is short near the posterior mean: results depend on theta
+    alone, never on earlier calls."""
 
     def __init__(
         self, examples: Examples, rule: EntryClip | NormClip, centre: Array, scale: float
@@ -173,8 +177,8 @@ class ClippedExamples:
             return None
         steps = np.log(max(distance / self._radius, 1.0)) / np.log(_WIDER)
         # Examples are sorted for radii of which each is a fixed multiple of the one before, not for
-        # the distance itself: so they serve many calls, and results do not depend on which theta
-        # came first.
+        # the distance of this theta: so the sorted examples serve many calls, and results do not
+        # depend on which theta came first.
         level = int(np.ceil(steps))
         if level not in self._sorted:
             self._sorted[level] = self._sort(self._radius * _WIDER**level)
@@ -183,7 +187,8 @@ class ClippedExamples:
             return None
         total = np.einsum("kij,cj->cki", split.hessian, theta) + split.constant
         every = range(theta.shape[1])
-        # The sorted examples are one set for all entries of theta, or a set for each entry.
+        # There is one set of examples near the clip for all entries of theta, if norms are clipped,
+        # or a set for each entry.
         entries = [every] if len(split.near) == 1 else [range(i, i + 1) for i in every]
         for near, some in zip(split.near, entries, strict=True):
             held = self._held(theta, near.features, near.targets)
@@ -214,9 +219,10 @@ class ClippedExamples:
         return self._rule.held(residual, features)
 
     def _sort(self, radius: float) -> _Sorted | None:
-        """The examples sorted by whether they are clipped, for all theta within ``radius`` of the
-        posterior mean. None if too many examples are clipped at some of these theta and not at
-        others, or if the rounding of sums would be more than an example's bound allows."""
+        """The examples, sorted by whether their gradients are clipped at all theta within
+        ``radius`` of the posterior mean, at none, or at some of them. None if too many examples are
+        clipped at some of these theta and not at others, or if the rounding of sums would be more
+        than an example's bound allows."""
         u, v, sizes, variance = self._examples
         residual = ((u @ self._centre - v) / variance)[:, None]
         norm = np.linalg.norm(u, axis=1)
@@ -253,7 +259,7 @@ class ClippedExamples:
         the devices."""
         u, v, sizes, _ = self._examples
         places = np.flatnonzero(chosen)
-        # Room for an example of zeros, whose gradient is 0, before the first example of each
+        # An example of zeros, whose gradient is 0, is inserted before the first example of each
         # device.
         starts = np.searchsorted(places, np.cumsum(sizes) - sizes)
         features = np.insert(u[places], starts, 0.0, axis=0)
@@ -266,8 +272,8 @@ def check_clipping(model: Model, *, by_norm: bool) -> None:
     or by norm, and really does so: the method is tried at the prior's mean with the first data
     set."""
     name = "norm_clipped_gradient" if by_norm else "clipped_gradient"
-    # remembered by identity only: a model with a hash of its own may equal another that does not
-    # clip
+    # Only models that are compared by identity are remembered: a model with a hash of its own may
+    # equal another one that does not clip.
     kept = type(model).__hash__ is object.__hash__
     if kept and name in _checked.get(model, ()):
         return

@@ -23,7 +23,7 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 
 FLAT = "the posterior is flat in some direction: give scale"
-"""Refusal of coordinates from a posterior without a finite covariance."""
+"""Error message where coordinates are to be made from a posterior without a finite covariance."""
 MOST_DENSE = 300
 """Largest number of entries of theta with which the whole matrix of second derivatives is
 formed."""
@@ -37,25 +37,27 @@ _MOST_STEPS = 200
 """Largest number of steps of the descent to the mode where the whole matrix is formed; some ten are
 usual."""
 _ARRIVED = 1e-12
-"""Squared distance from the mode, in standard deviations, at which the descent ends."""
+"""Squared distance from the mode, in standard deviations of the posterior, below which the descent
+ends."""
 _KINK = 1e12
-"""A place with nothing lower nearby counts as a kink of the log density where the squared distance
-to the mode that its curvature predicts, in standard deviations, is below this; beyond, the
-differences are too small for numbers to resolve."""
+"""Where no lower value is near, the descent counts as having reached the mode, at a kink of the log
+density, if the squared distance to the mode that slope and curvature predict, in standard
+deviations, is below this. Beyond, differences are too small for floating-point numbers."""
 _RISE = 0.05
-"""Smallest rise of the negative log posterior, one standard deviation away, with which a place
-counts as a mode."""
+"""Smallest rise of the negative log posterior from a point to one standard deviation beside it with
+which the point counts as a mode; a normal law has 0.5."""
 _TOGETHER = 8
 """Number of directions whose second derivatives are computed together, so that memory stays
 bounded."""
 _FAILURE = 1e-4
-"""Probability that one of the bounds by Lanczos' method does not hold; it is over the random
-direction in which the method starts."""
+"""Probability, over the random direction in which Lanczos' method starts, that the bound of the
+largest or of the smallest eigenvalue does not hold."""
 
 
 class _Effort(NamedTuple):
-    """Amount of work for a model with many entries: steps of Lanczos' method where curvatures are
-    measured, steps of the descent, and steps of Lanczos' method in each of these."""
+    """Amount of work for a model with many entries: ``measured`` steps of Lanczos' method to
+    measure curvatures, and ``descent`` steps of the descent to the mode with ``each`` steps of
+    Lanczos' method in each of them."""
 
     measured: int
     descent: int
@@ -67,9 +69,10 @@ _ORDINARY, _LARGE = _Effort(60, 60, 60), _Effort(30, 3, 15)
 
 @dataclass(frozen=True)
 class _Place:
-    """The negative log posterior about one theta (dim), up to second order: its value, its
-    gradient (dim), and its curvature (direction, direction) along the rows of ``basis``
-    (direction, dim), which are so long that the curvature along each is about 1."""
+    """Quadratic approximation of the negative log posterior about ``theta`` (dim): its value
+    ``cost``, its ``gradient`` (dim), and its second derivatives ``matrix`` (direction, direction)
+    along the rows of ``basis`` (direction, dim). The rows are so long that these derivatives are
+    about 1 or less."""
 
     theta: Array
     cost: float
@@ -86,27 +89,27 @@ class _Place:
 
     @property
     def hessian(self) -> Array:
-        """All second derivatives, (dim, dim); only for a place whose basis consists of single
-        entries."""
+        """All second derivatives, (dim, dim); only if every row of ``basis`` is a multiple of a
+        unit vector."""
         unit = 1.0 / np.diag(self.basis)
         return np.asarray(self.matrix * np.outer(unit, unit))
 
     @property
     def inside(self) -> Array:
-        """Slopes of the negative log posterior along the principal directions of its curvature,
-        (direction)."""
+        """Slopes of the negative log posterior at ``theta`` along the principal directions of its
+        curvature, (direction)."""
         return np.asarray(self.axes[1].T @ (self.basis @ self.gradient))
 
     @property
     def flat(self) -> float:
-        """Curvature of the negative log posterior up to which it cannot be told from zero because
-        of rounding."""
+        """Size up to which a principal curvature of the negative log posterior cannot be told from
+        0, because of rounding."""
         return float(1e-12 * np.abs(self.axes[0]).max() + 1e-300)
 
     @property
     def left(self) -> float:
-        """Squared distance to the mode in standard deviations, by the quadratic approximation at
-        this place; infinite at a saddle, from which the negative log posterior falls on."""
+        """Squared distance to the mode in standard deviations, by the quadratic approximation;
+        infinite at a saddle, where a principal curvature is negative."""
         values = self.axes[0]
         if values[0] < -1e3 * self.flat:
             return math.inf
@@ -114,7 +117,8 @@ class _Place:
 
     def step(self, radius: float) -> tuple[Array, float, float]:
         """The move (dim) of at most ``radius`` units of the basis that lowers the quadratic
-        approximation most, its length in these units, and by how much it lowers the quadratic."""
+        approximation most, its length in these units, and by how much it lowers the
+        approximation."""
         values, vectors = self.axes
         inside = self.inside
         lowest = self.flat + max(0.0, -float(values[0]))
@@ -194,8 +198,8 @@ class CurvatureMeter:
         if none is found."""
         if self._mode is None:
             near = theta
-            # Most of the way to the mode needs second derivatives in few directions only, which
-            # takes less time.
+            # Most of the way to the mode is descended with second derivatives in few directions,
+            # which takes less time.
             if len(theta) > _FEW:
                 near = self._descend(theta, 10, _ORDINARY.each)[0].theta
             place, arrived = self._descend(near, _MOST_STEPS, None)
@@ -235,20 +239,21 @@ class CurvatureMeter:
             if place.left < _ARRIVED:
                 return place, True
             move, length, expected = place.step(radius)
-            # The negative log posterior is a sum of many numbers, so smaller differences of it are
-            # rounding.
+            # The negative log posterior is a sum of many numbers, and differences of it below
+            # ``noise`` are rounding errors.
             noise = 1e-13 * (1.0 + abs(place.cost))
             cost = float(self._value(place.theta + move)[0])
             gain = place.cost - cost + noise
-            # "gain >= ..." is false if the cost is NaN, so that such a step is refused too.
+            # ``gain >= ...`` is false if the cost is NaN, so that a step to such a point is refused
+            # too.
             candidate = look(place.theta + move) if gain >= 0.1 * expected else None
             if candidate is None or (expected < noise and not candidate.left < place.left):
-                # the expected decrease is within rounding: the mode is reached
+                # If the expected decrease is within rounding, the mode is reached.
                 if expected < noise:
                     return place, True
                 radius = 0.25 * length
-                # A kink ends the descent: nothing is lower within a millionth of a standard
-                # deviation.
+                # If nothing is lower within a millionth of a standard deviation, the descent ends,
+                # at a kink of the log density.
                 if radius < 1e-6:
                     return place, place.left < _KINK
                 continue
@@ -258,16 +263,16 @@ class CurvatureMeter:
         return place, False
 
     def _dense(self, theta: Array) -> _Place:
-        """The negative log posterior about theta (dim) with all second derivatives;
-        ``InvalidSetting`` where they are not finite."""
+        """Quadratic approximation of the negative log posterior about theta (dim), with all second
+        derivatives; ``InvalidSetting`` where they are not finite."""
         place = self._dense_or_none(theta)
         if place is None:
             raise _not_finite()
         return place
 
     def _dense_or_none(self, theta: Array) -> _Place | None:
-        """As ``_dense``, but None where a derivative is not finite: the negative log posterior
-        about theta (dim) with all second derivatives."""
+        """Quadratic approximation of the negative log posterior about theta (dim), with all second
+        derivatives; None where a derivative is not finite."""
         cost, gradient = self._value(theta)
         identity = np.eye(len(theta))
         rows = []
@@ -282,8 +287,9 @@ class CurvatureMeter:
         return _place(theta, cost, gradient, (hessian + hessian.T) / 2)
 
     def _krylov(self, theta: Array, steps: int) -> _Place | None:
-        """The negative log posterior about theta (dim), with second derivatives in the directions
-        that Lanczos' method finds from the gradient; None where a derivative is not finite."""
+        """Quadratic approximation of the negative log posterior about theta (dim), with second
+        derivatives in the directions that ``steps`` steps of Lanczos' method give from the
+        gradient; None where a derivative is not finite."""
         cost, gradient = self._value(theta)
         gradient = np.array(gradient)
         start = gradient if gradient.any() else np.ones(len(theta))
@@ -295,8 +301,9 @@ class CurvatureMeter:
         return _Place(theta, float(cost), gradient, basis / unit, matrix / unit**2)
 
     def _lanczos(self, theta: Array, start: Array, steps: int) -> tuple[Array, Array] | None:
-        """Orthonormal directions (direction, dim) that begin with ``start``, and the Hessian at
-        theta (dim) along these, (direction, direction); None where the Hessian is not finite."""
+        """At most ``steps`` orthonormal directions (direction, dim), the first along ``start``, and
+        the Hessian of the negative log posterior at theta (dim) along them, (direction, direction),
+        by Lanczos' method; None where the Hessian is not finite."""
         if not np.isfinite(start).all():
             return None
         vectors, images = [start / np.linalg.norm(start)], []
@@ -317,20 +324,21 @@ class CurvatureMeter:
         return basis, (matrix + matrix.T) / 2
 
     def _bounds(self, theta: Array, effort: _Effort) -> tuple[float, float]:
-        """An upper bound of the magnitude of the Hessian's eigenvalues at theta (dim), and a lower
-        bound of the eigenvalues, by Lanczos' method."""
+        """Upper bound of the magnitude of the Hessian's eigenvalues at theta (dim), and lower bound
+        of the eigenvalues, by ``effort.measured`` steps of Lanczos' method."""
         # a fixed seed, so that the same model gives the same plan every time
         start = np.random.default_rng(0).standard_normal(len(theta))
         found = self._lanczos(theta, start, effort.measured)
         if found is None:
             raise _not_finite()
         values = np.linalg.eigvalsh(found[1])
-        # Each of the two bounds fails with half the probability, so that both hold together, by the
-        # theorem of Kuczyński and Woźniakowski.
+        # By the theorem of Kuczyński and Woźniakowski each of the two bounds fails with half the
+        # probability ``_FAILURE``, so that both hold except with that probability.
         doubt = math.log(1.648 * math.sqrt(len(theta)) * 2.0 / _FAILURE)
         share = (doubt / (2 * effort.measured - 1)) ** 2
-        # The extreme values found are within ``share`` of the width of the true range of
-        # eigenvalues, which is therefore at most the width found over 1 - 2 share.
+        # The extreme values of Lanczos' method differ from the extreme eigenvalues by at most
+        # ``share`` times the width of the range of eigenvalues. So this width is at most that of
+        # the computed values over 1 - 2 share.
         margin = share / (1.0 - 2.0 * share) * float(values[-1] - values[0])
         low, high = float(values[0]) - margin, float(values[-1]) + margin
         return max(high, -low), low
@@ -345,7 +353,8 @@ def _not_finite() -> InvalidSetting:
 
 def _place(theta: Array, cost: Any, gradient: Any, hessian: Array) -> _Place | None:
     """The negative log posterior about ``theta`` (dim) with its Hessian (dim, dim), in units of the
-    entries of theta in which those of the Hessian are 1 at most; None if a number is not finite."""
+    entries of theta in which no entry of the Hessian is larger than 1; None if a number is not
+    finite."""
     if not (
         np.isfinite(float(cost)) and np.isfinite(gradient).all() and np.isfinite(hessian).all()
     ):
@@ -360,8 +369,8 @@ def _place(theta: Array, cost: Any, gradient: Any, hessian: Array) -> _Place | N
 
 
 def _inverse(place: _Place) -> Array | None:
-    """Inverse of the Hessian at a place, (dim, dim); None unless the Hessian is positive
-    definite."""
+    """Inverse of the Hessian of the negative log posterior, (dim, dim), from its quadratic
+    approximation ``place``; None unless the Hessian is positive definite."""
     values, vectors = place.axes
     if not values[0] > 1e3 * place.flat:
         return None
@@ -370,16 +379,16 @@ def _inverse(place: _Place) -> Array | None:
 
 
 def _exact_ends(place: _Place) -> tuple[float, float]:
-    """Bounds of the largest magnitude of the Hessian's eigenvalues and of the smallest eigenvalue,
-    each moved to its safe side by what rounding may do."""
+    """Upper bound of the largest magnitude of the Hessian's eigenvalues, and lower bound of the
+    smallest eigenvalue, with room for rounding errors."""
     values = np.linalg.eigvalsh(place.hessian)
     rounding = len(values) * np.finfo(np.float64).eps
     largest = float(np.abs(values).max()) * (1.0 + rounding)
     inverse = _inverse(place)
     if inverse is None:
         return largest, min(0.0, float(values[0]))
-    # The smallest eigenvalue comes from the inverse, which gives it exactly where the units of the
-    # entries differ by much.
+    # The smallest eigenvalue is computed from the inverse, which gives it accurately even if the
+    # entries of theta have very unlike units.
     lowest = float(place.axes[0][0])
     smallest = (1.0 - 10.0 * rounding / lowest) / float(np.linalg.eigvalsh(inverse)[-1])
     return largest, max(smallest, 0.0)

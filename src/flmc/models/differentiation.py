@@ -159,7 +159,8 @@ class DifferentiatedCosts:
         jax = self._jax
         numpy = jax.numpy
         each = jax.vmap(jax.grad(self._cost_of_example), in_axes=(None, 0, 0))
-        # NaN counts as 0 for its example alone; infinity becomes the largest number, then the clip.
+        # A NaN counts as 0 and affects its own example only; infinity becomes the largest finite
+        # number, which is clipped below.
         gradients = numpy.nan_to_num(each(theta, rows, counts), nan=0.0, posinf=None, neginf=None)
         if by_norm:
             gradients = _bounded_by_norm(numpy, gradients, bound)
@@ -187,7 +188,8 @@ def _bounded_by_norm(numpy: Any, gradients: Any, bound: Any) -> Any:
 
 def padded_rows(data: FederatedData) -> dict[str, Any]:
     """Examples as ``rows``, one array (device, largest, ...) for each name, and ``counts`` (device,
-    largest), 1 for an example and 0 for padding up to the largest device.
+    largest), 1 for an example and 0 for padding; largest is the number of examples of the device
+    that has most of them.
 
     Padding repeats the device's own first example, so that no device holds another's data; on a
     device without examples it is the first of all examples, which gradients leave out."""
@@ -212,7 +214,7 @@ def check_densities(
     example: Any,
 ) -> None:
     """Raise ``InvalidSetting`` unless the user's log prior and log likelihood both give one finite
-    number at the start parameters, the latter for the given example."""
+    number at the start parameters, the log likelihood for the given example."""
     asked: dict[str, Callable[[], Any]] = {
         "log_prior": lambda: log_prior(parameters),
         "log_likelihood": lambda: log_likelihood(parameters, example),

@@ -98,7 +98,8 @@ class GradientModel(Model):
         )
 
     def predict(self, theta: Array, experiments: slice = slice(None)) -> Array | None:
-        """Predictions of the user's function, (experiment, chain, prediction); None without one."""
+        """Predictions of the user's function, (experiment, chain, prediction), at theta
+        (experiment, chain, dim); None if the user gave no such function."""
         if self._predict is None:
             return None
         batch = theta.reshape(-1, self.dim).view()
@@ -116,7 +117,7 @@ class GradientModel(Model):
         ``likelihood`` plus 1/K of the prior's. Raises ``InvalidSetting``, which names the function
         ``name``, if it returns a wrong shape."""
         batch = theta.reshape(-1, self.dim).view()
-        # read-only, because the user's function must not change the state of chains
+        # The array is read-only, because the user's function must not change the state of chains.
         batch.flags.writeable = False
         local = np.asarray(likelihood(batch), dtype=np.float64)
         expected = (len(batch), self.num_devices, self.dim)

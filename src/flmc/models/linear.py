@@ -99,7 +99,7 @@ class LinearGaussian(Model):
             )
         mean = np.broadcast_to(mean, (self.dim,))
         self._pull = self.prior_precision @ mean
-        # A start is drawn entry by entry, by the marginal standard deviations.
+        # The start of a chain is drawn entry by entry, with the marginal standard deviations.
         self.prior = Normal(mean, np.sqrt(marginal_variances(self.prior_precision)))
         self._sorted: dict[tuple[int, EntryClip | NormClip], ClippedExamples] = {}
         self._stacked: tuple[slice, Array, Array] | None = None
@@ -216,8 +216,8 @@ class LinearGaussian(Model):
         device, dim), at theta (experiment, chain, dim)."""
         held = self._stacked
         if held is None or held[0] != experiments:
-            # A matrix product over all devices at once; its layout is kept, because an engine asks
-            # often.
+            # One matrix product gives the gradients of all devices. The Hessians are kept in the
+            # layout that it needs, because engines ask for gradients in every round.
             hessian, offset = self.quadratic(experiments)
             side = np.moveaxis(hessian, 3, 1).reshape(len(hessian), self.dim, -1)
             held = self._stacked = (experiments, np.ascontiguousarray(side), offset[:, None])

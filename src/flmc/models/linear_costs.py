@@ -13,15 +13,15 @@ from flmc.data.linear_data import LinearStatistics, StatisticsSource
 from flmc.models.local_costs import Quadratic
 
 _MOST_HELD = 20_000_000
-"""Largest count of numbers in the local costs of all data sets for which they are held in memory as
-they are: 160 MB in double precision."""
+"""Largest count of numbers in the local costs of all data sets with which all of them are held in
+memory: 160 MB in double precision."""
 _MOST_KEPT = 32_000_000
 """Largest count of numbers that are kept in memory, with half of each symmetric Hessian (256 MB),
 where the costs of all data sets take more than ``_MOST_HELD``. The costs of the other data sets are
 computed again at every use, which takes about as long as 300 rounds."""
 _DRAWN_AT_ONCE = 1024
-"""Number of data sets whose statistics are in memory beside their costs: few enough for caches if
-they are small. A multiple of the number of data sets that share a random stream, so that none is
+"""Number of data sets whose statistics are computed at a time: few enough for the processor's cache
+if they are small. A multiple of the number of data sets that share a random stream, so that none is
 drawn in vain."""
 
 
@@ -44,7 +44,7 @@ class LinearCosts:
         self._kept: KeptCosts | None = None
         if each * count <= _MOST_HELD:
             self._held = self._draw(range(count))
-        # statistics in memory make costs that are cheap to compute again: these are not kept
+        # If the statistics are in memory, costs are cheap to compute again, so they are not kept.
         elif not isinstance(source, LinearStatistics):
             self._kept = KeptCosts(_MOST_KEPT, count, devices, dim)
 
@@ -103,9 +103,11 @@ class KeptCosts:
     def __init__(self, most_numbers: int, num_experiments: int, num_devices: int, dim: int) -> None:
         rows, columns = np.triu_indices(dim)
         self._upper = rows * dim + columns
-        """Indices of the upper triangle in a matrix whose rows lie one behind the other."""
+        """Index of each entry of the upper triangle, (entry), in a matrix (dim, dim) that is
+        flattened row by row."""
         self._place = np.empty((dim, dim), np.intp)
-        """Index of each entry of a symmetric matrix in its upper triangle, (dim, dim)."""
+        """Index of each entry of a symmetric matrix (dim, dim) in the flattened upper triangle,
+        (dim, dim)."""
         self._place[rows, columns] = self._place[columns, rows] = np.arange(len(rows))
         each = num_devices * (len(rows) + dim)
         self._room = min(num_experiments, most_numbers // each)
@@ -128,7 +130,8 @@ class KeptCosts:
             return
         part = slice(self.count, self.count + len(hessian))
         flat = hessian.reshape(*hessian.shape[:2], -1)
-        # With any mode but the default, np.take writes into ``out`` directly, without a buffer.
+        # With the mode "clip", unlike the default, np.take writes into ``out`` directly, without a
+        # buffer.
         np.take(flat, self._upper, axis=2, out=self._hessian[part], mode="clip")
         self._offset[part] = offset
         self.count = part.stop

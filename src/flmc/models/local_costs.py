@@ -10,7 +10,8 @@ from flmc.base.arrays import Array
 
 
 class Quadratic(NamedTuple):
-    r"""Quadratic local costs: the gradient of device k is :math:`H_k\theta - b_k`."""
+    r"""Quadratic local costs: the gradient of device k is :math:`H_k\theta - b_k`, with :math:`H_k`
+    in ``hessian`` and :math:`b_k` in ``offset``."""
 
     hessian: Array
     """Hessian :math:`H_k` of each device's cost, (experiment, device, dim, dim)."""
@@ -20,7 +21,8 @@ class Quadratic(NamedTuple):
 
 
 class ExampleBound(NamedTuple):
-    """Bound to which the gradient of every example is clipped before examples are summed."""
+    """Bound to which the gradient of every example is clipped before examples are summed: of its
+    Euclidean norm if ``by_norm``, else of each entry."""
 
     bound: float
     """Largest magnitude of an entry, or largest Euclidean norm, of one example's gradient."""
@@ -29,7 +31,8 @@ class ExampleBound(NamedTuple):
 
 
 class TracedCosts(NamedTuple):
-    """Local gradients as a function that JAX can trace into a compiled loop."""
+    """Local gradients as a function that JAX can trace into a compiled loop: ``gradients(theta,
+    data)``, whose second argument ``data(experiment)`` gives."""
 
     gradients: Callable[[Any, Any], Any]
     """``gradients(theta, data)``: local gradients (device, dim) at one theta (dim), in the

@@ -30,7 +30,8 @@ from flmc.models.local_costs import ExampleBound, TracedCosts
 from flmc.models.model import Model
 
 _MOST_LOOKED_AT = 200
-"""Largest number of examples whose gradients are looked at before a run."""
+"""Largest number of examples whose gradients are computed to find out whether examples affect the
+likelihood."""
 LogPrior = Callable[[Any], Any]
 """Log density of the prior, up to a constant, as a function of the user's parameters."""
 LogLikelihood = Callable[[Any, Any], Any]
@@ -68,7 +69,8 @@ class LogDensityModel(Model):
         self.to_parameters: Callable[[Any], Any] = tree.parameters
         self.layout, self._start, self.dim = tree.layout, tree.start, len(tree.start)
         self.coordinates = coordinates
-        # The centre of chosen coordinates (zero in them) is nearer to the posterior than the start.
+        # In chosen coordinates chains start about their centre, phi = 0, which is nearer to the
+        # posterior than the user's start.
         self.start_point = self._start if coordinates is None else np.zeros(self.dim)
         self._data = padded_rows(data)
         self._costs = DifferentiatedCosts(
@@ -102,7 +104,8 @@ class LogDensityModel(Model):
             return []
         rows = self.data.rows()
         score = jax.vmap(jax.grad(self.log_likelihood), in_axes=(None, 0))
-        # Gradients are tried at two places, because one may vanish at the start by symmetry.
+        # Gradients are computed at two points, because a gradient may vanish at the start by
+        # symmetry.
         moved = np.zeros(len(self.data.targets), dtype=bool)
         few = np.unique(np.linspace(0, len(moved) - 1, _MOST_LOOKED_AT, dtype=np.intp))
         with jax.enable_x64():
@@ -141,11 +144,12 @@ class LogDensityModel(Model):
         r"""This model sampled in coordinates :math:`\phi`, :math:`\theta = c + R\phi`, in which its
         posterior is round.
 
-        They follow from mean and covariance of a pilot's ``draws`` (..., dim), or are given as R =
-        ``scale`` and c = ``centre`` (default: the start) from public knowledge; without either they
-        follow from mode and curvature of the posterior. The first and the last are for simulation:
-        what they reveal is not accounted. ``smoothness`` and ``convexity`` are as for
-        :meth:`in_coordinates`. See also :func:`flmc.whiten`."""
+        R and c follow from mean and covariance of a pilot's ``draws`` (..., dim), or are given from
+        public knowledge, R as ``scale`` and c as ``centre`` (default: the start); without draws and
+        scale they follow from mode and curvature of the posterior. Coordinates from draws or from
+        the posterior are for simulation: what they reveal of the data is not accounted.
+        ``smoothness`` and ``convexity`` are as for :meth:`in_coordinates`. See also
+        :func:`flmc.whiten`."""
         if draws is not None:
             coordinates = Coordinates.of_draws(draws)
         elif scale is not None:
@@ -163,8 +167,9 @@ class LogDensityModel(Model):
         return self._curvature.laplace(self.start_point)
 
     def laplace_coordinates(self, weight: float = 1.0) -> Coordinates:
-        """Coordinates made from mode and curvature of the posterior, as this would be with
-        ``weight`` times as many examples."""
+        """Coordinates whose centre is the mode of the posterior, and whose scale is a root of the
+        inverse Hessian at the mode over ``weight``: about those of a posterior from ``weight``
+        times as many examples."""
         mode, covariance = self.laplace()
         return Coordinates.of_law(mode, covariance / weight, FLAT)
 
@@ -276,5 +281,6 @@ class LogDensityModel(Model):
             lambda theta: self.num_devices * self._costs.prior_share(theta),
             self.start_point,
         )
-        # A flat prior has no spread: 1 in its place.
+        # In an entry in which the prior is flat it has no spread: the standard deviation is 1
+        # there.
         return np.where(curvature > 0, 1.0 / np.sqrt(np.maximum(curvature, 1e-12)), 1.0)

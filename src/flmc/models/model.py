@@ -37,9 +37,11 @@ class Model(ABC):
     """Prior of theta; chains may start from a draw of it. For a model from log densities it is only
     the law of the starts, and its own log prior is the prior."""
     smoothness: float | None = None
-    """Largest curvature L of the sum of all local costs, if known."""
+    """Largest curvature L of the sum of all local costs, the negative log posterior; None: not
+    known."""
     convexity: float | None = None
-    """Smallest curvature mu of the sum of all local costs, if known."""
+    """Smallest curvature mu of the sum of all local costs, the negative log posterior; None: not
+    known."""
     public: bool = False
     """Whether smoothness and convexity are public knowledge, not computed from the devices' data. A
     plan whose step was computed from data makes no privacy statement for a deployment."""
@@ -49,11 +51,11 @@ class Model(ABC):
     model makes a privacy statement."""
 
     data_findings: tuple[Finding, ...] = ()
-    """What speaks against the data, such as units that differ between devices; every plan of the
-    model has it among its findings."""
+    """Findings that speak against the data, such as units that differ between devices; every plan
+    of the model has them among its findings."""
 
     posterior: Gaussian | None = None
-    """The exact posterior, where it is known."""
+    """The exact posterior of every data set; None: not known."""
     layout: tuple[tuple[str, tuple[int, ...]], ...] | None = None
     """Name and shape of every parameter in the order of theta; None: parameters have no names."""
     coordinates: Coordinates | None = None
@@ -113,7 +115,8 @@ class Model(ABC):
     def norm_clipped_gradient(
         self, theta: Array, example_norm: float, experiments: slice = slice(None)
     ) -> Array:
-        """Local gradients with every example's gradient scaled down to a norm before the sum.
+        """Local gradients with every example's gradient scaled down to a bounded norm before the
+        sum.
 
         The prior's share is public and is not clipped. An entry that is not a number counts as 0
         for its example alone.
@@ -165,7 +168,8 @@ class Model(ABC):
         Returns
         -------
         Quadratic or None
-            Curvatures and constant parts of the local gradients; None for other costs.
+            Hessians of the local costs and constant parts of the local gradients; None for costs
+            that are not quadratic.
         """
         return None
 
@@ -187,7 +191,8 @@ class Model(ABC):
     def predict(self, theta: Array, experiments: slice = slice(None)) -> Array | None:
         """Quantities that the model predicts; a result reports whether chains agree in them.
 
-        At most twenty are compared. If theta is not identified, chains may agree in them alone.
+        At most twenty quantities are compared. If theta is not identified, chains may agree in
+        these quantities and not in theta.
 
         Parameters
         ----------

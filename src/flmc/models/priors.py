@@ -16,8 +16,8 @@ from flmc.models.distributions import Prior
 
 __all__ = ["CorrelatedNormal", "FunctionPrior"]
 _NUM_DRAWS = 2000
-"""Number of draws from which centre and spread of a prior are estimated; their error, 3 %, does not
-matter to a burn-in."""
+"""Number of draws from which centre and spread of a prior are estimated. The error of these
+estimates, 3 %, hardly changes the length of the burn-in, for which they are used."""
 _CENTRAL = 0.6827
 """Probability within one standard deviation of a normal distribution's mean."""
 
@@ -97,8 +97,8 @@ class FunctionPrior(Prior):
     Parameters
     ----------
     gradient
-        ``gradient(theta)`` takes (place, dim) and returns (place, dim): the gradient of the
-        negative log density. It must not change ``theta``.
+        ``gradient(theta)`` takes any number of thetas, (place, dim), and returns the gradient of
+        the negative log density at each, (place, dim). It must not change ``theta``.
     draw
         ``draw(rng)`` returns one theta, (dim), with random numbers from the generator ``rng``
         alone: the same generator gives the same start, so that a run can be repeated.
@@ -155,7 +155,7 @@ class FunctionPrior(Prior):
         """Gradient of the negative log density, (..., dim), at theta (..., dim), from the user's
         function. Raises ``InvalidSetting`` if that returns another shape."""
         batch = theta.reshape(-1, theta.shape[-1]).view()
-        # read-only, because the user's function must not change the state of chains
+        # The array is read-only, because the user's function must not change the state of chains.
         batch.flags.writeable = False
         gradient = np.asarray(self._gradient(batch), dtype=np.float64)
         if gradient.shape != batch.shape:
@@ -176,8 +176,8 @@ class FunctionPrior(Prior):
         return drawn
 
     def _of_every_entry(self, name: str, value: Array) -> Array:
-        """A number, or (dim) numbers, as a new array (dim); raises ``InvalidSetting`` for other
-        shapes, with the setting's ``name``."""
+        """The number ``value``, or (dim) numbers, as a new array (dim). Raises ``InvalidSetting``
+        for other shapes; ``name`` names the setting in the message."""
         given = checks.finite_array(name, value)
         if given.shape not in ((), (self._dim,)):
             raise InvalidSetting(

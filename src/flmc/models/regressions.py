@@ -1,10 +1,10 @@
 """Regressions ready to be sampled, from data with features and a target; they need the extra
 ``jax``.
 
-All have a normal prior with independent entries, and an intercept with a prior of its own. If the
-curvature has a bound from public facts (the number of examples and a bound of their features), and
-the bound of the features is given, it is used; else the curvature is measured from the data, and
-plans are marked ``data_dependent``."""
+All have a normal prior with independent entries, and an intercept with a prior of its own. A
+logistic or softmax regression whose ``feature_norm``, a public bound of the features, is given has
+a bound of its curvature from public facts. Else the curvature is measured from the data, and plans
+are marked ``data_dependent``."""
 
 from __future__ import annotations
 
@@ -157,7 +157,8 @@ def poisson(
         score = row["x"] @ w["slope"] + w["intercept"]
         return row["y"] * score - jnp.exp(score)
 
-    # The start is the logarithm of the mean count: far from it exp makes the curvature useless.
+    # Chains start at the logarithm of the mean count. Far from it the curvature, which grows
+    # exponentially, is unlike that at the mode, and useless to choose a step.
     centre = float(np.log(max(data.targets.mean(), 0.5)))
     return LogDensityModel(
         _normal_prior(prior_sd, intercept_sd),
@@ -232,15 +233,15 @@ def linear_unknown_noise(
 
     start, noise = _least_squares(data, prior_sd, intercept_sd, noise_scale)
     names = {"intercept": start[0], "log_noise": float(np.log(noise)), "slope": start[1:]}
-    # In the order of theta: intercept, log_noise, slopes. Starts far away would have another
-    # curvature, and so need another step.
+    # Standard deviations of the starts in the order of theta: intercept, log_noise, slopes. They
+    # are small, because far from the fit the curvature is another and would need another step.
     start_sd = np.concatenate([[0.1 * noise, 0.1], np.full(len(start) - 1, 0.1 * noise)])
     return LogDensityModel(log_prior, log_likelihood, data, names, start_sd=start_sd)
 
 
 def check_targets(data: FederatedData, allowed: set[float], words: str) -> None:
-    """Raise ``InvalidSetting`` if a target of the data is not in ``allowed``; ``words`` describe
-    the allowed values in the message."""
+    """Raise ``InvalidSetting`` if a target of the data is not in ``allowed``; ``words`` describes
+    the allowed values in the error message."""
     others = set(np.unique(data.targets).tolist()) - allowed
     if others:
         raise InvalidSetting(
@@ -249,7 +250,7 @@ def check_targets(data: FederatedData, allowed: set[float], words: str) -> None:
 
 
 def _recoding(data: FederatedData) -> str:
-    """What a user can do about targets that do not suit a model, as the end of a message."""
+    """Advice to a user whose targets do not suit a model, as the end of an error message."""
     values = np.unique(data.targets)
     if set(values.tolist()) == {0.0, 1.0}:
         return (
@@ -288,8 +289,8 @@ def _least_squares(
         gram = design.T @ design / variance + np.diag(sd**-2)
         fit = np.array(np.linalg.solve(gram, design.T @ data.targets / variance))
         squares = float(np.square(data.targets - design @ fit).sum())
-        # One more example with the prior's median keeps the variance positive where residuals
-        # vanish, as with fewer examples than features.
+        # The prior's median counts as the residual of one more example, so that the variance is
+        # positive even where residuals vanish, as with fewer examples than features.
         variance = (squares + noise_scale**2) / (data.num_samples + 1)
     return fit, float(np.sqrt(variance))
 
@@ -318,5 +319,5 @@ def _public_bound(
             f" {largest:.6g}"
         )
     prior = max(prior_sd**-2, intercept_sd**-2)
-    # the 1 is the squared feature of the intercept
+    # The 1 is the square of the intercept's feature, which is 1 for every example.
     return factor * data.num_samples * (1.0 + norm**2) + prior

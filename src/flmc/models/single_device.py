@@ -66,8 +66,8 @@ def _linear(model: LinearGaussian) -> Iterator[Model]:
     mean = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (model.dim,))
     gram = hessian[0] - model.prior_precision / model.num_devices
     moment = offset[0] - model.prior_precision @ mean / model.num_devices
-    # These statistics are divided by the noise variance already, so the new models have the noise
-    # variance 1.
+    # ``gram`` and ``moment`` are divided by the noise variance already, so that the models made
+    # from them have the noise variance 1.
     for own_gram, own_moment in zip(gram, moment, strict=True):
         yield LinearGaussian(
             LinearStatistics(own_gram[None, None], own_moment[None, None]),

@@ -154,7 +154,8 @@ class WhitenedModel(Model):
         model is sampled, (experiment, chain, device, dim); ``theta`` (experiment, chain, dim) is a
         position in these coordinates too."""
         own = self._coordinates.to_model(theta)
-        # R^T g for every gradient g: gradients are rows, so R stands on the right.
+        # The chain rule: every gradient g becomes R^T g. Gradients are rows, so R stands on the
+        # right.
         return self.base.gradient(own, experiments) @ self._coordinates.scale
 
     def prior_share(self, theta: Array) -> Array:
@@ -221,7 +222,7 @@ def _of_sample(model: Model, sample: FederatedData) -> Coordinates:
         raise InvalidSetting(
             "a public sample is for models from log densities; for others give draws or a scale"
         )
-    # A posterior's covariance falls about as one over the number of examples, so a sample's is too
-    # large by their ratio.
+    # The covariance of a posterior falls about as one over the number of examples. So the
+    # covariance from the public sample is too large by the ratio of the numbers of examples.
     ratio = max(1.0, model.data.num_samples / max(1, sample.num_samples))
     return model.on(sample).laplace_coordinates(ratio)

@@ -22,7 +22,8 @@ from flmc.models.model import Model
 WIDE = 2048
 """Number of features from which on a synthetic linear regression is held as examples."""
 _ROWS_AT_ONCE = 10
-"""Number of examples that are added up at a time: few enough for the processor's cache."""
+"""Number of examples whose gradients are added up at a time: few enough for the processor's
+cache."""
 _LARGE_GRAM = 3000
 """Number of rows of a Gram matrix above which only its largest eigenvalue is computed, by Lanczos'
 method."""
@@ -84,8 +85,8 @@ class WideLinear(Model):
             top, self._gram = max(top for top, _ in tops), tops[0][1]
         self.prior = Normal(np.zeros(self.dim), np.full(self.dim, self._precision**-0.5))
         self.smoothness = top / self._variance + self._precision
-        # The prior's curvature: the smallest if there are fewer examples than features, else a
-        # lower bound of it.
+        # The prior's curvature, which is the smallest curvature of the negative log posterior if
+        # there are fewer examples than features, else a lower bound of it.
         self.convexity = self._precision
 
     @property
@@ -96,8 +97,9 @@ class WideLinear(Model):
 
     @cached_property
     def _examples(self) -> tuple[Array, Array]:
-        """Features (experiment, device, largest, dim) and targets (experiment, device, largest),
-        with zeros, which count for nothing, where a device has fewer examples."""
+        """Features (experiment, device, example, dim) and targets (experiment, device, example).
+        Devices with fewer examples than the largest one are padded with zeros, which do not change
+        gradients."""
         source = self._source
         return _padded(source.draw() if isinstance(source, DrawnExamples) else source)
 
@@ -130,7 +132,8 @@ class WideLinear(Model):
         example's gradient is scaled down to a norm of at most ``example_norm`` before the sum."""
 
         def summed(rows: Array, residual: Array) -> Array:
-            # An example's gradient is its features times its residual, which is therefore clipped.
+            # An example's gradient is its features times its residual, so its norm is bounded by
+            # clipping the residual.
             with np.errstate(divide="ignore", over="ignore"):  # a norm of 0 gives an infinite limit
                 most = example_norm * self._variance / np.linalg.norm(rows, axis=1)
             return np.asarray(np.nan_to_num(np.clip(residual, -most, most)) @ rows)
@@ -146,7 +149,8 @@ class WideLinear(Model):
         is added."""
         features, targets = self._examples
         local = np.empty((*theta.shape[:2], self.num_devices, self.dim))
-        # One product after the other, because NumPy would copy the matrices of a transposed stack.
+        # Devices one after the other: in one product over all of them NumPy would copy their
+        # transposed matrices.
         for e, experiment in enumerate(range(*experiments.indices(self.num_experiments))):
             for device in range(self.num_devices):
                 rows = features[experiment, device]
@@ -187,9 +191,9 @@ class WideLinear(Model):
         residual = theta @ rows.T - wanted
         moved = (noise.reshape(-1, self.dim) @ rows.T).reshape(*noise.shape[:2], -1)
         pulled = np.zeros_like(residual)
-        # Two parts are carried through the steps: theta without the pull of the examples, and the
-        # sum of what pulls it. Both decay by the prior alone, and the examples come in once, after
-        # the last step.
+        # The theta of a step is ``theta - pull * (pulled @ rows)``. Both ``theta`` and ``pulled``
+        # shrink by the factor ``kept`` of the prior in a step, and the product with the examples is
+        # formed only once, after the last step.
         for each, seen in zip(noise, moved, strict=True):
             theta, pulled = kept * theta + each, kept * pulled + residual
             residual = kept * (residual + wanted) - pull * residual @ self._gram + seen - wanted
@@ -214,8 +218,9 @@ class WideLinear(Model):
 
 
 def _padded(data: LinearData) -> tuple[Array, Array]:
-    """Features (experiment, device, largest, dim) and targets (experiment, device, largest), with
-    zeros, which count for nothing, where a device has fewer examples."""
+    """Features (experiment, device, example, dim) and targets (experiment, device, example).
+    Devices with fewer examples than the largest one are padded with zeros, which do not change
+    gradients."""
     sizes, largest = data.device_sizes, max(1, *data.device_sizes)
     features = np.reshape(data.features, (-1, *data.features.shape[-2:]))
     targets = data.targets.reshape(len(features), -1)

@@ -19,8 +19,9 @@ def power_from_snr(snr_db: float, noise_power: float) -> float:
 
 
 def invert_channel(gain: Array, fading: Array, active: Array | None = None) -> Array:
-    """Transmit amplitudes :math:`P_{k,i} = A_i/h_{k,i}`, so that every device arrives with the
-    gain: (..., device, dim) from gains (..., dim) and path gains (..., device, dim).
+    """Transmit amplitudes :math:`P_{k,i} = A_i/h_{k,i}`, with which the symbols of every device
+    arrive at the server with the amplitude :math:`A_i`, the gain: (..., device, dim) from gains
+    (..., dim) and path gains (..., device, dim).
 
     ``active`` is 1 for a device that transmits, else 0, (..., device); None: all transmit."""
     amplitude = gain[..., None, :] / fading
@@ -32,8 +33,10 @@ def superpose_received(symbols: Array, received_amplitude: Array, noise: Array) 
     symbols and the noise, (..., dim).
 
     Symbols are (..., device, dim). The received amplitude :math:`h_{k,i} P_{k,i}` is passed as a
-    product because it may have fewer leading entries than the symbols: many chains share it."""
-    # One pass without an array of the products, which would be as large as the symbols.
+    product because it may have fewer leading axes than the symbols: the chains of an experiment
+    share it."""
+    # einsum multiplies and adds in one pass. An array of all products, as large as that of the
+    # symbols, is never formed.
     received: Array = np.einsum("...km,...km->...m", symbols, received_amplitude)
     return received + noise
 

@@ -10,10 +10,10 @@ the gain A times the factor :math:`r = \operatorname{Re}(h/\hat h)`.
   have unlike path gains their means differ, and the posterior mean is missed.
 * Noise: a bit contributes :math:`E[r^2]` in place of 1, an analog symbol s adds
   :math:`\operatorname{Var}(r) s^2`.
-* Privacy: :math:`h/\hat h = (1 - e n/\hat h)/\rho`, and a device's amplitude :math:`A/|\hat h|` is
-  within its power, :math:`c = \sqrt{P_0}/\text{peak}`. So it arrives with :math:`A|r| \le (A + c\,e
-  |n|)/\rho` whatever the law of h, and :math:`|n|^2/E[h^2] \le \ln(1/p)` but for the probability
-  p."""
+* Privacy: :math:`h/\hat h = (1 - e n/\hat h)/\rho`, and the power limit bounds the amplitude of
+  a device, :math:`A/|\hat h| \le c = \sqrt{P_0}/\text{peak}`. So symbols arrive with :math:`A|r|
+  \le (A + c\,e |n|)/\rho` whatever the law of h, and :math:`|n|^2/E[h^2] \le \ln(1/p)` except
+  with probability p."""
 
 from __future__ import annotations
 
@@ -34,29 +34,30 @@ from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.uplink import Uplink
 
 EXCEEDED = 1e-12
-"""With inexact channel estimates, the probability with which an entry arrives with more than the
-gain at which privacy is stated."""
+"""Upper bound of the probability with which one entry, sent by a device that inverts an inexact
+channel estimate, arrives with more than the gain for which privacy is proven."""
 _NUMBERS, _ROUNDS = 2**20, 4096
-"""Largest numbers of path gains and of rounds that are drawn for mean and mean square of the factor
-with which symbols arrive."""
+"""Largest number of path gains, over all rounds and devices, and largest number of rounds that are
+drawn to estimate mean and mean square of the factor Re(h/ĥ) with which symbols arrive."""
 
 
 class Arrival(NamedTuple):
-    """Mean and mean square, (device) each, of the factor r of the gain with which a device's
-    symbols arrive when it inverts an inexact estimate of its path gain; r is 1 with exact
-    estimates."""
+    """Mean and mean square, (device) each, of the factor r = Re(h/ĥ): the symbols of a device that
+    inverts an inexact estimate ĥ of its path gain h arrive with r times the gain. With exact
+    estimates r is 1."""
 
     mean: Array
     mean_square: Array
 
 
 def arrival_of(uplink: Uplink, num_devices: int, policy: Scheduler | None = None) -> Arrival | None:
-    """Mean and mean square of the factor of the gain with which each device's symbols arrive; None
-    with exact estimates, where the factor is 1.
+    """Mean and mean square of the factor Re(h/ĥ) of the gain with which the symbols of each device
+    arrive; None with exact estimates, where the factor is 1. A ``policy`` by channel says who
+    transmits; under any other policy, and None, all rounds count.
 
-    They are taken from drawn channels with a fixed seed. A policy that silences weak devices leaves
-    much less noise; without one the mean square of Rayleigh fading grows with the logarithm of the
-    number of draws."""
+    They are estimated from channels that are drawn with a fixed seed. A policy that silences
+    devices with weak channels makes the mean square much smaller; without one, under Rayleigh
+    fading, its estimate grows with the logarithm of the number of draws."""
     if uplink.estimated is None:
         return None
     chooses = policy if policy is not None and policy.by_channel else None
@@ -68,8 +69,9 @@ def arrival_of(uplink: Uplink, num_devices: int, policy: Scheduler | None = None
 
 @lru_cache(maxsize=64)
 def _moments(estimated: EstimatedFading, num_devices: int, policy: Scheduler | None) -> Arrival:
-    """Mean and mean square of the factor with which symbols arrive, over the drawn rounds in which
-    a device transmits."""
+    """Mean and mean square, (device) each, of the factor Re(h/ĥ) with which a device's symbols
+    arrive, over those drawn rounds in which the ``policy`` lets the device transmit; None: over
+    all. If all devices have the same law of path gains, they share one average."""
     rounds = max(16, min(_ROUNDS, _NUMBERS // num_devices))
     known, arrival = _draw_estimates(estimated, rounds, num_devices)
     factor, weight = arrival[:, :, 0], np.ones(arrival.shape[:2])
@@ -77,7 +79,8 @@ def _moments(estimated: EstimatedFading, num_devices: int, policy: Scheduler | N
         rng = generator(0, Purpose.PLANNING, 3)
         weight = policy.draw_checked(rng, range(len(known)), known)
         if not weight.any(axis=0).all():  # some device transmits in none of the drawn rounds
-            # A small weight avoids 0/0: that device gets the moments of all rounds.
+            # A device without any round would have the mean 0/0. The small weight gives it the mean
+            # over all rounds, and hardly changes the means of other devices.
             weight = weight + 1e-9
     total = weight.sum(axis=0)
     mean = (weight * factor).sum(axis=0) / total
@@ -88,8 +91,9 @@ def _moments(estimated: EstimatedFading, num_devices: int, policy: Scheduler | N
 
 
 def _draw_estimates(estimated: EstimatedFading, rounds: int, num_devices: int) -> Estimates:
-    """Estimated path gains of ``rounds`` drawn rounds and one entry, or of fewer where a trace is
-    shorter."""
+    """Estimated path gains, and the factors with which symbols arrive, for ``rounds`` drawn rounds
+    and one entry, (round, device, 1). Where a trace has fewer rounds, their number is halved until
+    the trace is long enough."""
     rng = generator(0, Purpose.PLANNING, 2)
     try:
         return estimated.draw_estimates(rng, range(rounds), num_devices, 1)
@@ -101,9 +105,9 @@ def _draw_estimates(estimated: EstimatedFading, rounds: int, num_devices: int) -
 
 def response(uplink: Uplink, num_devices: int, policy: Scheduler | None = None) -> float:
     r"""Factor by which the expected received symbol scales a small gradient, averaged over devices:
-    the slope of the link, times the mean factor by which an inexact channel estimate scales a
-    symbol's arrival. ``InvalidSetting`` for a link without a slope. ``policy`` says who transmits;
-    None: all."""
+    the slope of the link, times the mean factor with which a symbol arrives if its device inverts
+    an inexact channel estimate. ``InvalidSetting`` for a link without a slope. ``policy`` says who
+    transmits; None: all."""
     arrival = arrival_of(uplink, num_devices, policy)
     return uplink.slope if arrival is None else uplink.slope * float(arrival.mean.mean())
 
@@ -118,18 +122,21 @@ def bit_noise(uplink: Uplink, num_devices: int, policy: Scheduler | None = None)
 
 
 def silent_exceedance(uplink: Uplink, num_entries: int) -> float:
-    """Addition to delta, because of errors of the channel estimates, for ``num_entries`` entries of
-    rounds in which their device was silent; 0 where channels are known exactly.
+    """Part of delta that ``num_entries`` entries of a device's silent rounds use up if channel
+    estimates are inexact: for each, the probability ``EXCEEDED`` of an error so large that the
+    entry would have arrived with more than the gain of the privacy proof. 0 where channels are
+    known exactly.
 
-    Whether an error is large does not depend on the data, but whether a device transmits may depend
-    on the error: so large errors count in every round."""
+    Whether a device is silent may depend on the error of its channel estimate, so large errors
+    count in silent rounds as well."""
     return 0.0 if uplink.estimated is None else EXCEEDED * num_entries
 
 
 def as_received(uplink: Uplink, event: Event, dim: int = 1) -> Event:
-    """Privacy event at the gains with which symbols arrive, made from the one at the planned gains;
-    unchanged with exact channel estimates. ``dim`` is the number of entries in one of the event's
-    transmissions: 1, or the entries of a round where the event counts rounds."""
+    """Privacy event at the gains with which symbols arrive, made from ``event``, the privacy event
+    at the planned gains; ``event`` itself with exact channel estimates. ``dim`` is the number of
+    entries in one of the event's transmissions: 1, or the entries of a round where the event counts
+    rounds."""
     estimated = uplink.estimated
     if estimated is None:
         return event
@@ -145,7 +152,8 @@ def arrival_bound(uplink: Uplink, dim: int) -> tuple[float, float]:
     estimated = uplink.estimated
     if estimated is None:
         return 0.0, 1.0
-    # Where the norm of a round's symbols is bounded, a single entry may have the power of all.
+    # Where only the norm of a round's symbols is bounded, one entry may have the power of all
+    # ``dim`` entries.
     together = dim if uplink.shares_power else 1
     loudest = math.sqrt(together * uplink.power_limit) / uplink.peak
     extra = loudest * estimated.error_scale * math.sqrt(-math.log(EXCEEDED))

@@ -95,8 +95,9 @@ class ExampleBounds:
     def example_moves_like_device(self) -> bool:
         """Whether one example can move an entry of a gradient as far as a whole device can.
 
-        It can if the bound of an example is not below the device's clip, or if norms are clipped:
-        the projection onto a ball moves single entries further than the example did."""
+        It can if the bound of an example is not below the device's clip, or if the norm of the
+        local gradient is clipped: scaling a gradient down to a norm can change a single entry by
+        more than the example changes it."""
         return self.example_bound >= self.clip or self.clips_norm
 
 
@@ -105,7 +106,11 @@ def shrink_factor(
     example_clip: float, feature_scale: float = 1.0, residual_scale: float = 1.0
 ) -> float:
     r"""Share :math:`\rho(c)`, in (0, 1], that is left of the curvature of linear regression when
-    the gradient entries of single examples are clipped at c.
+    the gradient entries of single examples are clipped at c = ``example_clip``.
+
+    Features are normal with the standard deviation ``feature_scale``, residuals with that of the
+    noise, ``residual_scale``; an entry of an example's gradient is feature times residual over
+    ``residual_scale`` squared.
 
     With standard normal features and residuals it is 0.914, 0.965 and 0.986 at c = 3, 4 and 5.
 
@@ -117,13 +122,13 @@ def shrink_factor(
     """
     checks.positive("feature_scale", feature_scale)
     checks.positive("residual_scale", residual_scale)
-    # An example's gradient entry is feature x residual / residual_scale^2: in units of both scales
-    # the clip is c residual_scale / feature_scale.
+    # An example's gradient entry is feature x residual / residual_scale^2: for a standard normal
+    # feature and residual the clip is c residual_scale / feature_scale.
     scaled = checks.positive("example_clip", example_clip) * residual_scale / feature_scale
     # Beyond 10 standard deviations a normal variable has less than 1e-22 of its mass.
     u = np.linspace(1e-6, 10.0, 20_001)
-    # Given the feature u, the probability that a normal residual e keeps |u e| <= c. Zero is left
-    # out of the nodes, because it divides by u; the integrand vanishes there.
+    # Given the feature u, the probability that a normal residual e keeps |u e| <= c. The nodes
+    # leave out u = 0, where c / u cannot be computed and the integrand vanishes.
     density = np.square(u) * np.exp(-0.5 * u * u) * (2 * ndtr_once(scaled / u) - 1)
     return float(2 * np.trapezoid(density, u) / np.sqrt(2 * np.pi))
 
@@ -133,11 +138,11 @@ def mean_shift_variance(example_clip: float) -> float:
     r"""Variance, over the posterior's, of the shift of the posterior mean that clipping the
     gradient entries of single examples causes in each entry of a linear regression.
 
-    For linear regression with standard normal features u and residuals e the estimate without
-    clipping moves with :math:`x = u e` of every example, the clipped one with
-    :math:`\operatorname{clip}(x)/\rho(c)`, where the share :math:`\rho` is that of
-    :func:`shrink_factor`. The mean square of their difference, over :math:`E[x^2] = 1`, is the
-    variance of the shift in each entry. It does not depend on how many examples there are.
+    With standard normal features u and residuals e an example adds :math:`x = u e` to an entry of
+    the gradient. Clipped, and divided by the share :math:`\rho` of the curvature that is left
+    (:func:`shrink_factor`), it adds :math:`\operatorname{clip}(x)/\rho(c)`. The mean square of the
+    difference of the two, over :math:`E[x^2] = 1`, is the variance of the shift in each entry. It
+    does not depend on how many examples there are.
 
     Examples
     --------
@@ -160,7 +165,8 @@ def norm_shrink_factor(
     example_norm: float, dim: int, feature_scale: float = 1.0, residual_scale: float = 1.0
 ) -> float:
     r"""Share :math:`\rho`, in (0, 1], that is left of the curvature of linear regression with
-    ``dim`` entries when the gradient norms of single examples are bounded.
+    ``dim`` entries when the gradient norms of single examples are bounded by ``example_norm``; the
+    scales of features and residuals are those of :func:`shrink_factor`.
 
     Examples
     --------
@@ -188,7 +194,7 @@ def norm_mean_shift_variance(example_norm: float, dim: int) -> float:
     radius, weight = _radii(dim)
     residual = np.linspace(-10.0, 10.0, 801)
     density = np.exp(-0.5 * residual**2)
-    # the integrand is smooth in the radius, so every 40th node is enough
+    # The integrand is smooth in the radius R, so every 40th of its nodes is enough.
     limit = (example_norm / radius)[::40, None]
     apart = np.square(np.clip(residual, -limit, limit) / left - residual)
     few = weight[::40]
@@ -216,13 +222,13 @@ def typical_shift_variance(
 
 
 def _radii(dim: int) -> tuple[Array, Array]:
-    """Nodes and weights, (node) each, that integrate over the root of a chi-squared variable with
-    ``dim + 2`` degrees of freedom; less than 1e-20 of its mass lies further than 10 from the root
-    of ``dim + 2``."""
+    """Nodes and weights, (node) each, for means over the root R of a chi-squared variable with
+    ``dim + 2`` degrees of freedom; the weights add up to 1. The nodes cover the root of ``dim + 2``
+    and 10 on either side of it, beyond which less than 1e-20 of the mass lies."""
     middle = np.sqrt(dim + 2.0)
     radius = np.linspace(max(1e-6, middle - 10.0), middle + 10.0, 20_001)
-    # The density of the root R in logarithms, and relative to its middle: R^(dim + 1) alone
-    # overflows at large dim.
+    # The density of the root R is computed by its logarithm, less that at the root of dim + 2:
+    # R^(dim + 1) alone overflows at large dim.
     log_density = (dim + 1) * np.log(radius / middle) - 0.5 * (radius**2 - middle**2)
     weight = np.exp(log_density - log_density.max())
     return radius, weight / weight.sum()

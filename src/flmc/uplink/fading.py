@@ -1,7 +1,8 @@
 """Fading: the gain :math:`h` of each device's path to the server, per round, device and entry.
 
 A law draws magnitudes, which are positive: a device that knows its channel cancels the phase when
-it inverts the path gain. Errors of its knowledge are those of ``EstimatedFading``."""
+it inverts the path gain. ``EstimatedFading`` describes devices that know their channel
+inexactly."""
 
 from __future__ import annotations
 
@@ -16,10 +17,13 @@ from flmc.base.findings import Finding
 
 
 class Fading(ABC):
-    """Law of the path gains. Your own is a class with one method, ``draw``.
+    """Law of the path gains. Your own is a class with one method, ``draw``; it may state that its
+    path gains are ``constant``, ``independent`` between rounds, ``alike`` in law for all devices,
+    or ``given`` numbers.
 
-    Unless the class says otherwise, all rounds of a run are drawn at once: a path gain may depend
-    on the number of the round, as in a measured trace, and on the path gains of earlier rounds.
+    Unless the class states ``independent``, all rounds of a run are drawn at once: a path gain may
+    depend on the number of the round, as in a measured trace, and on the path gains of earlier
+    rounds.
 
     Examples
     --------
@@ -36,15 +40,17 @@ class Fading(ABC):
     """
 
     constant: bool = False
-    """Whether every draw gives the same values: then the power limit is the same in every round."""
+    """Whether every draw gives the same path gains: then the power limit allows the same gain in
+    every round."""
     independent: bool = False
-    """Whether the path gains of all rounds are independent draws from one law, which knows neither
-    the number of a round nor other rounds. Then each block of rounds is drawn by itself, from its
-    own stream. Else all rounds of a run are drawn at once, from one stream for each experiment."""
+    """Whether the path gains of all rounds are independent draws from one law, which depends
+    neither on the number of the round nor on other rounds. Then each block of rounds is drawn by
+    itself, from its own stream. Else all rounds of a run are drawn at once, from one stream for
+    each experiment."""
 
     alike: bool = False
-    """Whether all devices have the same law: then estimates from drawn path gains may be averaged
-    over devices."""
+    """Whether the path gains of all devices have the same law: then estimates from drawn path gains
+    may be averaged over devices."""
 
     def without_files(self) -> Fading:
         """A copy of this law of path gains that needs no files of this machine (their numbers stand
@@ -56,8 +62,9 @@ class Fading(ABC):
     trace are: then it is known before the run who transmits under a policy by channel."""
 
     def exceedance(self, threshold: float) -> float | None:
-        """Probability that a device's path gain is at least ``threshold`` in a round, if it is the
-        same for all entries, and independent between rounds and devices; None: not known.
+        """Probability that a device's path gain in a round is at least ``threshold``, for a law
+        under which all entries share a path gain and path gains are independent between rounds and
+        devices; None: not known.
 
         Parameters
         ----------
@@ -68,18 +75,19 @@ class Fading(ABC):
 
     @property
     def mean_square(self) -> float | None:
-        """Mean square :math:`E[h^2]` of the path gains, over all that is random and all devices;
-        None: not known."""
+        """Mean square :math:`E[h^2]` of the path gains, averaged over all random draws and all
+        devices; None: not known."""
         return None
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Findings of a plan that speak against these path gains; none by default."""
+        """Findings that speak against these path gains, for the plan that uses them; none by
+        default."""
         return ()
 
     def __init_subclass__(cls) -> None:
-        """Refuse a ``draw`` with the signature of earlier versions, which were not told which
-        rounds are drawn."""
+        """Raise ``InvalidSetting`` for a subclass whose ``draw`` takes ``num_rounds``, as in
+        earlier versions, in place of the range ``rounds``."""
         drawn = vars(cls).get("draw")
         if drawn is not None and "num_rounds" in inspect.signature(drawn).parameters:
             raise InvalidSetting(

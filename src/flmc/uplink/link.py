@@ -20,7 +20,8 @@ from flmc.privacy.bit_pairs import MovedBit
 from flmc.privacy.gaussian_rate import GaussianRate
 
 _CHECK_POINTS = 2001
-"""Gradients in [-clip, clip] at which a link is tried; an odd number, so that 0 is among them."""
+"""Number of gradient entries, evenly spaced from -clip to clip, at which a link's probability is
+checked; odd, so that 0 is among the entries."""
 
 
 class MeanCurve(NamedTuple):
@@ -44,9 +45,11 @@ class MeanCurve(NamedTuple):
 
 
 _FACTS = ("monotone", "odd", "log_concave", "jumps")
-"""Facts of a link that are proven about one ``probability``, and hold for no other."""
+"""Names of the class variables in which a link states what is proven about its ``probability``; a
+subclass with another ``probability`` does not inherit them."""
 _FORMS = ("slope", "with_slope", "curve", "moved", "gaussian_rate")
-"""Methods of a link that describe one ``probability``, and no other."""
+"""Names of the methods that describe the shape of a link's ``probability``; a subclass with another
+``probability`` does not inherit them."""
 
 
 class Link(ABC):
@@ -55,9 +58,10 @@ class Link(ABC):
 
     What is proven about it is stated by class variables, False unless the class says otherwise.
     ``monotone`` lets devices use the probability as it is; without it they hold it between its
-    values at the clip. The privacy of one example is accounted at the size of its move if
-    ``monotone``, ``odd`` and ``log_concave`` all hold, the link does not jump, and it has the
-    method ``moved``; else one example is accounted like a whole device, which is an upper bound.
+    values at the clip. If ``monotone``, ``odd`` and ``log_concave`` all hold, the link does not
+    jump, and it has the method ``moved``, the privacy of one example is accounted by how far the
+    example can move a gradient entry. Else one example is accounted like a whole device, which is
+    an upper bound.
 
     Examples
     --------
@@ -84,7 +88,7 @@ class Link(ABC):
     def __init_subclass__(cls) -> None:
         """Reset what is proven (``monotone``, ``odd``, ``log_concave``, ``jumps``), and the methods
         that describe the shape, for a subclass with its own ``probability``: what the parent states
-        is about another one."""
+        holds for the parent's ``probability`` only."""
         if "proven" in vars(cls):
             raise TypeError(
                 f"{cls.__name__}.proven is no fact of a link any more: state monotone, odd and"
@@ -94,8 +98,8 @@ class Link(ABC):
             return
         for name in _FACTS:
             setattr(cls, name, vars(cls).get(name, False))
-        # A base class without a probability of its own may bring methods that describe the shape,
-        # for its subclasses to keep.
+        # If the parent class has no ``probability`` but the abstract one, its methods that describe
+        # a shape were written for subclasses like this, which keep them.
         inherited = next(vars(each) for each in cls.__mro__[1:] if "probability" in vars(each))
         if inherited["probability"] is not Link.probability:
             for name in _FORMS:
@@ -103,7 +107,8 @@ class Link(ABC):
 
     @property
     def accounts_moves(self) -> bool:
-        """Whether the privacy of one example is accounted at the size of its move.
+        """Whether the privacy of one example is accounted by how far it can move a gradient entry,
+        and not like that of a whole device.
 
         The bound, a polygon around all pairs of bit probabilities (:mod:`flmc.privacy.bit_pairs`),
         needs a monotone and odd link whose density is log-concave, without a jump, and a class with
@@ -120,8 +125,8 @@ class Link(ABC):
     def within_extremes(self) -> bool:
         """Whether devices use no probability of a +1 bit beyond those at the clip.
 
-        It is so as long as no subclass overrides how probabilities are held between the two
-        extremes."""
+        True unless a class overrides ``bounded_probability``, ``extremes`` or ``mean``, which hold
+        probabilities between the two at the clip."""
         kind = type(self)
         return (
             kind.bounded_probability is Link.bounded_probability
@@ -239,7 +244,8 @@ class Link(ABC):
         Returns
         -------
         Link or None
-            None if the link has no family of slopes, as here, or none of it is so steep.
+            None if the link is of no family with different slopes, as here, or no link of its
+            family is so steep.
         """
         return None
 
@@ -260,7 +266,7 @@ class Link(ABC):
         return None
 
     def _difference(self, width: float) -> float:
-        """Rise of the probability of a +1 bit from -width to width."""
+        """Probability of a +1 bit at the gradient entry ``width``, less that at ``-width``."""
         low, high = self.probability(np.array([-width, width]))
         return float(high - low)
 
@@ -291,14 +297,15 @@ class Link(ABC):
         Parameters
         ----------
         x
-            Gradient entries before, (place).
+            Gradient entries before the move, (entry).
         shift
-            The move, upwards.
+            Amount by which every entry moves up.
 
         Returns
         -------
         MovedBit
-            Probability of +1 before the move, its growth, and the probability of -1 after it.
+            Probability of a +1 bit before the move, its growth, the probability of a -1 bit after
+            the move, and the derivative of the growth with respect to the first of these.
 
         Raises
         ------
@@ -308,11 +315,12 @@ class Link(ABC):
         raise NotImplementedError(f"the link {self.name} does not say how a move changes its bits")
 
     def gaussian_rate(self, clip: float) -> GaussianRate:
-        """Bounds of the rate at which a bit tells gradients apart, for examples that are bounded
-        by their norm.
+        """Bounds of how well a received bit tells two gradient entries apart, per unit of their
+        distance and in units of a Gaussian mechanism, for examples whose gradients are bounded by
+        their norm.
 
-        There are none, unless a subclass overrides this: then each entry is accounted as if it
-        moved by the whole norm.
+        Infinite, unless a subclass overrides this. With infinite bounds each entry is accounted as
+        if it moved by the whole norm.
 
         Parameters
         ----------
@@ -344,8 +352,8 @@ class Link(ABC):
         Raises
         ------
         InvalidSetting
-            If the link fails, returns another shape or values outside [0, 1], decreases, or does
-            not rise from below 1/2 to above it.
+            If ``probability`` raises an error, returns another shape or values outside [0, 1],
+            decreases, or does not rise from below 1/2 to above it.
         """
         grid = np.linspace(-clip, clip, _CHECK_POINTS)
         try:
@@ -366,7 +374,7 @@ class Link(ABC):
                 f" [-{clip:g}, {clip:g}], got {outside[0]:g}"
             )
         fall = int(np.argmin(np.diff(values)))
-        # a fall below 1e-12 is the rounding of a flat link
+        # A decrease by less than 1e-12 is the rounding error of a flat link.
         if values[fall + 1] - values[fall] < -1e-12:
             raise InvalidSetting(
                 f"the link {self.name} must never decrease, but it falls near g = {grid[fall]:g}"
@@ -382,6 +390,7 @@ class Link(ABC):
 def quantise(probability: Array, uniform: Array) -> Array:
     """Random bits, -1.0 and 1.0, in the shape to which ``probability`` and ``uniform`` broadcast: 1
     where the uniform number from [0, 1) lies below the probability of a 1."""
-    # In one byte each until the end: a quarter of the time of np.where, which branches.
+    # Bits are integers of one byte until the conversion at the end, which takes a quarter of the
+    # time of np.where.
     positive = np.less(uniform, probability).view(np.int8)
     return np.asarray(np.int8(2) * positive - np.int8(1), dtype=np.float64)

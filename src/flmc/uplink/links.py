@@ -47,32 +47,35 @@ class Sigmoid(Link):
         return np.asarray(expit(self.slope_parameter * g))
 
     def moved(self, x: Array, shift: float) -> MovedBit:
-        r"""Probabilities of a +1 bit before and after entries at ``x`` moved up by ``shift``.
+        r"""Probabilities of a bit before and after the gradient entries ``x`` (entry) move up by
+        ``shift``.
 
-        With the shift D, the probability q before the move and :math:`k = e^{a D} - 1` the
-        probability grows by :math:`k q (1-q)/(1 + k q)`.
+        With the shift D, the probability q of a +1 bit before the move and :math:`k = e^{a D} - 1`
+        the probability grows by :math:`k q (1-q)/(1 + k q)`.
         """
         logit, rise = self.slope_parameter * np.asarray(x), self.slope_parameter * shift
         low, rest = expit(logit), expit(-logit)
         high, miss = expit(logit + rise), expit(-logit - rise)
-        # The slope is the derivative of the gap with respect to the probability before the move:
-        # the ratio of the densities after and before it, minus 1.
+        # ``gap`` is the growth of the probability, and ``slope`` the derivative of ``gap`` with
+        # respect to the probability before the move: the ratio of the link's densities after and
+        # before the move, minus 1.
         if rise > 1.0:
-            # A large move: differences lose no digits, if they are taken between the smaller of
-            # the probabilities and their complements, and exp(rise) below might overflow.
+            # For a large move a difference of probabilities loses no digits, if it is taken between
+            # the smaller of the probabilities and their complements. The formula for small moves
+            # has exp(rise), which might overflow here.
             with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
                 gap = np.where(low > 0.5, rest - miss, high - low)
                 return MovedBit(low, gap, miss, high * miss / (low * rest) - 1.0)
-        # For a small move differences would cancel, so the gap comes from the formula k q (1 -
-        # q)/(1 + k q), q being the probability before the move.
+        # For a small move a difference of probabilities would lose digits, so their growth comes
+        # from the formula k q (1 - q)/(1 + k q), with the probability q before the move.
         k = math.expm1(rise)
         grown = 1.0 + k * low
         slope = k * (1.0 - 2.0 * low - k * np.square(low)) / np.square(grown)
         return MovedBit(low, k * low * rest / grown, miss, slope)
 
     def gaussian_rate(self, clip: float) -> GaussianRate:
-        """Bounds of the rate at which a bit tells two gradient entries apart, for the privacy
-        accountant."""
+        """Bounds of how well a received bit tells two gradient entries apart, per unit of their
+        distance and in units of a Gaussian mechanism, for the privacy accountant."""
         return rate_of_bent_link(self.slope_parameter / 2)
 
     def slope(self, clip: float) -> float:
@@ -117,17 +120,18 @@ class Probit(Link):
         return np.asarray(ndtr(self.slope_parameter * g))
 
     def moved(self, x: Array, shift: float) -> MovedBit:
-        r"""Probabilities of a +1 bit before and after entries at ``x`` moved up by ``shift``."""
+        r"""Probabilities of a bit before and after the gradient entries ``x`` (entry) move up by
+        ``shift``."""
         start, rise = self.slope_parameter * np.asarray(x), self.slope_parameter * shift
         gap = normal_between(np.abs(start + rise / 2), rise / 2)
-        # The ratio of the normal densities after and before the move, minus 1; exp overflows beyond
-        # 709.
+        # The ratio of the normal densities after and before the move, minus 1. Its logarithm is
+        # clipped to [-700, 700], because exp overflows beyond 709.
         slope = np.expm1(np.clip(-rise * (start + rise / 2), -700.0, 700.0))
         return MovedBit(ndtr(start), gap, ndtr(-start - rise), slope)
 
     def gaussian_rate(self, clip: float) -> GaussianRate:
-        """Bounds of the rate at which a bit tells two gradient entries apart, for the privacy
-        accountant."""
+        """Bounds of how well a received bit tells two gradient entries apart, per unit of their
+        distance and in units of a Gaussian mechanism, for the privacy accountant."""
         return rate_of_bent_link(self.slope_parameter * math.sqrt(2 / math.pi))
 
     def slope(self, clip: float) -> float:
@@ -194,16 +198,17 @@ class Linear(Link):
         return 0.5 + (0.5 * self.ratio / self.clip) * g
 
     def moved(self, x: Array, shift: float) -> MovedBit:
-        r"""Probabilities of a +1 bit before and after entries at ``x`` moved up by ``shift``: the
-        difference of the two is the same everywhere."""
-        # A probability that rounding alone keeps from 0 is 0: the bit is certain there.
+        r"""Probabilities of a bit before and after the gradient entries ``x`` (entry) move up by
+        ``shift``: the probability of a +1 bit grows by the same amount at every entry."""
+        # A probability below 1e-15 differs from 0 by rounding only, so it is set to 0: the bit is
+        # certain there.
         low, miss = (np.where(p < 1e-15, 0.0, p) for p in map(self.probability, (x, -x - shift)))
         gap = np.full_like(low, 0.5 * self.slope(self.clip or 1.0) * shift)
         return MovedBit(low, gap, miss, np.zeros_like(low))
 
     def gaussian_rate(self, clip: float) -> GaussianRate:
-        """Bounds of the rate at which a bit tells two gradient entries apart, for the privacy
-        accountant."""
+        """Bounds of how well a received bit tells two gradient entries apart, per unit of their
+        distance and in units of a Gaussian mechanism, for the privacy accountant."""
         return rate_of_straight_link(self.ratio, clip)
 
     def slope(self, clip: float) -> float:
@@ -220,7 +225,7 @@ class Linear(Link):
     def curve(self, clip: float) -> MeanCurve:
         r"""Mean bit as a scaled standard function of a clipped gradient entry: the identity of
         ``ratio`` / ``clip`` times the entry."""
-        # "positive" is NumPy's name of the identity
+        # np.positive is NumPy's identity function.
         return MeanCurve("positive", self.ratio / clip)
 
 
@@ -228,7 +233,8 @@ class Linear(Link):
 class Sign(Link):
     """Sign of the gradient, without randomness; a fair bit at exactly 0.
 
-    It has no slope, so that the temperature is unknown, and only the channel's noise hides it."""
+    It has no slope at 0, so that the temperature is unknown, and only the channel's noise hides the
+    bit."""
 
     monotone: ClassVar[bool] = True
     odd: ClassVar[bool] = True
@@ -236,7 +242,7 @@ class Sign(Link):
 
     def probability(self, g: Array) -> Array:
         """Probability of a +1 bit: 0 for a negative gradient, 1 for a positive one, 1/2 at 0."""
-        # np.sign is 0 at 0, which gives the fair bit; a bit itself is never 0.
+        # np.sign(0) is 0, which gives the probability 1/2 of a fair bit.
         return 0.5 + 0.5 * np.sign(g)
 
     def curve(self, clip: float) -> MeanCurve:

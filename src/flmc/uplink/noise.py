@@ -1,8 +1,8 @@
 """Laws of the receiver's noise, of which the Gaussian one alone is accounted for.
 
-Privacy is proven for normal noise only. A gain is calibrated by the variance of the noise, which is
-N_0 whatever the law; the shape of the draws follows the law of the noise, and is not predicted for
-another law than the normal one."""
+Privacy is proven for normal noise only. Plans choose the gain by the variance of the noise, which
+is N_0 under any law. The shape of the distribution of theta that a chain samples depends on the law
+of the noise, and is predicted for normal noise only."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ mean from 0 and of their variance from 1."""
 
 
 class NoiseLaw(ABC):
-    """Law of the receiver's noise in each entry, over its standard deviation: the ``noise_law`` of
-    an uplink. The NumPy engine draws it; whatever draws normal noise itself refuses all laws but
-    the normal one."""
+    """Law of the receiver's noise in an entry, divided by its standard deviation: the ``noise_law``
+    of an uplink. The NumPy engine draws from it; code that draws normal noise itself, as the
+    compiled engines do, refuses other laws."""
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -37,7 +37,8 @@ class NoiseLaw(ABC):
         """
 
     def check(self) -> None:
-        """Raise ``InvalidSetting`` unless drawn numbers have mean 0 and variance 1, roughly."""
+        """Raise ``InvalidSetting`` unless drawn numbers have a mean within 0.25 of 0 and a variance
+        within 0.25 of 1."""
         drawn = np.asarray(self.draw(np.random.default_rng(0), (_TRIED, 1)))
         mean, variance = float(drawn.mean()), float(drawn.var())
         # Written with "not <=", so that NaN is refused too: every comparison with it is false.
@@ -54,7 +55,7 @@ class GaussianNoise(NoiseLaw):
     """Standard normal noise, the law unless another is given."""
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """Standard normal numbers."""
+        """Standard normal numbers, (round, dim)."""
         return rng.standard_normal(shape)
 
 
@@ -63,13 +64,14 @@ GAUSSIAN = GaussianNoise()
 
 
 def is_normal(law: NoiseLaw) -> bool:
-    """Whether a law is that of normal noise; a subclass of it may draw anything."""
+    """Whether ``law`` is a ``GaussianNoise`` itself; not a subclass of it, which may draw other
+    numbers."""
     return type(law) is GaussianNoise
 
 
 def why_not_drawn(law: NoiseLaw) -> str | None:
-    """Reason, as the end of a sentence, why code that draws normal noise itself cannot stand for
-    the law ``law``; None for the normal law."""
+    """Why code that always draws normal noise cannot serve an uplink with the noise law ``law``, as
+    the end of an error message; None for the normal law."""
     if is_normal(law):
         return None
     return f"it draws normal noise, and noise_law is {type(law).__name__}"

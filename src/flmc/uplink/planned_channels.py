@@ -24,7 +24,8 @@ _FEWEST_ROUNDS, _MOST_NUMBERS = 32, 2**25
 """Smallest number of rounds that are drawn however many devices there are; and the largest number
 of path gains of all drawn rounds (256 MB), beyond which fewer rounds are drawn."""
 _AT_ONCE = 2**22
-"""Largest number of path gains that are computed with at a time: 32 MB."""
+"""Largest number of path gains in one part of the rounds that ``PlannedChannels.parts`` gives (32
+MB)."""
 
 
 @dataclass(frozen=True)
@@ -34,17 +35,18 @@ class PlannedChannels:
     Attributes
     ----------
     drawn
-        Path gains of the rounds that are kept, (1 or drawn, device, dim).
+        Path gains of the rounds that are kept, (drawn, device, dim); of one round for a constant
+        channel.
     num_rounds
-        Rounds that they stand for.
+        Number of rounds for which the kept ones are used.
     """
 
     drawn: Array
     num_rounds: int
 
     def parts(self) -> Iterator[tuple[IntArray, Array]]:
-        """Pairs of numbers of consecutive rounds and their path gains, (round, device, dim). A pair
-        covers a part of all rounds, so that what is computed for a long run fits into memory."""
+        """Iterate over all rounds in parts that fit into memory: pairs of the numbers of
+        consecutive rounds, (round), counted from 0, and their path gains, (round, device, dim)."""
         most = max(1, min(_PLANNED_ROUNDS, _AT_ONCE // math.prod(self.drawn.shape[1:])))
         for first in range(0, self.num_rounds, most):
             rounds = np.arange(first, min(first + most, self.num_rounds))
@@ -57,18 +59,20 @@ class PlannedChannels:
 def draw_planned_channels(
     fading: Fading, rounds: range, num_rounds: int, num_devices: int, dim: int
 ) -> PlannedChannels:
-    """Path gains that a plan counts on for some rounds of a run.
+    """Path gains that a plan counts on for the given ``rounds``, from 0, of a run of
+    ``num_rounds``.
 
     For a constant channel they are exact; else they are drawn from the channel's law with a fixed
-    seed, and go through ``rounds`` (from 0) in order: again and again, if the run of ``num_rounds``
-    is short or its rounds are independent.
+    seed. A short run is drawn several times. In a long run with independent rounds the drawn rounds
+    are used again and again, in order.
     """
     sizes = (num_devices, dim)
     if fading.constant:
         draw_constant = _draw_constant if _is_value(fading) else _draw_constant.__wrapped__
         return PlannedChannels(draw_constant(fading, *sizes), len(rounds))
     if not fading.independent:
-        # As in a run: all its rounds are drawn at once, and the wanted ones are taken from them.
+        # Path gains of a round may depend on other rounds, so that all rounds of a run are drawn at
+        # once, as in the run itself, and those asked for are taken from them.
         part = slice(rounds.start, rounds.stop)
         draw_runs = _draw_runs if _is_value(fading) else _draw_runs.__wrapped__
         whole = [run[part] for run in draw_runs(fading, num_rounds, *sizes)]
@@ -79,7 +83,8 @@ def draw_planned_channels(
         drawn = _draw_independent(fading, first, *sizes)
     except TypeError:  # a law that holds an array cannot be a key of the cache
         drawn = _draw_independent.__wrapped__(fading, first, *sizes)
-    # A longer plan uses the drawn rounds again: more of them would cost time and memory.
+    # A plan of more rounds uses the drawn ones again, because drawing more of them would cost time
+    # and memory.
     return PlannedChannels(drawn, max(len(rounds), len(drawn)))
 
 
@@ -91,13 +96,13 @@ class PlannedRounds:
     Attributes
     ----------
     fading
-        Path gains, (drawn, device, dim).
+        Path gains of the rounds that are not skipped, (round, device, dim).
     active
-        Who transmits, (drawn, device) with 1 or 0.
+        1 for a device that transmits, else 0: (round, device).
     num_drawn
-        Rounds that were drawn, those that are skipped included.
+        Number of rounds that were drawn, skipped ones included.
     numbers
-        Numbers of the rounds that are not skipped among all that were drawn, (drawn).
+        Number of each round that is not skipped, (round), counted from 0 over all drawn rounds.
     """
 
     fading: Array
@@ -107,7 +112,7 @@ class PlannedRounds:
 
     @property
     def num_active(self) -> Array:
-        """Number of devices that transmit in each round that is not skipped, (drawn, 1)."""
+        """Number of devices that transmit in each round that is not skipped, (round, 1)."""
         return np.asarray(self.active.sum(axis=1, keepdims=True))
 
     @property
@@ -117,7 +122,8 @@ class PlannedRounds:
 
     @property
     def busiest(self) -> float:
-        """Share of all drawn rounds in which the busiest device transmits."""
+        """Number of rounds in which the device transmits that does so most often, as a share of all
+        drawn rounds."""
         return float(self.active.sum(axis=0).max() / self.num_drawn)
 
 
@@ -125,9 +131,11 @@ def draw_planned_rounds(
     scheduler: Scheduler, fading: Fading, num_rounds: int, num_devices: int, dim: int
 ) -> PlannedRounds:
     """Rounds that a plan counts on where a scheduler decides from the path gains who transmits:
-    channels are drawn, and the scheduler is asked. ``InvalidSetting`` if nobody ever transmits."""
+    path gains are drawn, and the scheduler chooses the devices for each drawn round.
+    ``InvalidSetting`` if nobody ever transmits."""
     every = range(num_rounds)
-    # A policy that remembers earlier rounds is asked as in a run: for all rounds, from the first.
+    # A policy that remembers earlier rounds is asked for all rounds of a run, from the first on, as
+    # in the run itself.
     rounds = standing_for(fading, every) if scheduler.forgets else every
     channels = draw_planned_channels(fading, rounds, num_rounds, num_devices, dim)
     drawn = np.concatenate([part for _, part in channels.parts()])
@@ -137,7 +145,8 @@ def draw_planned_rounds(
     if scheduler.forgets:
         active = scheduler.draw_checked(rng, range(len(drawn)), drawn)
     else:
-        # Whole runs only: a short run is drawn several times, the last time perhaps not to its end.
+        # A short run is drawn several times, the last time perhaps not to its end: the policy is
+        # asked for whole runs only.
         drawn = drawn[: len(drawn) // num_rounds * num_rounds]
         runs = drawn.reshape(-1, num_rounds, *drawn.shape[1:])
         active = np.concatenate([scheduler.draw_checked(rng, every, each) for each in runs])
@@ -151,16 +160,17 @@ def draw_planned_rounds(
 
 
 def standing_for(fading: Fading, rounds: range) -> range:
-    """The first of ``rounds``, as many as can stand for all rounds where only the channel changes
-    from round to round: one of a constant channel, some of independent draws, else all."""
+    """The first of ``rounds``, as many as are enough to represent all of them if nothing but the
+    channel differs between rounds: one round of a constant channel, at most 1024 rounds of
+    independent draws, else all."""
     if fading.constant:
         return rounds[:1]
     return rounds[:_PLANNED_ROUNDS] if fading.independent else rounds
 
 
 def _is_value(fading: Fading) -> bool:
-    """Whether a fading is a hashable one of flmc's own classes: it never changes, so it can be the
-    key of a cache."""
+    """Whether a fading can be the key of a cache: it is hashable and of one of flmc's own classes,
+    whose objects never change."""
     try:
         hash(fading)
     except TypeError:  # a law that holds an array has no hash
@@ -174,8 +184,8 @@ def _is_value(fading: Fading) -> bool:
 
 @lru_cache(maxsize=4)
 def _draw_constant(fading: Fading, num_devices: int, dim: int) -> Array:
-    """Path gains of a constant channel, (1, device, dim); kept, because searches for a plan ask for
-    the same ones many times."""
+    """Path gains of a constant channel, (1, device, dim); cached, because searches for a plan ask
+    for the same path gains many times."""
     rng = generator(0, Purpose.PLANNING)
     drawn = fading.draw_checked(rng, range(1), num_devices, dim)
     drawn.flags.writeable = False
@@ -184,8 +194,9 @@ def _draw_constant(fading: Fading, num_devices: int, dim: int) -> Array:
 
 @lru_cache(maxsize=2)
 def _draw_runs(fading: Fading, num_rounds: int, num_devices: int, dim: int) -> list[Array]:
-    """Path gains of whole runs, (round, device, dim) each, as many runs as have ``_PLANNED_ROUNDS``
-    rounds together; kept, because searches for a plan ask for the same ones many times."""
+    """Path gains of whole runs, (round, device, dim) each, as many runs as it takes to have at
+    least ``_PLANNED_ROUNDS`` rounds in all; cached, because searches for a plan ask for the same
+    path gains many times."""
     rng = generator(0, Purpose.PLANNING)
     return [
         fading.draw_checked(rng, range(num_rounds), num_devices, dim)
@@ -195,15 +206,18 @@ def _draw_runs(fading: Fading, num_rounds: int, num_devices: int, dim: int) -> l
 
 @lru_cache(maxsize=4)
 def _draw_independent(fading: Fading, rounds: range, num_devices: int, dim: int) -> Array:
-    """Path gains of independent rounds, (drawn, device, dim); a run that is too short is drawn
-    several times. They are kept, because searches for a plan ask for the same ones many times."""
+    """Path gains of independent rounds, (drawn, device, dim): 1024 rounds, or fewer where path
+    gains take much memory. If ``rounds`` are fewer, they are drawn several times. Cached, because
+    searches for a plan ask for the same path gains many times."""
     rng = generator(0, Purpose.PLANNING)
-    # One round shows along which axes the law is constant: these cost no memory.
+    # A first round shows along which axes all path gains are equal: such an axis is stored with
+    # length 1.
     one = without_copies(fading.draw_checked(rng, rounds[:1], num_devices, dim))
     most = _MOST_NUMBERS // one.size
     enough = max(_FEWEST_ROUNDS, min(_PLANNED_ROUNDS, most))
     rounds = rounds[:enough]
-    # A new generator: the draws must not depend on the round that was tried above.
+    # A new generator with the same seed, because the draws must not depend on whether a first round
+    # was drawn to see its shape.
     rng = generator(0, Purpose.PLANNING)
     drawn = np.concatenate(
         [

@@ -13,7 +13,8 @@ from flmc.uplink.planned_channels import draw_planned_channels, standing_for
 from flmc.uplink.uplink import Uplink
 
 _LOUDEST = 1e9
-"""Cap of the gain that stands for an infinite one, in standard deviations of the noise."""
+"""Largest allowed gain that takes the place of an infinite one, in standard deviations of the
+noise."""
 
 
 def power_scale(uplink: Uplink, gain: Array, fading: Array, active: Array | None = None) -> Array:
@@ -26,12 +27,13 @@ def power_scale(uplink: Uplink, gain: Array, fading: Array, active: Array | None
     with ``csi_error``, the largest summand times m, because every entry obeys the limit by itself.
     There is one factor for each leading index of the path gains, (..., device, dim).
     """
-    # Entries that share a gain and a path gain share this quotient, as do devices with equal path
-    # gains: it is computed once for them.
+    # The quotient of gain and path gain is computed once for all entries that share both, and once
+    # for devices with equal path gains.
     known, dim = arrays.without_copied_entries(arrays.one_of_equals(fading)), fading.shape[-1]
     power = np.square(arrays.without_copied_entries(gain)[..., None, :] / known)
-    # The power limit is one of a round's mean power over its entries. Where the norm of the symbols
-    # is bounded, the entry that costs most may have all the power of the round.
+    # The power limit bounds the mean power over the entries of a round. Where only the norm of the
+    # symbols is bounded, the entry with the largest gain over path gain may take all the power of
+    # the round.
     if uplink.shares_power:
         affordable = (power.max(axis=-1) / dim) ** -0.5
     elif uplink.csi_error:
@@ -43,8 +45,8 @@ def power_scale(uplink: Uplink, gain: Array, fading: Array, active: Array | None
     if active is not None:
         # A silent device spends no power, so that it limits nobody.
         affordable = np.where(active > 0, affordable, np.inf)
-    # The largest symbol counts, so that the limit holds whatever the gradients are; and the weakest
-    # device decides, because all must arrive with the same gain.
+    # The limit is computed for the largest symbol, so that it holds whatever the gradients are. The
+    # device with the weakest channel decides, because all must arrive with the same gain.
     return np.asarray(np.sqrt(uplink.power_limit) / uplink.peak * affordable.min(axis=-1))
 
 
@@ -59,18 +61,18 @@ def power_limited_gain(uplink: Uplink, fading: Array, active: Array | None = Non
 
 
 def finite_cap(uplink: Uplink, cap: Array) -> Array:
-    r"""The ``cap`` of the gain, with :math:`10^9` times the noise's standard deviation in place of
-    infinity.
+    r"""Largest allowed gain ``cap``, with :math:`10^9` times the noise's standard deviation in
+    place of infinity.
 
-    The finite cap is transmitted, accounted and recorded where nothing but power limits the
-    gain."""
+    A cap is infinite where nothing but power limits the gain; transmissions, accounting and records
+    then use the same finite cap."""
     return np.where(np.isinf(cap), _LOUDEST * np.sqrt(uplink.noise_power), cap)
 
 
 def realised_gain(uplink: Uplink, cap: Array, fading: Array, active: Array | None = None) -> Array:
     """Gain that a round really uses, (..., dim), for each leading index of the path gains (...,
-    device, dim): the cap, scaled down as far as power demands. An infinite cap stands for all that
-    power allows."""
+    device, dim): the largest allowed gain ``cap`` (..., dim), scaled down as far as the power limit
+    demands. With an infinite cap power alone decides."""
     # An infinite cap times the factor 0 that power would leave of it is not a number; a finite one
     # is scaled down to the power limit.
     own = finite_cap(uplink, arrays.without_copied_entries(cap))
@@ -86,10 +88,11 @@ class DrawnRounds(NamedTuple):
     fading, active
         Path gains, (drawn, device, dim), and who transmits, (drawn, device) with 1 or 0.
     numbers
-        Number of each round, (drawn), from 0; a run has ``length`` of them, and what follows are
-        rounds of further runs.
+        Number n of each round, (drawn), counted from 0 over all drawn runs: it is the round n mod
+        ``length`` of the run n // ``length``.
     length
-        Rounds of a run, those included in which nobody transmits and which are not here.
+        Number of rounds of a run, including rounds in which nobody transmits, which the arrays
+        leave out.
     """
 
     fading: Array
@@ -99,8 +102,9 @@ class DrawnRounds(NamedTuple):
 
 
 def largest_mean_power(uplink: Uplink, cap: Array, rounds: DrawnRounds) -> float:
-    """Mean power of the device that spends most over a run, in the worst of the drawn runs. Gains
-    are at the cap, (1 or round of a run, 1 or dim), scaled down to the power limit of a round."""
+    """Largest mean transmit power of a device over a run, among all devices and all drawn runs. The
+    gain of a round is at most ``cap``, (1 or round of a run, 1 or dim), and is scaled down to the
+    power limit of the round."""
     part = cap if len(cap) == 1 else cap[rounds.numbers % rounds.length]
     caps = np.broadcast_to(part, (len(rounds.fading), rounds.fading.shape[-1]))
     gains = realised_gain(uplink, caps, rounds.fading, rounds.active)
@@ -114,8 +118,9 @@ def largest_mean_power(uplink: Uplink, cap: Array, rounds: DrawnRounds) -> float
 
 
 def average_limited_gain(uplink: Uplink, rounds: DrawnRounds) -> float:
-    """Largest cap of all gains at which no device's mean power over a run exceeds
-    ``average_snr_db``; infinite if the power limit of single rounds is enough for that."""
+    """Largest gain that may be allowed in every round so that no device's mean power over a run
+    exceeds the limit ``average_snr_db``; infinite if the power limit of single rounds ensures that
+    already."""
     allowed = power_from_snr(uplink.average_snr_db or 0.0, uplink.noise_power)
 
     def spent(cap: float) -> float:
@@ -137,18 +142,19 @@ def average_limited_gain(uplink: Uplink, rounds: DrawnRounds) -> float:
 def draw_rounds_for_power(
     uplink: Uplink, num_devices: int, dim: int, active: Array | None, num_rounds: int
 ) -> DrawnRounds:
-    """Rounds that plans draw to judge a long-term power limit, under policies that ignore the
-    channel.
+    """Drawn rounds from which a plan judges the limit ``average_snr_db`` of a device's mean power
+    over a run, for a policy that ignores the channel. ``active`` says who transmits, (round,
+    device) with 1 or 0; None: all devices.
 
-    Rounds of independent draws stand for one long run; else a device may keep its path gain, and
-    the worst run counts.
+    Rounds that are independent draws count as one long run. Else a device may keep its path gain
+    for a whole run, so that runs are told apart by ``DrawnRounds.numbers``.
     """
     law, rounds = uplink.known_fading, range(num_rounds)
     asked = rounds if active is not None else standing_for(law, rounds)
     parts = list(draw_planned_channels(law, asked, num_rounds, num_devices, dim).parts())
     fading = np.concatenate([each for _, each in parts])
     numbers = np.concatenate([each for each, _ in parts])
-    # whole runs only, so that each round of the schedule of one run counts as often
+    # Only whole runs are used, so that each round of the schedule counts equally often.
     if active is not None:
         whole = max(1, len(numbers) // num_rounds) * num_rounds
         fading, numbers = fading[:whole], numbers[:whole]
@@ -167,9 +173,9 @@ def planned_power_limit(
 ) -> float:
     """Largest gain that the power limit allows in nine rounds of ten.
 
-    ``active`` says who is expected to transmit, (round, device) with 1 or 0; None: all devices.
-    With a constant channel and the same devices all rounds attain it. It is not the mean: the
-    weakest device decides, and a few deep fades would decide everything.
+    ``active`` says who is expected to transmit, (round, device) with 1 or 0; None: all devices. If
+    the channel is constant and the same devices always transmit, every round attains it. Else it is
+    the 10 % quantile over drawn rounds, because a few deep fades would decide the smallest gain.
     """
     rounds = range(num_rounds if active is None else len(active))
     asked = rounds if active is not None else standing_for(uplink.known_fading, rounds)
@@ -187,20 +193,23 @@ def planned_power_limit(
 def planned_gain(
     uplink: Uplink, cap: Array, active: Array | None, kept: range, num_devices: int, dim: int
 ) -> Array:
-    """Gains that kept rounds are expected to use, (1 or round, dim), under a cap (1 or round, 1 or
-    dim). For a constant channel they are exact; else they are the gains of drawn rounds, which go
-    through the kept rounds in order, perhaps again and again."""
+    """Gains that the rounds after burn-in, ``kept``, are expected to use, (drawn, dim), where at
+    most ``cap``, (1 or round, 1 or dim), is allowed. For a constant channel they are exact; else
+    they are gains of drawn rounds in the order of the kept rounds, several for each of these if the
+    run is short."""
     varies = active is not None or len(cap) > 1
     asked = kept if varies else standing_for(uplink.known_fading, kept)
     gains = []
     for part, fading in draw_planned_channels(
         uplink.known_fading, asked, kept.stop, num_devices, dim
     ).parts():
-        # With more drawn channels than kept rounds, each kept round meets several channels.
+        # Where more rounds were drawn than are kept, each kept round meets the channels of several
+        # drawn ones.
         rounds = kept.start + part % len(kept)
         caps = np.broadcast_to(cap if len(cap) == 1 else cap[rounds], (len(part), dim))
         realised = realised_gain(uplink, caps, fading, None if active is None else active[rounds])
-        # Where the cap is common to all entries, so is the gain: one column is enough.
+        # Where all entries have the same largest allowed gain, they have the same gain, and one
+        # column of it is enough.
         gains.append(realised[:, : cap.shape[1]])
     together = np.concatenate(gains)
     return np.broadcast_to(together, (len(together), dim))

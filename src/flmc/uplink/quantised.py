@@ -51,7 +51,7 @@ class Quantised(Uplink):
 
     @property
     def _levels(self) -> Array:
-        """Levels in ascending order, (level)."""
+        """Values that a symbol may have, in ascending order, (level)."""
         if self.symbol_format.levels is None:
             raise InvalidSetting(f"{type(self).__name__}.symbol_format must have levels, got none")
         return np.array(self.symbol_format.levels)
@@ -86,7 +86,8 @@ class Quantised(Uplink):
         return float(high - low) / (2.0 * width) * self.example_shrink
 
     def symbols(self, gradient: Array, uniform: Array | None) -> Array:
-        """Levels drawn for the clipped gradients, (..., device, dim)."""
+        """Symbols, (..., device, dim): for every entry of the clipped gradients one of the levels,
+        drawn with the entry's number in ``uniform``."""
         if uniform is None:
             raise InvalidSetting(
                 f"the {self.scheme} uplink needs one uniform random number per entry, got none"
@@ -111,18 +112,20 @@ class Quantised(Uplink):
     def privacy_event(
         self, transmissions: Iterable[tuple[float, int]], neighbouring: str = "device"
     ) -> Event:
-        """Privacy event of the two extreme levels: an upper bound for any data that are replaced,
-        and exact for a whole device where the clips make these levels certain. ``UnknownPrivacy``
-        for a subclass that clips or draws symbols in its own way."""
+        """Privacy event of a device that sends one of the two extreme levels: an upper bound
+        whatever data are replaced; exact if a whole device is replaced, and gradients at the clip
+        make an extreme level certain. ``UnknownPrivacy`` for a subclass that clips or draws symbols
+        in its own way."""
         sent = tuple(transmissions)
-        # What ``transmits_like`` tests, which cannot be asked about an abstract class such as
-        # Quantised.
+        # The test of ``transmits_like(Quantised)``, written out because an abstract class must not
+        # be its argument.
         if type(self).symbols is not Quantised.symbols or not self._clips_as_proven:
             return super().privacy_event(sent, neighbouring)
         span = float(self._levels[-1] - self._levels[0])
         return as_received(self, GaussianEvent(span, self.noise_power, sent))
 
     def shared_event(self, rounds: Transmissions, dim: int, neighbouring: str = "example") -> Event:
-        """Privacy event of whole rounds; each entry is accounted as if it moved by itself, which is
-        an upper bound."""
+        """Privacy event of whole rounds of ``dim`` entries. Every entry is accounted as if it could
+        move from one extreme level to the other whatever the other entries do, which is an upper
+        bound."""
         return self.privacy_event([(gain, dim * count) for gain, count in rounds], neighbouring)

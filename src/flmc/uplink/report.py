@@ -27,31 +27,36 @@ from flmc.uplink.uplink import Uplink
 SUFFIX = "+report"
 """End of the name of a model whose devices report, as in ``linear+report``."""
 FINENESS = 4.0
-"""Ratio by which a remainder moves the mean symbol more than a small gradient of the same size
-would; FINENESS times the reach is the largest size of a remainder that is reported."""
+"""Factor by which a remainder moves the mean symbol of the report more than a small gradient of the
+same size moves its own symbol. The largest size of a remainder that can be reported is this factor
+times ``Scale.reach``."""
 _POINTS = 4001
-"""Number of gradients at which the mean symbol is tabulated to invert it."""
+"""Number of gradient entries, from 0 to the clip, at which the mean symbol is tabulated, to find
+the gradient entry that has a given mean symbol."""
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-"""An odd number with well mixed bits: 2**64 over the golden ratio."""
+"""Multiplier of the hash of theta: an odd number with well mixed bits, 2**64 over the golden
+ratio."""
 
 
 class Scale(NamedTuple):
-    """Scale on which devices send reports, numbers that tell the server of what clipping and the
-    link take away from their gradients (remainders)."""
+    """Scale on which devices report the remainder, which clipping and the link take away from their
+    gradients: a report of 1, the largest, stands for a remainder of ``reach`` and is sent with the
+    mean symbol ``peak``; ``slope`` is that of the mean symbol at a gradient of 0."""
 
     peak: float
-    """Mean symbol of a gradient entry at the clip, which stands for a report of 1, the largest."""
+    """Mean symbol of a gradient entry at the clip, with which the largest report, 1, is sent."""
     reach: float
     """Size of an entry of the remainder that a report of 1 stands for; larger entries are reported
     as 1."""
     slope: float
-    """Factor by which the mean symbol scales a small gradient, without bounds of examples."""
+    """Factor by which the mean symbol scales a small gradient, over an uplink that does not bound
+    the gradients of single examples."""
 
 
 def scale_of(uplink: Uplink) -> Scale:
     """Scale on which the devices of an uplink send reports of what clipping and the link take away;
-    raises ``InvalidSetting`` where a report has no proof of its privacy, or would take room from
-    the gradient."""
+    raises ``InvalidSetting`` where single examples are bounded, for which a report's privacy is not
+    proven, or where the norm is clipped, which a report would share with the gradient."""
     if uplink.example_clip is not None or uplink.example_norm is not None:
         raise InvalidSetting(
             "a report of what clipping takes away can turn over with one example, which the"
@@ -67,9 +72,9 @@ def scale_of(uplink: Uplink) -> Scale:
 
 
 def question(theta: Array) -> IntArray:
-    """What devices report at theta (..., m), as a number (...): 0 to m - 1 for an entry of the
-    remainder or, in half of the rounds, m for the size of a remainder that is larger than a report
-    of an entry can say."""
+    """Number (...) that says what devices report at theta (..., m): 0 to m - 1 for that entry of
+    the remainder or, in half of the rounds, m for the largest size of an entry, if it is beyond
+    what the report of an entry can say."""
     # Multiplication wraps around at 2^64, as it should: this is a hash of the bits of theta, the
     # same on every machine.
     mixed = np.zeros(theta.shape[:-1], dtype=np.uint64)
@@ -98,9 +103,9 @@ def with_report(gradient: Array, theta: Array, uplink: Uplink) -> Array:
 
 @lru_cache(maxsize=8)
 def _inverse(uplink: Uplink) -> tuple[Array, Array]:
-    """Mean symbols over the largest one, rising from 0 to 1, and the gradient entries that have
-    them. A report is sent as the gradient entry whose mean symbol is proportional to it, which is
-    found in this table."""
+    """Table to find the gradient entry as which a report is sent, the one whose mean symbol is
+    proportional to the report: mean symbols over the largest one, (row), rising from 0 to 1, and
+    the gradient entries that have them, (row)."""
     gradient = np.linspace(0.0, uplink.clip, _POINTS)
     symbol = uplink.mean_symbol(gradient)
     return np.asarray(symbol / symbol[-1]), gradient

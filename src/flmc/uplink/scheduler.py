@@ -18,7 +18,8 @@ from flmc.uplink.fading import Fading
 
 
 class Scheduler(ABC):
-    """Policy that says who transmits. Your own is a class with one method, ``draw``.
+    """Policy that says who transmits. Your own is a class with one method, ``draw``; its class
+    variables state what is known of the policy before the run.
 
     Examples
     --------
@@ -32,7 +33,8 @@ class Scheduler(ABC):
     """
 
     random: ClassVar[bool] = True
-    """Whether two experiments may have different devices active in the same round."""
+    """Whether the choice of devices is random or follows from random path gains, so that two
+    experiments may have different devices active in the same round."""
     everyone: ClassVar[bool] = False
     """Whether all devices transmit in every round."""
     independent: ClassVar[bool] = False
@@ -42,8 +44,8 @@ class Scheduler(ABC):
     with a ``draw`` of its own states it again."""
     by_channel: ClassVar[bool] = False
     """Whether who transmits follows from the path gains alone. Then as many transmit as the channel
-    decides, which may be nobody: such a round is skipped. The gain of a round is calibrated for the
-    number of devices in it, and plans draw channels to know how many to expect."""
+    decides, which may be nobody: such a round is skipped. The gain of a round is chosen by the
+    number of devices that transmit in it, and plans draw channels to know how many to expect."""
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
@@ -68,8 +70,9 @@ class Scheduler(ABC):
 
     @property
     def forgets(self) -> bool:
-        """Whether each round may be asked for alone: ``independent`` was stated for the ``draw`` of
-        this policy, and not for one that a subclass has replaced."""
+        """Whether the policy may be asked for any round without the rounds before it:
+        ``independent`` is stated for the ``draw`` that this policy has, and not for one that a
+        subclass has replaced."""
         for kind in type(self).__mro__:
             if "independent" in vars(kind):
                 return bool(vars(kind)["independent"])
@@ -85,7 +88,7 @@ class Scheduler(ABC):
         Parameters
         ----------
         num_rounds
-            The first rounds, among which the device's are counted.
+            Number of rounds, from the first on, in which the device's transmissions are counted.
         num_devices
             Number of devices among which the policy chooses.
         """
@@ -95,7 +98,8 @@ class Scheduler(ABC):
         """Probability that a device transmits in a round, if that is the same for each device and
         every round, independently of other rounds; None: not known, as here.
 
-        A plan's privacy is averaged over schedules where it is known; else ``most_rounds`` counts.
+        If it is known, a plan's delta is averaged over the sets of devices that may be drawn; else
+        a device is charged for ``most_rounds`` rounds.
 
         Parameters
         ----------
@@ -140,8 +144,8 @@ class Scheduler(ABC):
     def draw_planned(self, num_rounds: int, num_devices: int) -> Array | None:
         """Devices that a plan expects to transmit.
 
-        It is exact for a policy without randomness, else drawn with a fixed seed and equal path
-        gains.
+        They are exact for a policy without randomness, else drawn once with a fixed seed, as if all
+        path gains were 1.
 
         Parameters
         ----------
@@ -154,7 +158,8 @@ class Scheduler(ABC):
             1 for a device that transmits, else 0: (round, device). None: everybody, always.
         """
         fading = np.ones((num_rounds, num_devices, 1))
-        # Another stream than that of the planned fading, which is experiment 0 of the same purpose.
+        # Another random stream than that from which a plan draws path gains, generator(0,
+        # Purpose.PLANNING).
         return self.draw_checked(generator(0, Purpose.PLANNING, 1), range(num_rounds), fading)
 
 
@@ -163,7 +168,7 @@ def check_active(
 ) -> Array:
     """The array ``active`` itself, refused unless it holds 0 and 1 in the given shape (round,
     device), with at least one device in every round unless ``may_be_empty``. ``first_round``,
-    counted from 0, is the number of its first round in the error message."""
+    counted from 0, is the number of the array's first round, for the error message."""
     if active.shape != shape or not np.isin(active, (0.0, 1.0)).all():
         raise InvalidSetting(
             f"active must hold 0 and 1, (round, device) = {shape}; got shape {active.shape}"

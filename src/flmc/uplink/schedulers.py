@@ -2,9 +2,9 @@ r"""The schedulers that flmc brings, which say who transmits in a round: all dev
 some at random, and policies by channel, which decide from the devices' path gains h.
 
 Policies by channel silence the devices in a deep fade. With channel inversion the weakest active
-device limits how loudly all may transmit, so a round gains more from the silence of the weak than
-it loses. The strength of a channel is :math:`(\frac1m\sum_i h_{k,i}^{-2})^{-1/2}`, to which the
-largest gain of the device is proportional: h itself where all entries share it."""
+device limits the gain of all, so a larger gain can outweigh the loss of the silent devices. The
+strength of a channel is :math:`(\frac1m\sum_i h_{k,i}^{-2})^{-1/2}`, to which the largest gain of
+the device is proportional: h itself where all entries share it."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ class GivenDevices(Scheduler):
         object.__setattr__(self, "active", np.asarray(self.active, dtype=np.float64))
 
     def check(self, num_rounds: int, num_devices: int) -> None:
-        """Refuse a plan whose rounds or devices the array does not fit;
-        :func:`~flmc.uplink.scheduler.check_active` says how."""
+        """Raise ``InvalidSetting`` if the array does not fit the plan's number of rounds or of
+        devices; :func:`~flmc.uplink.scheduler.check_active` says how."""
         check_active(self.active, (num_rounds, num_devices))
 
     def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
@@ -115,10 +115,11 @@ class CountedDevices(Scheduler):
 
 @dataclass(frozen=True)
 class RandomDevices(CountedDevices):
-    """Policy that draws ``count`` devices in every round, all sets of them being equally likely.
+    """Policy that draws ``count`` devices in every round; all sets of so many devices are equally
+    likely.
 
-    A plan averages delta over the schedules that may be drawn. A device of a deployment has one of
-    them only, so it charges itself for every round. The ledger counts the rounds in which it
+    A plan averages delta over the schedules that may be drawn. A device of a deployment sees one
+    schedule only, so it charges itself for every round. The ledger counts the rounds in which it
     transmitted.
 
     Attributes
@@ -139,7 +140,8 @@ class RandomDevices(CountedDevices):
         return np.asarray(np.argsort(place, axis=1) < self.count, dtype=np.float64)
 
     def chance(self, num_devices: int, fading: Fading) -> float | None:
-        """The probability count/devices for each device, whatever the channel."""
+        """The probability ``count`` / ``num_devices`` with which each device transmits in a round,
+        whatever the channel; None for a subclass with a ``draw`` of its own."""
         if type(self).draw is not RandomDevices.draw:
             return None
         return self.count / num_devices
@@ -148,7 +150,8 @@ class RandomDevices(CountedDevices):
 @dataclass(frozen=True)
 class ThresholdDevices(Scheduler):
     """Truncated channel inversion: a device transmits if the strength of its channel reaches a
-    threshold; a round in which no channel does is skipped.
+    threshold. The strength is the path gain h or, where entries differ, one over the root mean
+    square of 1/h. A round in which no channel reaches the threshold is skipped.
 
     Attributes
     ----------
@@ -171,12 +174,13 @@ class ThresholdDevices(Scheduler):
         checks.positive("threshold", self.threshold)
 
     def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
-        """1 for devices whose channel is strong enough, (round, device)."""
+        """1 for devices whose channel strength is at least the threshold, else 0, (round,
+        device)."""
         return np.asarray(strength_of(fading) >= self.threshold, dtype=np.float64)
 
     def chance(self, num_devices: int, fading: Fading) -> float | None:
-        """Probability that a path gain reaches the threshold, if rounds are independent and their
-        law is known."""
+        """Probability that a path gain reaches the threshold, if rounds are independent and the law
+        of the path gains knows it; else None."""
         if not fading.independent or type(self).draw is not ThresholdDevices.draw:
             return None
         return fading.exceedance(self.threshold)
@@ -184,7 +188,7 @@ class ThresholdDevices(Scheduler):
 
 @dataclass(frozen=True)
 class StrongestDevices(CountedDevices):
-    """The ``count`` devices with the strongest channels of each round.
+    """Policy under which the ``count`` devices with the strongest channels of each round transmit.
 
     Attributes
     ----------
@@ -197,18 +201,18 @@ class StrongestDevices(CountedDevices):
     counted: ClassVar[str] = "strongest"
 
     def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
-        """1 for the ``count`` devices with the strongest channels, (round, device); among equals
-        the first."""
+        """1 for the ``count`` devices with the strongest channels, else 0, (round, device); of
+        equally strong ones those with the smallest numbers."""
         strength = strength_of(fading)
         return _strongest(strength, _descending(strength), np.full(len(strength), self.count))
 
     def chance(self, num_devices: int, fading: Fading) -> float | None:
-        """The probability count/devices for each device, if path gains are independent draws from
-        one law; else None."""
+        """The probability ``count`` / ``num_devices`` with which each device transmits in a round,
+        if path gains are independent draws from one law that never gives equal ones; else None."""
         if not fading.independent or type(self).draw is not StrongestDevices.draw:
             return None
-        # Of equal channels the first would be chosen more often; a law whose ``exceedance`` is
-        # known never draws equal path gains.
+        # Of equally strong devices the first would be chosen more often, so that chances would
+        # differ; a law whose ``exceedance`` is known never draws equal path gains.
         known = fading.alike and fading.exceedance(1.0) is not None
         return self.count / num_devices if known else None
 
@@ -270,8 +274,9 @@ def _descending(strength: Array) -> Array:
 
 
 def _strongest(strength: Array, ordered: Array, count: IntArray) -> Array:
-    """1 for the ``count`` (round) strongest devices of each round, else 0: (round, device); among
-    equals the first. ``ordered`` holds the strengths in descending order."""
+    """1 for the ``count`` (round) strongest devices of each round, else 0: (round, device); of
+    equally strong devices those with the smallest numbers. ``strength`` is (round, device), and
+    ``ordered`` holds the same numbers in descending order."""
     least = np.take_along_axis(ordered, np.minimum(count, ordered.shape[1])[:, None] - 1, axis=1)
     active = strength >= least
     # Sorting numbers is much faster than finding their order, so the order is found only in rounds

@@ -61,7 +61,8 @@ class SymbolFormat:
     @property
     def parts(self) -> int:
         """Smallest number of equal parts of the peak of which all levels are whole multiples; 1 for
-        bits and values. A grid that holds so many parts holds every level without rounding."""
+        bits and values. If the step of a grid of numbers divides the peak into a multiple of so
+        many parts, every level lies on the grid."""
         if self.kind != "levels":
             return 1
         shares = np.array(self._known) / np.abs(self._known).max()
@@ -77,7 +78,8 @@ class SymbolFormat:
 
     @property
     def constant_energy(self) -> bool:
-        """Whether all symbols have the same magnitude, so that each has the energy of the peak."""
+        """Whether all symbols have the same magnitude, so that each has the energy of the
+        largest."""
         return self.levels is not None and len({abs(level) for level in self.levels}) == 1
 
     def places(self, symbols: Array) -> IntArray:

@@ -34,8 +34,8 @@ from flmc.uplink.noise import GAUSSIAN, NoiseLaw, is_normal
 from flmc.uplink.symbol_format import VALUES, SymbolFormat
 
 WHAT_IS_SENT = ("symbols", "clipped", "local_gradients", "noise_law")
-"""Methods and facts of an uplink that decide what is transmitted and received, which a privacy
-statement is about."""
+"""Names of the methods and attributes of an uplink that decide what is transmitted and received. A
+subclass that overrides one of them loses the privacy statement of its parent."""
 _STATEMENT = (
     "privacy_event",
     "shared_event",
@@ -53,15 +53,17 @@ _STATEMENT = (
     "transmits_like",
     "_clips_as_proven",
 )
-"""Methods and facts of an uplink that a privacy statement is made of."""
+"""Names of the methods and attributes of an uplink from which its privacy statement follows: if a
+user's class overrides one of them, the statement is the user's."""
 
 
 _FACTS_OF_LINKS = (
     *("monotone", "odd", "log_concave", "jumps", "within_extremes", "accounts_moves"),
     *("extremes", "bounded_probability", "moved", "gaussian_rate"),
 )
-"""Methods and facts of a link that a privacy statement is made of; its probability is not among
-them, because the extremes that are accounted follow from it."""
+"""Names of the methods and attributes of a link from which a privacy statement follows.
+``probability`` is not among them, because the accountant computes the extreme probabilities from
+the user's function."""
 
 
 def _definer(kind: type, name: str) -> type:
@@ -77,8 +79,8 @@ def _first_own(kind: type, names: tuple[str, ...]) -> type | None:
         definer = _definer(kind, name)
         made = vars(definer)[name]
         made = made.fget if isinstance(made, property) else made
-        # ``__init_subclass__`` may have put flmc's own method into the user's class: it is none of
-        # the user's.
+        # ``__init_subclass__`` may have put flmc's own method into the user's class, which does not
+        # count as the user's.
         reset = str(getattr(made, "__module__", "")).partition(".")[0] == "flmc"
         if not _of_flmc(definer) and not reset:
             own.append(definer)
@@ -91,8 +93,9 @@ def _of_flmc(kind: type) -> bool:
 
 
 class _WithoutLink:
-    """The link of a scheme that has none. It stands outside the dataclass, where it would become a
-    setting of every scheme; a scheme with a link has a field of this name."""
+    """The link of a scheme that has none. The attribute stands outside the dataclass ``Uplink``,
+    where it would become a setting of every scheme; a scheme with a link has a field of the same
+    name."""
 
     link: Link | None = None
 
@@ -109,12 +112,13 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
     for each entry."""
     standard_symbols: ClassVar[bool] = False
     """Whether a symbol is the clipped gradient itself or, with a link, a bit that is +1 with the
-    link's probability: then engines may write it anew in compiled code."""
+    link's probability: then engines may compute symbols in compiled code of their own."""
     published_step_size: ClassVar[float | None] = None
-    """Step size that the paper states for this scheme, in its section IV; None: it states none."""
+    """Step size for this scheme in section IV of the paper by Zhang, Liu and Simeone on quantised
+    federated Langevin Monte Carlo; None: the paper states none."""
     noise_is_exact: ClassVar[bool] = False
-    """Whether the noise is by definition what the sampler needs, whatever the step: then no gain
-    can be given, and there is no privacy to speak of."""
+    """Whether the estimate has, by definition, exactly the noise that Langevin sampling needs at
+    any step size, as over the ideal uplink: then no gain can be given, and no privacy is stated."""
 
     clip: float = 30.0
     """Bound of a local gradient, which is clipped beyond it: of the magnitude of each entry, or of
@@ -138,15 +142,16 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
     clipping: str = field(default="entry", kw_only=True, metadata=LATER)
     """What the clip bounds: each ``entry`` of a local gradient, or its Euclidean ``norm``."""
     modulation: str = field(default="real", kw_only=True, metadata=LATER)
-    """Entries of a symbol: one, ``real`` (BPSK), or two, ``complex`` (QPSK), of the same law."""
+    """How entries are sent: ``real``, one entry in a symbol (BPSK for bits), or ``complex``, two
+    entries in a symbol (QPSK for bits), which share a path gain."""
     csi_error: float = field(default=0.0, kw_only=True, metadata=LATER)
     """Relative error of the estimates of the channel that devices invert, 0 for perfect ones."""
     average_snr_db: float | None = field(default=None, kw_only=True, metadata=LATER)
     """Largest SNR in dB of a device's mean power over all rounds; None: only ``snr_db`` limits each
     round."""
     noise_law: NoiseLaw = field(default=GAUSSIAN, kw_only=True, metadata=LATER)
-    """Law of the receiver's noise. With another than the normal one there is no privacy statement,
-    unless a class makes one for the law that is its default."""
+    """Law of the receiver's noise. With another law than the normal one there is no privacy
+    statement, unless a class that has this law as its default states one."""
 
     def __post_init__(self) -> None:
         checks.positive("clip", self.clip, extreme=1e15)
@@ -272,8 +277,8 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         return False
 
     def shares_move(self, neighbouring: str) -> bool:
-        """Whether the entries of a round share how far they can move between neighbouring data, so
-        that the accountant counts rounds, not entries.
+        """Whether one bound limits how far all symbols of a round together can move between
+        neighbouring data, so that the accountant counts rounds, not entries.
 
         Parameters
         ----------
@@ -284,7 +289,7 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
 
     def largest_move(self, dim: int, neighbouring: str) -> float:
         """Largest norm of the difference of a round's symbols between neighbouring data. Unless a
-        scheme says otherwise, every symbol may move from one peak to the other.
+        scheme says otherwise, every symbol may move from minus the peak to the peak.
 
         Parameters
         ----------
@@ -364,8 +369,8 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         )
 
     def _changed(self) -> str:
-        """End of a sentence that names what a user's class changes of what is transmitted, and who
-        may state its privacy; empty for the classes of flmc."""
+        """End of an error message that names the user's class, and those of its methods and
+        attributes that decide what is received; empty for the classes of flmc."""
         senders = {name: _definer(type(self), name) for name in WHAT_IS_SENT}
         own = {name: kind for name, kind in senders.items() if not _of_flmc(kind)}
         if not own:
@@ -382,8 +387,7 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         ``module:Class``; None where every part is flmc's own."""
         kind = _first_own(type(self), _STATEMENT)
         if kind is None and self.link is not None:
-            # Facts of the link that are False are left out: they claim nothing, whoever states
-            # them.
+            # Attributes of the link that are False are left out: they claim nothing.
             stated = (name for name in _FACTS_OF_LINKS if getattr(type(self.link), name))
             kind = _first_own(type(self.link), tuple(stated))
         if kind is None:
@@ -409,7 +413,8 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         Returns
         -------
         Event
-            Event of all entries; where a norm is bounded, of rounds whose entries share one move.
+            Event of all entries; where a norm is bounded, event of rounds, whose entries have one
+            bound of their move together.
 
         Raises
         ------
@@ -423,8 +428,8 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
             raise InvalidSetting(f"a gain must not be negative, got {np.min(gains):g}")
         self.check_noise_is_accounted()
         if self.shares_move(neighbouring):
-            # The entries share how far neighbouring data move them, and the whole move may be in
-            # the entry with the largest gain.
+            # One bound limits how far neighbouring data move all entries together, and the whole
+            # move may be in the entry with the largest gain.
             loudest = count_gains(np.max(gains, axis=1))
             rounds = tuple((gain, times * n) for gain, n in loudest)
             return self.shared_event(rounds, dim, neighbouring)
@@ -433,8 +438,8 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         return self.privacy_event(sent, neighbouring)
 
     def check_noise_is_accounted(self) -> None:
-        """Raise ``UnknownPrivacy`` if the noise has a law that was given to this object, and that
-        its class, whose statement is for another law, does not know of."""
+        """Raise ``UnknownPrivacy`` if the noise law of this object is neither normal nor the
+        default of its class: a class states privacy for its default law alone."""
         if is_normal(self.noise_law) or self.noise_law == type(self).noise_law:
             return
         raise UnknownPrivacy(
@@ -444,12 +449,13 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         )
 
     def shared_event(self, rounds: Transmissions, dim: int, neighbouring: str = "example") -> Event:
-        """Privacy event of rounds whose entries share a move, because a norm is bounded.
+        """Privacy event of rounds in which a bounded norm limits how far all symbols together can
+        move between neighbouring data.
 
         Parameters
         ----------
         rounds
-            Gains, each with the number of rounds whose loudest entry was sent with it.
+            Gains, each with the number of rounds in which it was the largest gain of an entry.
         dim
             Entries of a round.
         neighbouring
@@ -487,8 +493,8 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
 
     @property
     def _clips_as_proven(self) -> bool:
-        """Whether gradients are taken and clipped as every proof assumes, and the receiver's noise
-        is normal."""
+        """Whether this class inherits ``local_gradients`` and ``clipped`` unchanged, as every
+        privacy proof assumes, and the receiver's noise is normal."""
         own = type(self)
         usual = own.local_gradients is ExampleBounds.local_gradients
         return usual and own.clipped is Uplink.clipped and is_normal(self.noise_law)

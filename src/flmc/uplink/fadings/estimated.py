@@ -21,7 +21,8 @@ from flmc.uplink.fading import Fading
 
 
 class Estimates(NamedTuple):
-    r"""Estimated path gains, and the factor with which inverted symbols arrive.
+    r"""Estimated path gains, and the factor of the gain with which symbols arrive that were sent by
+    inverting these estimates.
 
     Attributes
     ----------
@@ -65,7 +66,8 @@ class EstimatedFading(Fading):
 
     @property
     def independent(self) -> bool:  # type: ignore[override]
-        """Whether rounds are independent draws, which is so if those of the true path gains are."""
+        """Whether the estimates of all rounds are independent draws: they are if the true path
+        gains are."""
         return self.fading.independent
 
     @property
@@ -93,17 +95,19 @@ class EstimatedFading(Fading):
     def draw_estimates(
         self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int
     ) -> Estimates:
-        """Estimates of some rounds, each with its factor of arrival; the same stream gives the
-        magnitudes of :meth:`draw`."""
+        """Estimated path gains of the given rounds, and the factors with which symbols arrive that
+        invert them, (round, device, 1 or dim) each. From the same state of ``rng``, :meth:`draw`
+        gives the same magnitudes."""
         return self.estimate(rng, self.fading.draw_checked(rng, rounds, num_devices, dim))
 
     def estimate(self, rng: np.random.Generator, true: Array) -> Estimates:
         """Estimates of the path gains ``true`` (round, device, dim), with errors from ``rng``;
-        entries that share a path gain share its error, and the result has one entry for them."""
+        entries that share a path gain share its error too, and the result is (round, device, 1)."""
         if true.strides[-1] == 0:  # the last axis was broadcast: entries share a path gain
             true = true[..., :1]
         error = self.error_scale / math.sqrt(2.0) * rng.standard_normal((2, *true.shape))
-        # Only the angle between path gain and error matters: the path gain is taken to be real.
+        # The result depends only on the angle between path gain and error, so the path gain is
+        # taken to be real.
         in_phase = self.correlation * true + error[0]
         square = np.square(in_phase) + np.square(error[1])
         return Estimates(np.sqrt(square), true * in_phase / square)

@@ -1,4 +1,5 @@
-"""Path gains that do not change: one for all, a given array, or a law of the distance."""
+"""Path gains that do not change during a run: one number for all devices, a given array, or numbers
+computed from the devices' distances."""
 
 from __future__ import annotations
 
@@ -140,7 +141,8 @@ class DistanceFading(Fading):
 
     @property
     def independent(self) -> bool:  # type: ignore[override]
-        """Whether rounds are independent draws, which is so only if nothing is drawn at all."""
+        """Whether the path gains of all rounds are independent draws: only if they are constant.
+        Path gains that are random are drawn once and kept for the whole run."""
         return self.constant
 
     @property

@@ -1,9 +1,9 @@
 """Path gains that are drawn from a law: anew for every round and device (Rayleigh, Rician,
 Nakagami), or with a memory over rounds (Gauss-Markov, Jakes' spectrum).
 
-Scales are roots of :math:`E[h^2]`. Devices are independent, and all entries of a round share a path
-gain. Laws with a memory draw all rounds of a run at once, so that the memory reaches across blocks
-of rounds and across an interruption."""
+The ``scale`` of a law is the root of :math:`E[h^2]`. Devices are independent, and all entries of a
+round share a path gain. Laws with a memory draw all rounds of a run at once, so that the memory
+reaches across blocks of rounds and across an interruption."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from flmc.base.errors import InvalidSetting
 from flmc.uplink.fading import Fading
 
 _LONGER = 8
-"""Smallest ratio of the period of the process from which Jakes' fading is cut to the length of the
-run."""
+"""Jakes' fading is a part of a periodic random process: smallest ratio of the process's period to
+the length of the run."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class RayleighFading(ScaledFading):
         return self.scale * np.sqrt(rng.standard_exponential((len(rounds), num_devices, 1)))
 
     def exceedance(self, threshold: float) -> float | None:
-        """Upper tail of the Rayleigh law at ``threshold``; None for a subclass that draws in its
-        own way."""
+        """Probability that a path gain is at least ``threshold``, by the Rayleigh law; None for a
+        subclass with a ``draw`` of its own."""
         if type(self).draw is not RayleighFading.draw:
             return None
         return math.exp(-((threshold / self.scale) ** 2))
@@ -78,7 +78,8 @@ class RicianFading(ScaledFading):
     r"""Rician fading: a path in sight and many reflected ones.
 
     The path gain is :math:`\text{scale}\,\bigl|\sqrt{K/(K+1)} + \sqrt{1/(K+1)}\,CN(0,1)\bigr|`, so
-    that :math:`E[h^2] = \text{scale}^2`. K = 0 is Rayleigh fading, K to infinity a constant.
+    that :math:`E[h^2] = \text{scale}^2`. K = 0 is Rayleigh fading; with K to infinity the path gain
+    becomes constant.
 
     Attributes
     ----------
@@ -104,8 +105,8 @@ class RicianFading(ScaledFading):
         return self.scale * gains
 
     def exceedance(self, threshold: float) -> float | None:
-        """Upper tail of the Rician law at ``threshold``, Marcum's Q function; None for a subclass
-        that draws in its own way."""
+        """Probability that a path gain is at least ``threshold``: Marcum's Q function, for the
+        Rician law; None for a subclass with a ``draw`` of its own."""
         if type(self).draw is not RicianFading.draw:
             return None
         from scipy.special import chndtr
@@ -119,7 +120,8 @@ class NakagamiFading(ScaledFading):
     r"""Nakagami fading: :math:`h^2` has a gamma law with shape m and mean
     :math:`\text{scale}^2`.
 
-    m = 1 is Rayleigh fading, m = 1/2 the worst, m to infinity a constant.
+    m = 1 is Rayleigh fading, m = 1/2 has the deepest fades, and with m to infinity the path gain
+    becomes constant.
 
     Attributes
     ----------
@@ -142,12 +144,12 @@ class NakagamiFading(ScaledFading):
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
         """Path gains of some rounds, (round, device, 1)."""
         power = rng.standard_gamma(self.shape, (len(rounds), num_devices, 1)) / self.shape
-        # A gamma variable of small shape may be too small for a floating-point number.
+        # A gamma variable of small shape may be rounded to 0, and path gains must be positive.
         return self.scale * np.sqrt(np.maximum(power, 1e-300))
 
     def exceedance(self, threshold: float) -> float | None:
-        """Upper tail at ``threshold`` of the Nakagami law, from the gamma law of the squared path
-        gain; None for a subclass that draws in its own way."""
+        """Probability that a path gain is at least ``threshold``, by the gamma law of its square;
+        None for a subclass with a ``draw`` of its own."""
         if type(self).draw is not NakagamiFading.draw:
             return None
         from scipy.special import gammaincc
@@ -228,11 +230,11 @@ class JakesFading(ScaledFading):
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
         """Path gains of all rounds, (round, device, 1)."""
         length = len(rounds)
-        # The next power of 2, for which the Fourier transform is fastest.
+        # The period is rounded up to a power of 2, for which the Fourier transform is fastest.
         period = 1 << (_LONGER * length - 1).bit_length()
         spread = np.sqrt(self._masses(period) / 2.0)
         gains = np.empty((length, num_devices, 1))
-        # one device after the other, because a long period takes much memory
+        # Devices are drawn one after the other, because a long period takes much memory.
         for device in range(num_devices):
             real, imaginary = rng.standard_normal((2, period))
             whole = np.fft.ifft(spread * (real + 1j * imaginary), norm="forward")
@@ -244,9 +246,10 @@ class JakesFading(ScaledFading):
         from 0 to below ``period``, (period): the shares of frequencies that differ by whole cycles
         a round are added up, because they give the same samples."""
         f = self.doppler
-        # One cell of frequencies more beyond the Doppler frequency on both sides, whose edges are
-        # clipped to it: the spectrum's density is infinite there, its integral, the arc sine, is
-        # not.
+        # Frequencies are divided into cells, one of them beyond the Doppler frequency on each side,
+        # and the edges of cells are clipped to it. The power in a cell is a difference of arc
+        # sines, which is finite although the spectrum's density is infinite at the Doppler
+        # frequency.
         reach = math.ceil(f * period) + 1
         k = np.arange(-reach, reach + 1)
         edges = np.clip((np.arange(-reach, reach + 2) - 0.5) / (period * f), -1.0, 1.0)

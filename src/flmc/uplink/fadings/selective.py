@@ -1,8 +1,8 @@
 """Path gains that differ between entries: two entries of one complex symbol, or one entry per
 subcarrier of a multipath channel.
 
-Taps are complex normal, drawn anew for every round and device; a profile says how much power
-arrives with which delay."""
+The taps (delayed copies of the signal) are complex normal, drawn anew for every round and device; a
+power-delay profile says how much power arrives with which delay."""
 
 from __future__ import annotations
 
@@ -60,19 +60,20 @@ class PairedFading(Fading):
 
     @property
     def constant(self) -> bool:  # type: ignore[override]
-        """Whether every draw gives the same path gains, which is so if those of the symbols are
-        constant."""
+        """Whether every draw gives the same path gains: it does if ``fading``, the law of the
+        symbols' path gains, is constant."""
         return self.fading.constant
 
     @property
     def independent(self) -> bool:  # type: ignore[override]
-        """Whether the path gains of all rounds are independent draws, which is so if those of the
-        symbols are."""
+        """Whether the path gains of all rounds are independent draws: they are if those of
+        ``fading``, the law of the symbols' path gains, are."""
         return self.fading.independent
 
     @property
     def given(self) -> bool:  # type: ignore[override]
-        """Whether path gains are public numbers, which is so if those of the symbols are."""
+        """Whether path gains are public numbers that no draw changes: they are if those of
+        ``fading``, the law of the symbols' path gains, are."""
         return self.fading.given
 
     @property
@@ -104,8 +105,8 @@ class SelectiveFading(ScaledFading):
     scale
         Root mean square of the path gain, positive.
     delay
-        D, decay of the profile in samples; a sample is the m-th part of a symbol. Small: all
-        entries alike.
+        D, decay of the profile in samples; a sample is the m-th part of a symbol. With a small D
+        all entries have the same path gain.
     """
 
     delay: float = 1.0
@@ -141,8 +142,8 @@ class TappedDelayFading(ScaledFading):
     r"""Rayleigh fading on every subcarrier, with a tabulated power-delay profile.
 
     Entry i is sent on the subcarrier at :math:`i\,\Delta f`; :math:`h_i = \text{scale}\,|\sum_l a_l
-    e^{-2\pi\mathrm i\, i\Delta f\tau_l}|` with :math:`a_l \sim CN(0, p_l)`. :math:`E[h^2] =
-    \text{scale}^2`.
+    e^{-2\pi\mathrm i\, i\Delta f\tau_l}|` with :math:`a_l \sim CN(0, p_l)` for the tap with the
+    delay :math:`\tau_l` and the power :math:`p_l`. :math:`E[h^2] = \text{scale}^2`.
 
     Attributes
     ----------
@@ -177,7 +178,8 @@ class TappedDelayFading(ScaledFading):
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
         """Path gains of some rounds, (round, device, dim)."""
         delays, decibels = np.asarray(self.taps).T
-        # Relative to the strongest tap, so that no power overflows; the sum is divided out anyway.
+        # Powers are relative to the strongest tap, so that none overflows; below, they are scaled
+        # to add up to 1.
         powers = 10.0 ** ((decibels - decibels.max()) / 10.0)
         cycles = delays * self.delay_spread * 1e-9 * self.spacing * 1e3
         waves = np.exp(-2j * math.pi * np.outer(cycles, np.arange(dim)))
@@ -189,9 +191,10 @@ class TappedDelayFading(ScaledFading):
 def _subcarriers(
     rng: np.random.Generator, shape: tuple[int, int], powers: Array, waves: Array
 ) -> Array:
-    """Path gains, (round, device, dim): magnitudes of sums of waves (tap, dim), whose random
-    amplitudes have the given powers, (tap)."""
-    # half of a tap's power is in its real part, half in the imaginary part
+    """Path gains, (round, device, dim), for ``shape`` = (round, device): magnitudes of sums over
+    all taps of ``waves`` (tap, dim), each times a complex normal amplitude whose mean square is the
+    tap's entry of ``powers`` (tap)."""
+    # Half of a tap's power is in its real part, half in the imaginary part.
     spread = np.sqrt(powers / 2.0)
     taps = rng.standard_normal((*shape, len(powers), 2)) * spread[:, None]
     gains: Array = np.abs((taps[..., 0] + 1j * taps[..., 1]) @ waves)

@@ -23,12 +23,13 @@ from flmc.data.table_files import check_is_file, read_npz
 from flmc.uplink.fading import Fading
 
 _MOST_BYTES = 4_000_000_000
-"""Size of a trace's file beyond which it is refused: it is read into memory as a whole."""
+"""Largest size of a trace's file, in bytes; it is read into memory as a whole."""
 _CONVERT = "decibels become amplitudes by 10**(dB/20)"
 
 
 class Trace(Fading):
-    """Base class of measured or computed path gains by round, which are never repeated."""
+    """Base class of path gains that were measured or computed for each round; a run with more
+    rounds than the trace is refused."""
 
     gains: Any
     """Path gains of every round of the trace, (round, device, 1 or dim)."""
@@ -41,8 +42,8 @@ class Trace(Fading):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """A warning if the trace's path gains amplify on average, a note if only some of them
-        do."""
+        """A warning if the root mean square of the trace's path gains is above 1, as if paths
+        amplified; a note if only some path gains are above 1; else nothing."""
         gains = np.abs(self.gains)
         root, share = float(np.sqrt(self.mean_square)), float((gains > 1).mean())
         if not share:
@@ -70,7 +71,7 @@ class Trace(Fading):
 
 @dataclass(frozen=True)
 class TraceFading(Trace):
-    """Given path gains of every round.
+    """Path gains of every round, given as an array.
 
     Attributes
     ----------
@@ -99,8 +100,8 @@ class TraceFile(Trace):
         arrays ``round_time``, ``carrier_hz`` and ``normalisation`` may stand beside it, and only
         the last is used: path gains are multiplied with it.
     sha256
-        Digest of the file, which a plan keeps: another file of the same name is refused. Empty:
-        that of the file as it is.
+        Digest of the file, which a plan keeps: another file of the same name is refused. If it is
+        empty, the digest of the file as it is takes its place.
     """
 
     path: str
@@ -115,7 +116,8 @@ class TraceFile(Trace):
                 f" was made with {self.sha256[:12]}"
             )
         object.__setattr__(self, "sha256", digest)
-        # Not a field of the dataclass: a plan keeps the digest of the numbers, not the numbers.
+        # The path gains are no field of the dataclass, so that a plan stores the file's digest and
+        # not its numbers.
         gains = _checked(_parsed(self.path, data), f"the trace {self.path!r}")
         object.__setattr__(self, "_gains", gains)
 
@@ -126,7 +128,7 @@ class TraceFile(Trace):
         return gains
 
     def without_files(self) -> TraceFading:
-        """The trace with its numbers in place of the file."""
+        """The same path gains, held as an array, which needs no file."""
         return TraceFading(self.gains)
 
 
@@ -161,8 +163,8 @@ def _checked(given: object, what: str) -> Array:
 
 
 def _rows(gains: Array, rounds: range, num_devices: int, dim: int) -> Array:
-    """Path gains of some rounds, (round, device, 1 or dim); ``InvalidSetting`` if the trace is too
-    short or has other sizes."""
+    """Path gains of some rounds, (round, device, 1 or dim); ``InvalidSetting`` if the trace has too
+    few rounds, another number of devices, or neither 1 nor ``dim`` entries."""
     if rounds.stop > len(gains):
         raise InvalidSetting(
             f"the trace must be at least as long as the run: it has {len(gains)} rounds, and"
@@ -180,8 +182,8 @@ def _rows(gains: Array, rounds: range, num_devices: int, dim: int) -> Array:
 def _read(path: str) -> bytes:
     """The bytes of a trace's file, at most ``_MOST_BYTES``."""
     try:
-        # Not a device or a pipe, which might never end: the path may come from a plan of somebody
-        # else's.
+        # The path may come from another person's plan: it must name a regular file, not a device or
+        # a pipe, from which reading might never end.
         check_is_file(Path(path))
         if Path(path).stat().st_size > _MOST_BYTES:
             raise InvalidSetting(f"the trace {path!r} must have at most {_MOST_BYTES / 1e9:g} GB")

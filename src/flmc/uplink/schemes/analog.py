@@ -26,8 +26,8 @@ class Analog(Uplink):
     ----------
     clip, clipping, fading, snr_db, average_snr_db, noise_power, modulation, csi_error
         Settings of every uplink, described in :class:`flmc.Uplink`. With ``clipping="norm"`` the
-        norm of what is sent is bounded: a round moves by at most twice the clip, and costs the
-        energy of one entry at the clip.
+        norm of what is sent is bounded: replaced data change the symbols of a round by at most
+        twice the clip in norm, and a round takes at most the energy of one entry at the clip.
     example_clip, example_norm, example_shrink
         Settings of every uplink that clips single examples.
 
@@ -84,8 +84,9 @@ class Analog(Uplink):
         return self.clips_norm
 
     def shares_move(self, neighbouring: str) -> bool:
-        """Whether the entries of a round share how far they can move between neighbouring data:
-        they do where the norm of the local gradient, or of one example's gradient, is bounded."""
+        """Whether one bound limits how far all symbols of a round together can move between
+        neighbouring data: it does where the norm of the local gradient, or of one example's
+        gradient, is bounded."""
         return self.clips_norm or super().shares_move(neighbouring)
 
     def largest_move(self, dim: int, neighbouring: str) -> float:
@@ -105,8 +106,9 @@ class Analog(Uplink):
         return 2.0 * bound
 
     def shared_event(self, rounds: Transmissions, dim: int, neighbouring: str = "example") -> Event:
-        """Privacy event of rounds whose entries share how far they can move between neighbouring
-        data: the Gaussian mechanism, exactly, with the sensitivity of :meth:`largest_move`."""
+        """Privacy event of rounds in which one bound limits how far all symbols together can move
+        between neighbouring data: exactly the Gaussian mechanism, with :meth:`largest_move` as
+        sensitivity."""
         if not self.transmits_like(Analog):
             return super().shared_event(rounds, dim, neighbouring)
         move = self.largest_move(dim, neighbouring)

@@ -22,8 +22,9 @@ from flmc.uplink.symbol_format import BITS, SymbolFormat
 from flmc.uplink.uplink import Uplink
 
 _STEEP, _VANISHING = 20.0, 1e-280
-"""Product of slope and clip from which on a link counts as a jump, and the probability of a bit
-below which ratios of probabilities are not computed."""
+"""A link counts as a jump if its slope times the clip is above ``_STEEP`` and its smallest
+probability of a +1 bit is below ``_VANISHING``, where ratios of probabilities cannot be
+computed."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,8 @@ class Digital(Uplink):
             raise InvalidSetting(
                 f"link must be a flmc.Link, for example Sigmoid(0.05); got {self.link!r}"
             )
-        # A link whose shape depends on the clip learns it here; the field is frozen, hence the
-        # detour.
+        # A link whose shape depends on the clip is given the clip here; the dataclass is frozen, so
+        # that the link cannot be assigned directly.
         object.__setattr__(self, "link", self.link.bound_to(self.clip))
         self.link.check(self.clip)
 
@@ -102,15 +103,15 @@ class Digital(Uplink):
         """Privacy event of the bits that one device sends, in the worst case.
 
         If all data of a device are replaced, a bit has one of the two extreme probabilities. If one
-        example is replaced, its gradient entry moves by at most twice the example clip, from an
-        unknown place.
+        example is replaced, an entry of the device's gradient moves by at most twice the example
+        clip, from an unknown value.
         """
         sent = tuple(transmissions)
         whole_device = neighbouring == "device" or self.example_moves_like_device
         if not self.transmits_like(Digital) or not self.link.within_extremes:
             return super().privacy_event(sent, neighbouring)
-        # Nothing is known of an unproven link between its values at the clip, and a link that jumps
-        # reveals a move across 0 completely.
+        # Nothing is known of a link without proven shape except its values at the clip, and a link
+        # that jumps reveals completely that a gradient entry moved across 0.
         if whole_device or not self.link.accounts_moves or self._jumps:
             high, low = self.link.extremes(self.clip)
             return as_received(self, BitEvent(high, low, self.noise_power, sent))
@@ -124,13 +125,14 @@ class Digital(Uplink):
         then one example is accounted like a whole device, which is an upper bound."""
         if self.link.jumps:
             return True
-        # The slope is asked too, because the linear link must not count as a jump: its probability
-        # may be 0 at the clip, but grows at once beside it.
+        # A vanishing probability alone is not enough: that of the linear link may be 0 at the clip
+        # without any jump, so the slope must be steep too.
         steep = self.link.slope(self.clip) * self.clip > _STEEP
         return steep and self.link.extremes(self.clip)[1] < _VANISHING
 
     def shared_event(self, rounds: Transmissions, dim: int, neighbouring: str = "example") -> Event:
-        """Privacy event of rounds of bits in which one example, whose norm is bounded, is replaced.
+        """Privacy event of rounds of bits in which one example is replaced, whose gradient has a
+        bounded norm.
 
         Clipping a device's gradient, by entry or by norm, moves two gradients no further apart.
         """

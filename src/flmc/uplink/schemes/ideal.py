@@ -22,8 +22,8 @@ class Ideal(Uplink):
     """Reference without quantiser, clip and channel: the exact sum of gradients with exactly the
     noise that Langevin sampling asks for.
 
-    It is the analog uplink with unlimited power and clip; its gain is always the calibrated one,
-    and none of its settings can be changed."""
+    It is the analog uplink with unlimited power and clip. Its gain is always the one at which the
+    noise gives the temperature 1, and none of its settings can be changed."""
 
     scheme: ClassVar[str] = "ideal"
     standard_symbols: ClassVar[bool] = True

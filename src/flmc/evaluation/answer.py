@@ -48,8 +48,8 @@ Predict = Callable[[Array], Array | None]
 model's predictions at each, (1, draw, prediction); None for a model without predictions."""
 
 _FEWEST_DEGREES = 12.0
-"""Degrees of freedom with which rounds must estimate the curvature along every eigenvector: with
-fewer, an answer's intervals did not hold theta as often as they state in experiments."""
+"""Smallest number of degrees of freedom with which the curvature along an eigenvector counts as
+known: with fewer, an answer's intervals are mostly too wide in that direction."""
 _WIDE, _OFF = 2.0, 0.25
 """Limits beyond which an answer gets a warning: ``_WIDE`` is that of an entry's standard deviation
 over the exact posterior's, ``_OFF`` that of the shift of the mean by a gradient that is not linear

@@ -38,8 +38,8 @@ class Middle(NamedTuple):
     median, low, high
         Median, lower quartile and upper quartile of the values.
     heavy
-        Whether the tails are heavy: with at least 10 data sets, the mean lies outside the quartiles,
-        so that it is not the value of a usual data set.
+        Whether the tails are heavy: with at least 10 data sets, the mean lies outside the
+        quartiles, so that it is not the value of a usual data set.
     """
 
     median: float

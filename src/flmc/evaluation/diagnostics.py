@@ -219,8 +219,8 @@ class Mixing(NamedTuple):
 
     def findings(self, *, known_posterior: bool = False) -> list[Finding]:
         """Findings against the chains: they disagree, or hold few independent draws. Where the
-        model's posterior is known (``known_posterior``) these are only notes, except that R-hat is
-        above 1.4, so that the chains are in different places."""
+        model's posterior is known (``known_posterior``) these are only notes; but chains in
+        different places, with an R-hat above 1.4, are no mere note."""
         findings = [*self._unmixed(), *([] if self.doubt > APART else self._few())]
         if not known_posterior:
             return findings

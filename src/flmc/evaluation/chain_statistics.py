@@ -28,7 +28,7 @@ class ChainStatistics(NamedTuple):
     ----------
     r_hat
         R-hat of the halves of all chains, the larger of that of ranks and that of folded ranks:
-        about 1 where the halves agree in place and spread.
+        about 1 where the halves agree in mean and spread.
     ess_bulk
         Number of independent draws that would estimate the middle of the distribution as well.
     ess_tail

@@ -160,7 +160,7 @@ class Agreement(NamedTuple):
     """Smallest effective sample size for the 5 % and 95 % quantiles."""
 
     def to_document(self) -> dict[str, float | None]:
-        """R-hat and effective sizes by name, for JSON; what is not a finite number is null."""
+        """R-hat and effective sizes by name, for JSON; a number that is not finite is null."""
         return {
             name: value if math.isfinite(value) else None for name, value in self._asdict().items()
         }

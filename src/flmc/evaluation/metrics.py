@@ -213,8 +213,8 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True)
 class Metrics:
-    """Quality of the draws against the exact posterior with covariance Sigma, with standard
-    errors."""
+    """Errors of the draws against the exact posterior with covariance Sigma, with standard errors
+    over data sets, or over batches of chains where there is one data set."""
 
     mse: Estimate
     """Squared distance of theta from the posterior mean, averaged over chains, kept rounds and data
@@ -235,7 +235,8 @@ class Metrics:
     """Squared distance of the mean over a data set's chains and kept rounds from its posterior
     mean, averaged over data sets."""
     posterior_trace: float
-    """trace(Sigma), averaged over data sets: the MSE of exact posterior samples."""
+    """Trace of the posterior's covariance, averaged over data sets: the value of ``mse`` for exact
+    posterior samples."""
     num_draws: int
     """Number of draws of each data set: chains times kept rounds."""
     independent_draws: float

@@ -50,7 +50,7 @@ class Spread(NamedTuple):
         return cls(float(values.mean()), sd, se)
 
     def to_document(self) -> dict[str, float | None]:
-        """The three numbers by name, for JSON; what is not a number is null."""
+        """The three numbers by name, for JSON; a number that is NaN is null."""
         return {
             name: None if math.isnan(value) else value for name, value in self._asdict().items()
         }

@@ -48,8 +48,8 @@ class Predictive:
         Expected calibration error: mean absolute difference between accuracy and confidence over
         bins of the confidence (the largest probability of an example), weighted by examples.
     confidence, correct, examples
-        Mean confidence, share of right predictions and number of examples of every bin, (bin); the
-        first two are NaN where a bin is empty.
+        Mean confidence, share of right predictions and number of examples in each of 20 bins of
+        the confidence, (bin); the first two are NaN where a bin is empty.
     """
 
     accuracy: float

@@ -37,8 +37,8 @@ if TYPE_CHECKING:  # a plan is made without the engines
     from flmc.sampling.engine import Engine
 
 _MOST_STATISTICS = 500_000_000
-"""Largest total size of the devices' sufficient statistics, in numbers (4 GB); a linear regression
-with more keeps only its examples."""
+"""Largest total size of the devices' sufficient statistics, in numbers (4 GB), that a linear
+regression with clipped examples keeps beside its examples."""
 
 
 def make_model(settings: Settings) -> Model:

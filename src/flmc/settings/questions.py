@@ -134,8 +134,9 @@ def suggest_settings(settings: Settings) -> SuggestedSettings:
     """Values for the settings that a user left open, with which the plan has no findings, except
     notes and findings that no setting can remove.
 
-    Raises ``RunFailed`` if there are no such values; the message names each requirement that alone
-    prevents them, and how far it would have to be relaxed."""
+    Raises ``RunFailed`` if there are no such values; the message says which single numbers would
+    have to be relaxed, each alone, and how far, or why the values do not suit the data that were
+    drawn."""
     question = public_question(settings)
     against = ""
     for trial in question.suggestions():

@@ -174,8 +174,8 @@ class Registry:
         return text
 
     def is_own(self, text: str) -> bool:
-        """Whether ``text`` has the form of a user's own object, ``package.module:object``; nothing
-        is imported."""
+        """Whether ``text`` has the form of a user's own object, ``package.module:object``, and does
+        not begin with a registered name; nothing is imported."""
         name, colon, rest = text.partition(":")
         return bool(self.kind and colon and name and rest) and name not in self.entries
 

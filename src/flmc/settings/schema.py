@@ -31,8 +31,8 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Probability = Annotated[float, AfterValidator(lambda value: checks.between("it", value, 0.0, 1.0))]
 PositiveCount = Annotated[int, Field(ge=1, le=10**15)]
-"""A whole number from 1 to 10^15; products of larger counts would not be exact in double
-precision."""
+"""A whole number from 1 to 10^15; with larger ones, arithmetic in double precision would not be
+exact."""
 
 # Functions read the registry from the annotation: ``choices_of`` finds the built-in names there,
 # for help and messages, and ``naming`` the settings that may name a user's own code.
@@ -87,7 +87,7 @@ Requirements = Annotated[
 
 def _defaults(registry: Registry) -> str:
     """Text for help that lists the default of the first parameter of every entry that has
-    parameters, such as ``0.1 (sigmoid)``."""
+    parameters, such as ``0.05 (sigmoid)``."""
     with_parameter = [entry for entry in registry if entry.parameters]
     return ", ".join(f"{entry.parameters[0].default:g} ({entry.name})" for entry in with_parameter)
 

@@ -399,7 +399,7 @@ def _settled(draws: Array) -> bool:
         return False
     error = np.sqrt(4.0 * np.maximum(0.0, 1.0 - kept**2) / len(draws))
     gain = lost * (2.0 - lost)
-    # 1/f of the docstring: the stationary variance over that of the first draws
+    # The stationary variance over chains, as a share of the variance of the first draws.
     left = (after / before - kept**2) / gain
     error = error / gain
     # The mean over entries must show that the draws are not much wider than their stationary law.

@@ -1,18 +1,20 @@
 r"""The answer: what a server knows of theta after one short, noisy, private chain.
 
-In round s the server stands at :math:`\theta_s` and receives an estimate of the gradient there,
+Before round s theta is :math:`\theta_s`; the server receives an estimate of the gradient there,
 :math:`g_s = (\theta_s - \theta_{s+1})/(\eta\kappa)`. Near the mode :math:`\hat\theta`
 
 .. math:: g_s = H(\theta_s - \hat\theta) + e_s, \qquad e_s \sim N(0, V_s).
 
-Theta follows the data, but the noise is a martingale difference, so that the likelihood of all
-rounds is a product. Mode and curvature H follow from a regression of g on theta, in which every
-round counts, and the posterior follows from them, widened by what noise leaves unknown.
-``docs/answer.md`` derives it. It is computed from what was received anyway: it costs neither
-privacy nor rounds.
+Theta depends on the data, but the noise :math:`e_s` is a martingale difference, so that the
+likelihood of all rounds is a product of one factor for each round. Mode and curvature H follow from
+a regression of g on theta, in which every round counts. The posterior follows from mode and
+curvature; it is widened by the uncertainty that noise leaves about both. ``docs/answer.md`` derives
+it. The answer is computed from signals that the server receives anyway: it costs neither privacy
+nor rounds.
 
-Computations are in *noise units*, :math:`x = V^{1/2}\theta`, in which the noise of a round of
-weight 1 has the identity as covariance, and the curvature is :math:`V^{-1/2} H V^{-1/2}`."""
+Computations are in *noise units*, :math:`x = V^{1/2}\theta` with the covariance V of the noise of a
+round of weight 1: in these units that covariance is the identity, and the curvature is
+:math:`V^{-1/2} H V^{-1/2}`."""
 
 from __future__ import annotations
 
@@ -39,24 +41,26 @@ from flmc.planning.answer_law import LEAST, informed_share, joint_degrees
 from flmc.planning.plans import Plan
 
 PriorGradient = Callable[[Array], Array]
-"""Gradient of the negative log prior, (data set, place, dim), at theta of the same shape."""
+"""A function that returns the gradient of the negative log prior at many values of theta: it takes
+theta, (data set, point, dim), and returns an array of the same shape."""
 Predict = Callable[[Array], Array | None]
-"""Predictions of a model for its first data set, (1, draw, prediction), at theta (1, draw, dim);
-None for a model that predicts nothing."""
+"""A function that takes draws of theta for the first data set, (1, draw, dim), and returns the
+model's predictions at each, (1, draw, prediction); None for a model without predictions."""
 
 _FEWEST_DEGREES = 12.0
-"""Degrees of freedom of a principal curvature below which the intervals were not found to be
-calibrated."""
+"""Smallest number of degrees of freedom with which the curvature along an eigenvector counts as
+known: with fewer, an answer's intervals are mostly too wide in that direction."""
 _WIDE, _OFF = 2.0, 0.25
-"""Largest width of an entry, relative to the exact posterior's, that brings no warning; and largest
-shift of the mean by a gradient that is not linear, in posterior standard deviations, that brings
-none."""
+"""Limits beyond which an answer gets a warning: ``_WIDE`` is that of an entry's standard deviation
+over the exact posterior's, ``_OFF`` that of the shift of the mean by a gradient that is not linear
+in theta, in posterior standard deviations."""
 _NEAR = 4.0
-"""Distance from the mode, in standard deviations of the kept rounds, that a chain must not exceed
-any more for its rounds of the burn-in to count."""
+"""Distance from the mode, in standard deviations of theta over the kept rounds. A round of the
+burn-in is used for an answer only if its chain is never farther from the mode in that round and
+after."""
 _FLATTEST = 1e-12
-"""Smallest eigenvalue of the correlation of theta's entries over rounds with which gradients can
-still be regressed on it in double precision."""
+"""Smallest eigenvalue that the correlation matrix of theta's entries over rounds may have: below
+it, a regression of gradients on theta would fail in double precision."""
 _MOST_ROWS = 12
 """Largest number of entries of theta that are printed with an answer."""
 OF_GRADIENTS = frozenset(
@@ -65,32 +69,34 @@ OF_GRADIENTS = frozenset(
         "not-linear", "random-gradient", "tails",
     )
 )  # fmt: skip
-"""Codes of findings about a plan or a run that speak of the estimates of gradients themselves, and
-so against an answer as much as against a chain."""
+"""Codes of findings that doubt the server's estimates of gradients: these count against an answer,
+which is computed from such estimates, as they do against a chain of draws."""
 _DOUBTS = OF_GRADIENTS | {"curvature-unknown", "not-quadratic"}
-"""Codes of findings that say why an answer may not be right, where others only say it is wide."""
+"""Codes of findings because of which an answer may be wrong; findings with other codes say only
+that its intervals are wide."""
 _LEVEL = 0.01
-"""Probability with which a quadratic posterior gets the warning that its gradient is not linear."""
+"""Probability with which an answer wrongly gets the warning that its gradient is not linear in
+theta, although the posterior is normal."""
 
 
 @dataclass(frozen=True)
 class RoundSums:
-    """Weighted sums over rounds, for every data set: all numbers of the rounds that a regression
-    needs, and few enough to be kept while rounds go on."""
+    """Weighted sums over rounds of theta and the gradient estimates, and of their products, for
+    every data set: all that a regression of gradients on theta needs to know of the rounds."""
 
     rounds: Array
     """Number of rounds in the sums, (data set)."""
     weight: Array
     """Sum of the weights of the rounds in the sums, (data set)."""
     first: Array
-    """Weighted sums over rounds of theta's deviations from a fixed point, followed by those of the
-    gradient estimates, (data set, 2 dim)."""
+    """Weighted sums over rounds, (data set, 2 dim): those of theta less a fixed point in the first
+    dim columns, those of the estimates of the gradient at theta in the others."""
     second: Array
-    """Weighted sums over rounds of all products of two of the 2 dim numbers of a round, theta's
-    deviations from a fixed point and the gradient estimates, (data set, 2 dim, 2 dim)."""
+    """Weighted sums over rounds of the outer product of a vector with itself, (data set, 2 dim, 2
+    dim): the vector holds theta less a fixed point, then the estimate of the gradient at theta."""
 
     def __add__(self, other: RoundSums) -> RoundSums:
-        """Sums over the rounds of this object and of ``other``."""
+        """Sums over the rounds of both objects, which must have no round in common."""
         return RoundSums(
             self.rounds + other.rounds,
             self.weight + other.weight,
@@ -100,20 +106,25 @@ class RoundSums:
 
 
 class GradientRegression(NamedTuple):
-    """Regression of gradients on theta, in noise units, for every data set.
+    """Regression of the estimates of the gradient on theta, for every data set, in units in which
+    every entry of an estimate has noise of variance 1 in a round of weight 1.
 
     Attributes
     ----------
     unit
-        Standard deviation of the noise of an entry in a round of weight 1, (data set, dim).
+        Standard deviation of that noise in the sampler's units, (data set, dim): theta in the
+        regression's units is theta times ``unit``, a gradient is divided by it.
     weight
-        Sum of all weights (data set): the mean gradient has the noise 1/weight.
+        Sum of the weights of all rounds, (data set); the mean of the estimates has noise of
+        variance 1/weight.
     theta, gradient
-        Weighted means, (data set, dim).
+        Weighted means over rounds of theta and of the estimates, (data set, dim).
     scatter
-        Weighted sum of products of deviations of theta, (data set, dim, dim).
+        Weighted sum over rounds of the outer products of theta less its mean with itself,
+        (data set, dim, dim).
     curvature
-        Symmetric curvature that fits best, (data set, dim, dim).
+        Symmetric matrix H for which H (theta - mean of theta) fits the estimates best, (data set,
+        dim, dim): the curvature of the negative log posterior.
     """
 
     unit: Array
@@ -126,18 +137,25 @@ class GradientRegression(NamedTuple):
 
 @dataclass(frozen=True)
 class TranscriptRounds:
-    """Rounds of a transcript as a regression needs them: weights (data set or 1, round), and the
-    least and the largest noise of a round of weight 1, (data set or 1, dim)."""
+    """The rounds of a transcript with their weights in the regression of the estimates of the
+    gradient on theta."""
 
     seen: Transcript
+    """The transcript: what the server of each data set saw."""
     weight: Array
+    """Weight of each round, (data set or 1, round): 1 over the variance of the noise in the
+    estimate of the gradient, averaged over entries; 0 where nobody transmitted."""
     least_noise: Array
+    """Smallest variance that the noise of an estimate may have in a round of weight 1, that of the
+    channel alone, (data set or 1, dim)."""
     most_noise: Array
+    """Largest variance that the noise may have in a round of weight 1, that of the channel and of
+    random symbols, (data set or 1, dim); infinite where nothing bounds it."""
 
     @classmethod
     def of(cls, seen: Transcript) -> TranscriptRounds:
-        """The rounds of a transcript. All entries of a round share one weight, 1 over their mean
-        noise."""
+        """The rounds of a transcript with their weights. All entries of a round share one weight: 1
+        over the variance of the noise in the estimate of the gradient, averaged over entries."""
         noise = seen.channel_noise + seen.symbol_noise
         weight = 1.0 / noise.mean(axis=2)  # 0 where nobody transmitted
         heard = (weight > 0)[..., None]
@@ -158,9 +176,8 @@ class TranscriptRounds:
         return self.seen.positions[:, 0, -1]
 
     def pairs(self, rounds: slice) -> Array:
-        """Deviations of theta from the fixed point ``centre`` of its data set, followed by the
-        server's estimates of the gradient at that theta, of some ``rounds``: (data set, chain,
-        round, 2 dim)."""
+        """Theta less the fixed point ``centre`` of its data set, followed by the server's estimate
+        of the gradient at that theta, for the slice ``rounds``: (data set, chain, round, 2 dim)."""
         positions, dim = self.seen.positions, self.seen.positions.shape[3]
         before = positions[:, :, :-1][:, :, rounds]
         both = np.empty((*before.shape[:3], 2 * dim))
@@ -170,8 +187,8 @@ class TranscriptRounds:
         return both
 
     def sums(self, rounds: slice, used: Array | None = None) -> RoundSums:
-        """Weighted sums over some ``rounds``; ``used`` (data set, chain, round) is True for those
-        that count (None: all)."""
+        """Weighted sums over the slice ``rounds``, all chains together; ``used`` (data set, chain,
+        round) is True for rounds to include, and None includes all."""
         both, weight = self.pairs(rounds), self.weight[:, None, rounds]
         num_sets, chains, count, size = both.shape
         weight = np.broadcast_to(weight, both.shape[:3]) if used is None else used * weight
@@ -186,14 +203,16 @@ class TranscriptRounds:
         )
 
     def regress(self, sums: RoundSums) -> GradientRegression:
-        """Regression of gradients on theta from ``sums`` over rounds."""
+        """Regression of the estimates of the gradient on theta, computed from their ``sums`` over
+        rounds."""
         dim, total = sums.first.shape[1] // 2, sums.weight[:, None]
         first = sums.first / total
         centred = sums.second - sums.first[:, :, None] * first[:, None]
         scatter, products = centred[:, :dim, :dim], centred[:, :dim, dim:]
         noise = np.broadcast_to(self.most_noise, (len(first), dim))
         if (self.least_noise < self.most_noise).any():
-            # How noisy random symbols are depends on data; the residuals tell it, between bounds.
+            # The variance of random symbols depends on the data: it is estimated from the residuals
+            # of the regression, and kept between its known bounds.
             squares = np.einsum("eii->ei", centred[:, dim:, dim:])
             explained = np.einsum("eji,eji->ei", products, np.linalg.solve(scatter, products))
             free = sums.rounds[:, None] - dim - 1
@@ -202,7 +221,8 @@ class TranscriptRounds:
         scatter = scatter * unit[:, :, None] * unit[:, None, :]
         values, directions = np.linalg.eigh(scatter)
         turned = _turned(products * unit[:, :, None] / unit[:, None, :], directions)
-        # The best symmetric fit solves H S + S H = P + P', which is diagonal along S.
+        # The symmetric H that fits best solves H S + S H = P + P' (scatter S of theta, products P
+        # of theta and gradient), whose solution is entry by entry in the eigenvectors of S.
         fitted = (turned + _transposed(turned)) / (values[:, :, None] + values[:, None, :])
         curvature = directions @ fitted @ _transposed(directions)
         theta, gradient = self.centre + first[:, :dim], first[:, dim:]
@@ -210,9 +230,11 @@ class TranscriptRounds:
         return GradientRegression(unit, weight, theta * unit, gradient / unit, scatter, curvature)
 
     def settled(self, fit: GradientRegression, burn_in: slice) -> Array:
-        """Whether each round of the burn-in counts, (data set, chain, round): it does if the chain
-        is never again farther from the mode than four standard deviations of the kept rounds.
-        Before, gradients may be clipped, or the posterior not quadratic."""
+        """Mask of the rounds in the slice ``burn_in`` that an answer may use, (data set, chain,
+        round): True once a chain stays within four standard deviations of the mode along every
+        eigenvector of the fitted curvature for the rest of the burn-in; the standard deviations are
+        those over the rounds of ``fit``. In earlier rounds gradients may be clipped, or the
+        posterior may not be quadratic."""
         values, directions = _eigen(fit.curvature)
         mode = fit.theta - _along(directions, _across(directions, fit.gradient) / values)
         spread = np.einsum("eij,eij->ej", directions, fit.scatter @ directions)
@@ -223,13 +245,13 @@ class TranscriptRounds:
         return ~np.flip(np.logical_or.accumulate(np.flip(outside, axis=2), axis=2), axis=2)
 
     def bends(self, used: Array, fit: GradientRegression) -> tuple[Array, Array]:
-        """Statistics that reveal a gradient that is not linear: slopes and their standard errors,
-        both (data set, dim), one for every eigenvector of the fitted curvature. The received
-        gradients less the linear function in ``fit`` are regressed, along the eigenvector, on the
-        squared distance of theta from its mean, in units in which the posterior has standard
-        deviation 1 along it. Only the rounds in ``used`` (data set, chain, round) count. A third
-        derivative of the log posterior moves a slope away from 0; under a linear gradient a slope
-        is a sum of martingale differences."""
+        """Slopes that reveal a gradient that is not linear in theta, and their standard errors,
+        both (data set, dim), for every eigenvector of the fitted curvature. A slope is that of a
+        regression: of the received gradients less the linear function in ``fit``, along the
+        eigenvector, on the squared distance of theta from its mean, in units in which the posterior
+        has standard deviation 1 along it. Only rounds where ``used`` (data set, chain, round) is
+        True count. A third derivative of the log posterior moves a slope away from 0; without it, a
+        slope is a sum of martingale differences and has mean 0."""
         values, directions = _eigen(fit.curvature)
         root, dim = np.sqrt(values), values.shape[1]
         pairs = self.pairs(slice(None))
@@ -255,9 +277,10 @@ def answer_of(
     exact: Gaussian | None = None,
     predict: Predict | None = None,
 ) -> Answer:
-    """The answer of every data set from its transcript and the gradient of the negative log prior,
-    both in the sampler's coordinates, as are the ``exact`` posterior, where it is known, and what
-    the model can ``predict``; ``InvalidSetting`` where the rounds are too few."""
+    """The answer of every data set from its transcript ``seen`` and the gradient of the negative
+    log prior. Theta has the sampler's coordinates in all arguments, in the ``exact`` posterior
+    (None where it is unknown) and in ``predict``, too; the answer has the model's.
+    ``InvalidSetting`` where the rounds are too few."""
     rounds, (_, chains, places, dim) = TranscriptRounds.of(seen), seen.positions.shape
     if seen.num_kept * chains < 2 * dim + 4:
         raise InvalidSetting(
@@ -281,8 +304,9 @@ def answer_of(
 
 
 def _check_regressors(sums: RoundSums, dim: int) -> None:
-    """Raise ``InvalidSetting`` unless gradients can be regressed on theta in every data set: enough
-    rounds count, and theta moved in every direction."""
+    """Raise ``InvalidSetting`` unless gradients can be regressed on theta in every data set:
+    devices must transmit in at least 2 dim + 4 of the rounds, and theta must move in every
+    direction."""
     heard = int(sums.rounds.min())
     if heard < 2 * dim + 4:
         raise InvalidSetting(
@@ -314,12 +338,12 @@ def find_answer(
     sets: int | None = None,
     chains: int | None = None,
 ) -> Answer:
-    """The answer of every data set of a run from its kept draws, (data set, chain, round, dim), and
-    its positions during the burn-in, both in the sampler's coordinates; only the first ``sets`` and
-    their first ``chains`` are used, all by default. With ``by_chain`` every chain is answered by
-    itself, as a data set of its own. Of the model only prior, coordinates, names, predictions and
-    the known posterior are used; ``InvalidSetting`` where the draws do not tell what the server
-    saw."""
+    """The answer of every data set of a run, from its kept draws, (data set, chain, round, dim),
+    and its positions during the burn-in, with the same axes; both are in the sampler's coordinates.
+    Only the first ``sets`` data sets and their first ``chains`` chains are used; None: all. With
+    ``by_chain`` each chain gives an answer of its own, as if it were a data set. The model
+    contributes only prior, coordinates, names, predictions and the exact posterior where it is
+    known. ``InvalidSetting`` where the stored draws do not tell what the server saw."""
     kept = draws[:sets, :chains]
     seen = Transcript.of_run(plan, seed, kept, None if burn_in is None else burn_in[:sets, :chains])
     exact = model.posterior
@@ -343,11 +367,11 @@ def find_federated_answer(
     sets: int | None = None,
     chains: int | None = None,
 ) -> Answer:
-    """The answer of a federation's chain from its kept draws, (draw, dim), its positions during the
-    burn-in, (round, dim), and what was recorded of every round: the number of devices that
-    answered, (round), and the gain with which symbols arrived, (round, 1 or dim). The server has no
-    data, so that a prior may take the place of the model. The other arguments are those of
-    :func:`find_answer`: there is one data set, and one chain."""
+    """The answer of a federation's chain, from its kept draws, (draw, dim), its positions during
+    the burn-in, (round, dim), and two records of every round: the number of devices that answered,
+    (round), and the gain with which symbols arrived, (round, 1 or dim). A prior may take the place
+    of the model, because the server has no data. The keyword arguments exist because
+    :func:`find_answer` has them, and change nothing: there is one data set, and one chain."""
     seen = Transcript.of_rounds(plan, draws, burn_in, num_active, gain)
     if isinstance(model, Prior):
         return answer_of(seen, model.gradient)
@@ -357,8 +381,9 @@ def find_federated_answer(
 
 
 def _answer_of_model(seen: Transcript, model: Model, exact: Gaussian | None) -> Answer:
-    """The answer with what a model tells beside its data: prior, coordinates, names, and how it
-    predicts; ``exact`` are the posteriors of the data sets of the transcript."""
+    """The answer of every data set from its transcript ``seen`` and the parts of a model that need
+    no data: prior, coordinates, names, and predictions. ``exact`` holds the posteriors of the
+    transcript's data sets; None where they are unknown."""
 
     def prior(theta: Array) -> Array:
         return model.num_devices * model.prior_share(theta)
@@ -370,24 +395,27 @@ def _answer_of_model(seen: Transcript, model: Model, exact: Gaussian | None) -> 
 
 
 class ThetaLaw(NamedTuple):
-    r"""Law of theta given a transcript, in noise units, for every data set.
+    r"""Law of theta given a transcript, for every data set, in units in which every entry of an
+    estimate of the gradient has noise of variance 1 in a round of weight 1.
 
-    The curvature is :math:`H = \hat H^{1/2} W \hat H^{1/2}` with a Wishart matrix W whose degrees
-    of freedom differ between principal directions, because a chain tells more about a steep
-    direction than about a flat one. Given H, theta is normal.
+    The curvature of the negative log posterior is known with an error: it is :math:`H = \hat
+    H^{1/2} W \hat H^{1/2}` with its estimate :math:`\hat H` and a Wishart matrix W, whose degrees
+    of freedom differ between the eigenvectors of :math:`\hat H`, because a chain tells more about
+    a steep direction than about a flat one. Given H, theta is normal.
 
     Attributes
     ----------
     fit
-        The regression.
+        Regression of the estimates of the gradient on theta, which gives :math:`\hat H`.
     values, directions
-        Principal curvatures (data set, dim), and their directions as columns.
+        Eigenvalues of :math:`\hat H`, (data set, dim), and its eigenvectors as columns, (data set,
+        dim, dim).
     degrees
-        Degrees of freedom of each principal curvature, (data set, dim).
+        Degrees of freedom of the curvature along each eigenvector, (data set, dim).
     precision
         Curvature of the negative log prior, (data set, dim, dim).
     pull
-        Its gradient at the mean of theta, (data set, dim).
+        Gradient of the negative log prior at the mean of theta over rounds, (data set, dim).
     """
 
     fit: GradientRegression
@@ -399,11 +427,12 @@ class ThetaLaw(NamedTuple):
 
     @classmethod
     def of(cls, fit: GradientRegression, prior: PriorGradient) -> ThetaLaw:
-        """Law of theta from a regression ``fit`` of received gradients on theta, and ``prior``, the
-        gradient of the negative log prior."""
+        """Law of theta from ``fit``, a regression of the estimates of the gradient on theta, and
+        ``prior``, the gradient of the negative log prior."""
         values, directions = _eigen(fit.curvature)
         precision, pull = _quadratic_prior(fit, values, directions, prior)
-        # The likelihood is taken to be log-concave: no direction is flatter than the prior.
+        # The likelihood is assumed to be log-concave: in no direction is the curvature of the
+        # posterior smaller than that of the prior.
         floor = np.einsum("eij,eij->ej", directions, precision @ directions)
         values = np.maximum(values, floor + LEAST * values[:, -1:])
         spread = np.einsum("eij,eij->ej", directions, fit.scatter @ directions)
@@ -418,8 +447,8 @@ class ThetaLaw(NamedTuple):
 
     @property
     def mean(self) -> Array:
-        """Mean of theta if the curvature of the log posterior were the most likely one, (data set,
-        dim), in the regression's units."""
+        """Mean of theta, (data set, dim), in the units of the regression ``fit``, computed as if
+        the estimated curvature of the log posterior were the true one."""
         prior, seen = (
             _across(self.directions, each) for each in (self.pull, self.fit.gradient - self.pull)
         )
@@ -429,15 +458,18 @@ class ThetaLaw(NamedTuple):
         return np.asarray(self.fit.theta - _along(self.directions, way))
 
     def variances(self) -> Array:
-        """Variances of theta along the eigenvectors of the fitted curvature, (data set, dim, node):
-        one for each of the ``NODES`` quantiles that stand for the law of a curvature, which is
-        known with an error only."""
+        """Variances of theta along the eigenvectors of the fitted curvature, (data set, dim, node).
+        The curvature along an eigenvector is known with an error; each node is a variance at one of
+        ``NODES`` equally probable values of it."""
         return answer_law.variances(self.values, self.floor, self.degrees, self.fit.weight)
 
     def draw(self, e: int, num_draws: int, rng: np.random.Generator) -> Array:
-        """Draws of theta of data set ``e``, (draw, dim), each with a curvature of its own."""
+        """Independent draws of theta of the data set with index ``e``, (draw, dim), in the units of
+        the regression ``fit``; each has its own random curvature, because the curvature is known
+        with an error only."""
         fit, dim = self.fit, self.values.shape[1]
-        # Bartlett's decomposition, from the best known direction to the least.
+        # Bartlett's decomposition of a Wishart matrix: directions in order of falling degrees of
+        # freedom.
         order = np.argsort(-self.degrees[e])
         degrees = self.degrees[e][order]
         joint = joint_degrees(degrees)
@@ -464,8 +496,9 @@ class ThetaLaw(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """What the server of each data set knows of theta: mean, covariance, intervals and draws, with
-    what widens them beside the exact posterior. Made by :meth:`flmc.Result.posterior`."""
+    """What the server of each data set knows of theta after a run: mean, covariance, intervals and
+    draws, and by how much the noise makes them wider than the exact posterior. Made by
+    :meth:`flmc.Result.posterior`."""
 
     _law: ThetaLaw
     _rounds: TranscriptRounds
@@ -478,8 +511,8 @@ class Answer:
     known."""
     _predict: Predict | None = None
     of_gradients: tuple[Finding, ...] = ()
-    """Findings of plan and run that speak against estimates of the gradient, which no transcript
-    can show: a shift of the mean by a curved link, or by a clip, over unlike devices."""
+    """Findings of plan and run that doubt the server's estimates of the gradient, for errors that
+    no transcript shows: a curved link, or a clip, shifts the mean if the devices' data differ."""
 
     @property
     def num_rounds(self) -> Array:
@@ -488,31 +521,33 @@ class Answer:
 
     @cached_property
     def mean(self) -> Array:
-        """Mean of theta, (data set, dim)."""
+        """Mean of theta as the server knows it, (data set, dim), in the model's coordinates."""
         return self._to_model(self._law.mean / self._law.fit.unit)
 
     @cached_property
     def covariance(self) -> Array:
-        """Covariance of theta, (data set, dim, dim)."""
+        """Covariance of theta as the server knows it, (data set, dim, dim), in the model's
+        coordinates."""
         return self._covariance_of(self._law.variances().mean(axis=2))
 
     @property
     def sd(self) -> Array:
-        """Standard deviation of every entry, (data set, dim)."""
+        """Standard deviation of every entry of theta as the server knows it, (data set, dim)."""
         return np.asarray(np.sqrt(np.einsum("eii->ei", self.covariance)))
 
     @cached_property
     def width(self) -> Array:
-        """Standard deviation of every entry over that of the posterior that a server without any
-        noise would know, (data set, dim), by what the run itself tells of the curvature."""
+        """Standard deviation of every entry of theta over that of the exact posterior, (data set,
+        dim); the latter is computed from the curvature that the run's gradients show."""
         exact = np.einsum("eii->ei", self._covariance_of(1.0 / self._law.values))
         return np.asarray(self.sd / np.sqrt(exact))
 
     @cached_property
     def parts(self) -> dict[str, Array]:
-        """Shares of the variance, all entries together, (data set) each: ``data`` is that of the
-        exact posterior, ``noise`` what channel, quantisation and privacy leave unknown of its mean,
-        ``curvature`` what they leave unknown of its width."""
+        """Three shares of the total variance of theta, an array (data set) each, that add up to 1:
+        ``data`` is the exact posterior's own variance, ``noise`` the part added because channel,
+        quantisation and privacy hide where its mean is, ``curvature`` the part added because they
+        hide how wide it is."""
         law = self._law
         gain = informed_share(law.values - law.floor, law.fit.weight[:, None])
         known = 1.0 / (law.floor + gain * (law.values - law.floor))
@@ -528,12 +563,12 @@ class Answer:
         }
 
     def intervals(self, probability: float = 0.9) -> Array:
-        """Central intervals of all entries.
+        """Central intervals of every entry of theta, as the server knows them.
 
         Parameters
         ----------
         probability
-            Probability of an interval, between 0 and 1.
+            Probability that an entry lies in its interval, between 0 and 1.
 
         Returns
         -------
@@ -547,13 +582,13 @@ class Answer:
         return np.stack([self.mean - half, self.mean + half], axis=-1)
 
     def held(self, probability: float = 0.9) -> Array | None:
-        """Probability with which the exact posterior puts theta into the intervals. Averaged over
-        data sets that are drawn from the prior, it is their coverage.
+        """Probability that the exact posterior gives to each of the answer's intervals. Its average
+        over data sets whose theta is drawn from the prior is the intervals' coverage.
 
         Parameters
         ----------
         probability
-            As for :meth:`intervals`.
+            Probability that the answer states for its intervals, between 0 and 1.
 
         Returns
         -------
@@ -568,12 +603,13 @@ class Answer:
         return np.asarray(ndtr(high) - ndtr(low))
 
     def draws(self, num_draws: int = 1000, seed: int = 0) -> Array:
-        """Independent draws of theta.
+        """Independent draws of theta from the law that the answer states, in the model's
+        coordinates.
 
         Parameters
         ----------
         num_draws
-            Draws of every data set.
+            Number of draws for every data set.
         seed
             Seed of their random numbers.
 
@@ -585,8 +621,9 @@ class Answer:
         return self._to_model(self._draw(len(self._used), num_draws, seed))
 
     def _draw(self, num_sets: int, num_draws: int, seed: int) -> Array:
-        """Draws of theta of the first data sets, in the sampler's coordinates, (data set, draw,
-        dim)."""
+        """Independent draws of theta from the law that the answer states, for the first
+        ``num_sets`` data sets, (data set, draw, dim), in the coordinates in which the chain was
+        sampled."""
         checks.at_least("num_draws", num_draws, 1)
         drawn = [
             self._law.draw(e, num_draws, np.random.default_rng([seed, e])) for e in range(num_sets)
@@ -594,12 +631,13 @@ class Answer:
         return np.stack(drawn) / self._law.fit.unit[:num_sets, None]
 
     def predictions(self, num_draws: int = 1000, seed: int = 0) -> Array | None:
-        """Predictions of the model at :meth:`draws` of the first data set.
+        """Predictions of the model at independent draws of theta from the answer, for the first
+        data set.
 
         Parameters
         ----------
         num_draws, seed
-            As for :meth:`draws`.
+            Number of draws, and the seed of their random numbers.
 
         Returns
         -------
@@ -612,35 +650,38 @@ class Answer:
         return None if predicted is None else np.asarray(predicted[0])
 
     def parameters(self, num_draws: int = 1000, seed: int = 0) -> dict[str, Array]:
-        """:meth:`draws` of the first data set by the names of parameters, (draw, ...).
+        """Independent draws from the answer of the first data set, as a dictionary with an array
+        for each parameter of the model by its name: (draw, ...), with the parameter's own axes
+        behind that of draws.
 
         Parameters
         ----------
         num_draws, seed
-            As for :meth:`draws`.
+            Number of draws, and the seed of their random numbers.
         """
         drawn = named_draws.by_parameter(self._first_draws(num_draws, seed), self.layout)
         return {name: each[0] for name, each in drawn.items()}
 
     def to_dataframe(self, num_draws: int = 1000, seed: int = 0) -> Any:
-        """:meth:`draws` of the first data set as a pandas data frame: draw, and every entry.
+        """Independent draws from the answer of the first data set as a pandas data frame: a row
+        for each draw, with the draw's number and a column for each entry of theta.
 
         Parameters
         ----------
         num_draws, seed
-            As for :meth:`draws`.
+            Number of draws, and the seed of their random numbers.
         """
         drawn = self._first_draws(num_draws, seed)
         return named_draws.to_dataframe(drawn, self.layout).drop(columns="chain")
 
     def to_arviz(self, num_draws: int = 1000, seed: int = 0) -> Any:
-        """:meth:`draws` of the first data set as a DataTree of ArviZ, one chain, with the model's
-        predictions at them; needs the extra ``arviz``.
+        """Independent draws from the answer of the first data set as a DataTree of ArviZ with one
+        chain, and the model's predictions at these draws; needs the extra ``arviz``.
 
         Parameters
         ----------
         num_draws, seed
-            As for :meth:`draws`.
+            Number of draws, and the seed of their random numbers.
         """
         predicted = self.predictions(num_draws, seed)
         predicted = None if predicted is None else predicted[None]
@@ -648,7 +689,8 @@ class Answer:
         return named_draws.to_arviz(drawn, self.layout, predicted)
 
     def _first_draws(self, num_draws: int, seed: int) -> Array:
-        """Draws of the first data set as one chain, (1, draw, dim), in the model's coordinates."""
+        """Independent draws from the answer of the first data set, (1, draw, dim), in the model's
+        coordinates; the first axis stands for a single chain."""
         return self._to_model(self._draw(1, num_draws, seed))
 
     def summary(self, probability: float = 0.9) -> Grid:
@@ -676,9 +718,9 @@ class Answer:
         return self.findings_of(0)
 
     def findings_of(self, data_set: int) -> tuple[Finding, ...]:
-        """Findings against the answer of a data set: what plan and run say against estimates of
-        the gradient, curvature that the rounds do not tell, gradients that are not linear in theta,
-        intervals that are wide.
+        """Findings against the answer of one data set: biased estimates of the gradient (from the
+        findings of plan and run), a curvature that the rounds do not tell, gradients that are not
+        linear in theta, or wide intervals.
 
         Parameters
         ----------
@@ -696,7 +738,8 @@ class Answer:
             )
             findings.append(Finding("curvature-unknown", "warning", text, short, {"df": degrees}))
         slope, error = (each[data_set] for each in self._bends)
-        # Bonferroni over the principal directions, two-sided.
+        # A two-sided test of each slope at the level _LEVEL / dim: Bonferroni's correction for as
+        # many slopes as theta has entries.
         limit = float(ndtri(np.array([1 - _LEVEL / (2 * len(slope))]))[0])
         shift = float((np.abs(slope) - limit * error).max())
         if shift > _OFF:
@@ -715,19 +758,22 @@ class Answer:
 
     @cached_property
     def _bends(self) -> tuple[Array, Array]:
-        """Slopes by which the gradient bends, and their standard errors, (data set, dim)."""
+        """Slopes that reveal a gradient that is not linear in theta, one for every eigenvector of
+        the fitted curvature, and their standard errors, both (data set, dim); a slope is 0 for a
+        normal posterior, up to its standard error."""
         return self._rounds.bends(self._used, self._law.fit)
 
     @property
     def doubts(self) -> tuple[Finding, ...]:
-        """Findings because of which the answer of the first data set may not be right, so that the
-        draws of a chain at temperature 1 should be used: the rounds do not tell the curvature, the
-        posterior is not normal, or estimates of the gradient are biased."""
+        """Findings because of which the answer of the first data set may be wrong; the draws of a
+        chain at temperature 1 are then the better choice. They are: the rounds do not tell the
+        curvature, the posterior is not normal, or estimates of the gradient are biased."""
         return tuple(each for each in self.findings if each.code in _DOUBTS)
 
     def rows(self, probability: float = 0.9) -> list[Row]:
-        """Rows of the answer of the first data set: entries with mean, standard deviation, central
-        interval and width, at most 12, then the width of all and its parts.
+        """Rows of a listing for the answer of the first data set: one for each of at most 12
+        entries of theta, with mean, standard deviation, central interval and width; then the mean
+        and the largest width of all entries, and the three parts of the variance.
 
         Parameters
         ----------
@@ -769,7 +815,7 @@ class Answer:
         return Listing(f"what the server knows, {self.num_rounds[0]} rounds: {title}", shown)
 
     def to_document(self, probability: float = 0.9) -> dict[str, Any]:
-        """The answer of the first data set as plain values, for JSON.
+        """The answer of the first data set as numbers, texts and lists by name, for JSON.
 
         Parameters
         ----------
@@ -794,19 +840,22 @@ class Answer:
 
     @property
     def _to_entries(self) -> Array:
-        """Matrices that take deviations along principal directions to deviations of theta in the
-        model's coordinates, (data set, dim, dim)."""
+        """Matrices, (data set, dim, dim), that turn deviations of theta along the eigenvectors of
+        the fitted curvature, in the regression's units, into deviations in the model's
+        coordinates."""
         to_theta = self._law.directions / self._law.fit.unit[:, :, None]
         return to_theta if self._coordinates is None else self._coordinates.scale @ to_theta
 
     def _covariance_of(self, variances: Array) -> Array:
-        """Covariances of theta, (data set, dim, dim), with these variances along principal
-        directions, (data set, dim)."""
+        """Covariances of theta in the model's coordinates, (data set, dim, dim), given the
+        ``variances`` along the eigenvectors of the fitted curvature, (data set, dim), in the
+        regression's units."""
         to_entries = self._to_entries
         return np.asarray((to_entries * variances[:, None]) @ _transposed(to_entries))
 
     def _to_model(self, theta: Array) -> Array:
-        """Theta in the model's coordinates, given ``theta`` in the sampler's."""
+        """Theta in the model's coordinates, in the shape of ``theta``, which is in the
+        sampler's."""
         return theta if self._coordinates is None else np.asarray(self._coordinates.to_model(theta))
 
 
@@ -814,7 +863,8 @@ def _quadratic_prior(
     fit: GradientRegression, values: Array, directions: Array, prior: PriorGradient
 ) -> tuple[Array, Array]:
     """Curvature of the negative log prior, (data set, dim, dim), and its gradient, (data set, dim),
-    at the mean of theta, in noise units, by differences over a posterior standard deviation."""
+    both at the mean of theta over rounds. The curvature is a central difference of ``prior`` over a
+    posterior standard deviation of each entry; units are those of the regression ``fit``."""
     dim = values.shape[1]
     theta = fit.theta / fit.unit
     reach = np.sqrt((np.square(directions) @ (1.0 / values)[..., None])[..., 0]) / fit.unit
@@ -823,7 +873,8 @@ def _quadratic_prior(
     gradient = prior(places)
     hessian = (gradient[:, :dim] - gradient[:, dim:-1]) / (2 * reach[:, :, None])
     hessian = (hessian + _transposed(hessian)) / (2 * fit.unit[:, :, None] * fit.unit[:, None])
-    # A prior may be flat or bent the wrong way somewhere; independent entries need no eigenvectors.
+    # A prior may have negative curvature in places, which is raised to 0. For independent entries
+    # the curvature is diagonal, and no eigenvectors are needed.
     if np.count_nonzero(hessian) > np.count_nonzero(np.einsum("eii->ei", hessian)):
         bent, own = np.linalg.eigh(hessian)
         hessian = (own * np.maximum(bent, 0.0)[:, None]) @ _transposed(own)
@@ -833,16 +884,17 @@ def _quadratic_prior(
 
 
 def _eigen(curvature: Array) -> tuple[Array, Array]:
-    """Principal curvatures, in rising order, none smaller than a small share of the largest, and
-    their directions as columns."""
+    """Eigenvalues of symmetric matrices, (data set, dim), in ascending order, and their
+    eigenvectors as columns, (data set, dim, dim). Eigenvalues below a small share of the largest
+    are raised to it."""
     values, directions = np.linalg.eigh(curvature)
     return np.maximum(values, LEAST * np.abs(values).max(axis=1, keepdims=True)), directions
 
 
 def _half_width(sd: Array, probability: float) -> Array:
-    """Half the length of the central interval that holds a probability under an equal mixture of
-    normal laws with mean 0 and the standard deviations ``sd`` (data set, dim, node), mixed over the
-    last axis: (data set, dim), by bisection."""
+    """Half the length of the central interval of a given ``probability``, (data set, dim), for an
+    equal mixture of normal laws with mean 0 and the standard deviations ``sd`` (data set, dim,
+    component of the mixture)."""
     low, high = np.zeros(sd.shape[:2]), sd.max(axis=2) * 10
     for _ in range(40):
         middle = (low + high) / 2
@@ -852,20 +904,20 @@ def _half_width(sd: Array, probability: float) -> Array:
 
 
 def _across(directions: Array, vector: Array) -> Array:
-    """Components of vectors, (data set, dim), along ``directions``, whose columns are unit vectors,
-    (data set, dim, dim)."""
+    """Components of each ``vector`` (data set, dim) along the unit vectors in the columns of
+    ``directions``, (data set, dim, dim): an array (data set, dim)."""
     return np.asarray(np.einsum("eij,ei->ej", directions, vector))
 
 
 def _along(directions: Array, components: Array) -> Array:
-    """Vectors, (data set, dim), with given components along ``directions``, whose columns are unit
-    vectors, (data set, dim, dim)."""
+    """The vectors, (data set, dim), whose ``components`` (data set, dim) belong to the unit vectors
+    in the columns of ``directions`` (data set, dim, dim)."""
     return np.asarray(np.einsum("eij,ej->ei", directions, components))
 
 
 def _turned(matrix: Array, directions: Array) -> Array:
-    """Matrices, (data set, dim, dim), in the coordinates of ``directions``, whose columns are unit
-    vectors."""
+    """Each ``matrix`` (data set, dim, dim) in the coordinates whose axes are the unit vectors in
+    the columns of ``directions`` (data set, dim, dim)."""
     return np.asarray(_transposed(directions) @ matrix @ directions)
 
 

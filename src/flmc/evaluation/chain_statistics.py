@@ -28,7 +28,7 @@ class ChainStatistics(NamedTuple):
     ----------
     r_hat
         R-hat of the halves of all chains, the larger of that of ranks and that of folded ranks:
-        about 1 where the halves agree in place and spread.
+        about 1 where the halves agree in mean and spread.
     ess_bulk
         Number of independent draws that would estimate the middle of the distribution as well.
     ess_tail
@@ -79,8 +79,8 @@ def _halves(draws: Array) -> Array:
 
 @lru_cache(maxsize=4)
 def _scores_of_ranks(count: int) -> Array:
-    """Normal quantiles of the ranks 1 to ``count``, (rank); the upper half mirrors the lower
-    one."""
+    """Standard normal quantiles of the ranks 1 to ``count`` among ``count`` values, (rank). Those
+    of the upper half are the lower half's in reverse order with the other sign."""
     lower = _score(np.arange(1.0, count // 2 + 1), count)
     return np.concatenate([lower, np.zeros(count % 2), -lower[::-1]])
 
@@ -99,8 +99,9 @@ def _normal_scores(draws: Array) -> Array:
     scores = np.empty_like(flat)
     np.put_along_axis(scores, order, known[None], axis=1)
     ordered = np.take_along_axis(flat, order, axis=1)
-    # Ties get the score of their mean rank. They are rare (a chain that was stuck), so only the
-    # quantities that have some pay for it; a mean rank may lie half way between two whole ones.
+    # Equal draws get the score of their mean rank, which may lie half way between two whole ranks.
+    # They occur where a chain was stuck, and are rare, so only quantities that have some are
+    # treated.
     for tied in np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1)):
         _, place, counts = np.unique(flat[tied], return_inverse=True, return_counts=True)
         ranks = np.cumsum(counts) - (counts - 1) / 2
@@ -125,7 +126,8 @@ def _effective_size(chains: Array) -> Array:
     """Effective number of draws of every quantity, (quantity), from chains (quantity, chain, draw):
     the number of draws over their autocorrelation time, by Geyer's initial monotone sequence."""
     length, means = chains.shape[2], chains.mean(axis=2)
-    # Mean autocovariance of the chains, by Fourier transform with as many zeros as draws.
+    # Autocovariances, averaged over chains, by Fourier transform; as many zeros as draws are
+    # appended, so that the ends of a chain do not overlap.
     padded = 2 ** int(np.ceil(np.log2(2 * length)))
     spectrum = np.fft.rfft(chains - means[..., None], padded, axis=2)
     power = (np.square(spectrum.real) + np.square(spectrum.imag)).mean(axis=1)
@@ -137,19 +139,21 @@ def _effective_size(chains: Array) -> Array:
     correlation[:, 0] = 1.0
     times = np.array([_autocorrelation_time(each) for each in correlation])
     count = chains.shape[1] * length
-    # Antithetic chains can be worth more than independent draws, but the estimate of how much more
-    # is poor: hence the bound log10(count), as in arviz-stats. A quantity that does not vary, as
-    # where no draw is beyond a quantile, counts all its draws.
+    # The mean of antithetic chains can be more precise than that of as many independent draws, but
+    # how much more is poorly estimated: effective draws are at most log10(count) times the draws,
+    # as in arviz-stats. For a quantity that does not vary, such as an indicator that is never 1,
+    # all draws count.
     sizes = count / np.maximum(times, 1.0 / np.log10(count))
     return np.where(total[:, 0] > 0, sizes, float(count))
 
 
 def _autocorrelation_time(correlation: Array) -> float:
-    """Autocorrelation time in draws, from autocorrelations by lag (from 0 on): their sum over
-    positive and negative lags, cut off where they are only noise."""
-    # For a reversible chain the sums of neighbouring lags are positive and decreasing (Geyer), so
-    # that everything beyond the first negative one is noise. The even lag after it still counts if
-    # it is positive.
+    """Autocorrelation time in draws, from the autocorrelations of one quantity by lag, (lag), from
+    lag 0 on: their sum over positive and negative lags, cut off at the lag where they are only
+    noise."""
+    # For a reversible chain the sums of autocorrelations at two neighbouring lags are positive and
+    # decreasing (Geyer): all lags from the first negative sum on are noise. The even lag of that
+    # sum is still added if it is positive.
     num_pairs = max(1, (len(correlation) - 1) // 2)
     pairs = correlation[: 2 * num_pairs].reshape(num_pairs, 2).sum(axis=1)
     negative = np.flatnonzero(pairs < 0)

@@ -1,9 +1,9 @@
-"""Values of single data sets: their middle half, whether their tails are heavy, and differences of
-two methods that were measured on the same data sets.
+"""Values of a metric on single data sets: their median and quartiles, whether their tails are
+heavy, and differences of two methods that were measured on the same data sets.
 
-A mean over data sets with its standard error says nothing where one data set in twenty decides both
-(9.4 ± 7.7). There the median and the middle half are given beside it, and of differences the median
-with an interval that holds for any law."""
+A mean over data sets with its standard error is of little use where one data set in twenty decides
+both (9.4 ± 7.7). In that case the median and the quartiles are given beside it; for differences,
+the median with a confidence interval that is valid for any law."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from flmc.base.arrays import Array
 from flmc.base.documents import to_document
 
 FEWEST = 10
-"""Data sets below which tails are not called heavy: with 5 normal values the mean lies outside the
-middle half in one case of ten, with 10 in one of a hundred."""
+"""Smallest number of data sets on which tails may be called heavy, that is the mean of their values
+lies outside the middle half: for normal values, that happens in one case of ten with 5 data sets,
+and in one of a hundred with 10."""
 _LEVEL = 0.95
-"""Probability with which the interval of a median holds, at least."""
+"""Smallest probability with which the confidence interval of a median contains the true median."""
 
 PAIRED_IN_WORDS = (
     "mean of the differences ± standard error; where tails are heavy, the median [its 95 %"
     " interval]"
 )
-"""What a table of paired differences shows, in words."""
+"""Caption of a table of differences between two methods on the same data sets."""
 
 
 class Middle(NamedTuple):
@@ -35,10 +36,10 @@ class Middle(NamedTuple):
     Attributes
     ----------
     median, low, high
-        Median, and the ends of the middle half of data sets: quantiles at 50, 25 and 75 per cent.
+        Median, lower quartile and upper quartile of the values.
     heavy
-        Whether the tails are heavy: the mean lies outside the middle half of at least 10 data sets,
-        so that it is not the value of a usual one.
+        Whether the tails are heavy: with at least 10 data sets, the mean lies outside the
+        quartiles, so that it is not the value of a usual data set.
     """
 
     median: float
@@ -48,7 +49,7 @@ class Middle(NamedTuple):
 
     @classmethod
     def of(cls, values: Array) -> Middle:
-        """Median and quartiles of ``values`` (data set); NaN where a value is."""
+        """Median and quartiles of ``values`` (data set); all are NaN if a value is."""
         low, median, high = (float(q) for q in np.quantile(values, (0.25, 0.5, 0.75)))
         mean = float(values.mean())
         heavy = len(values) >= FEWEST and (mean < low or mean > high)
@@ -58,12 +59,13 @@ class Middle(NamedTuple):
         return f"median {self.median:.4g}, middle half {self.low:.3g} to {self.high:.3g}"
 
     def to_document(self) -> dict[str, Any]:
-        """The numbers by name, for JSON; what is not a number is null."""
+        """The four fields by name, for JSON; a number that is NaN is null."""
         return {name: to_document(value) for name, value in self._asdict().items()}
 
 
 def middles(each: Mapping[str, Array]) -> dict[str, Middle]:
-    """Middle of the values of every metric, given by name as (data set); empty for one data set."""
+    """Median and quartiles over data sets of every metric, by the metric's name, from its values
+    ``each`` (data set); empty for a single data set."""
     return {name: Middle.of(values) for name, values in each.items() if len(values) > 1}
 
 
@@ -75,11 +77,12 @@ class PairedDifference(NamedTuple):
     mean, se
         Mean of the differences and its standard error, over data sets.
     median, median_low, median_high
-        Their median, and the ends of its 95 per cent interval, which holds for any law because it
-        counts data sets only; NaN for fewer than 6 data sets, which allow none.
+        Median of the differences, and the ends of its 95 per cent confidence interval, which are
+        order statistics and so valid for any law; the ends are NaN for fewer than 6 data sets,
+        which are too few for such an interval.
     heavy
-        Whether the tails of the differences are heavy, as :class:`Middle` says: then the median is
-        to be believed, not the mean.
+        Whether the tails of the differences are heavy: with at least 10 data sets, their mean lies
+        outside their quartiles. The median is then the number to trust.
     smaller
         Number of data sets on which the difference is negative.
     data_sets
@@ -97,7 +100,8 @@ class PairedDifference(NamedTuple):
 
     @classmethod
     def of(cls, values: Array, others: Array) -> PairedDifference:
-        """Differences of ``values`` and ``others``, (data set) each, of at least two data sets."""
+        """Summary of the differences ``values`` less ``others``, (data set) each, for at least two
+        data sets."""
         differences = np.sort(np.asarray(values) - np.asarray(others))
         count = len(differences)
         rank = _rank(count)
@@ -125,14 +129,16 @@ class PairedDifference(NamedTuple):
         return text
 
     def to_document(self) -> dict[str, Any]:
-        """The numbers by name, for JSON; what is not a number is null."""
+        """The fields by name, for JSON; a number that is NaN is null."""
         return {name: to_document(value) for name, value in self._asdict().items()}
 
 
 def _rank(count: int) -> int | None:
-    """Place, from 0, of the lower end of the median's interval among ``count`` sorted values; the
-    upper end is as far from the other end. None where even the extremes are too few."""
-    # The number of values below the median of any continuous law is binomial with 1/2.
+    """Index, from 0, of the lower end of the median's confidence interval among ``count`` sorted
+    values; the upper end has the same index counted from the other end. None if even the smallest
+    and the largest value do not enclose the median with the required probability."""
+    # For any continuous law, the number of values below its median is binomial with probability
+    # 1/2.
     below, rank = 0.0, None
     for place in range(count // 2):
         below += math.comb(count, place) / 2.0**count

@@ -5,8 +5,8 @@ Chains that agree with each other have forgotten their starts. That does not sho
 is right: with a temperature of 2 all chains agree on a posterior that is too wide.
 :mod:`flmc.evaluation.stein` tests the noise.
 
-A result is judged by its first data set, as Stein's evidence is, and by a bounded number of draws,
-entries and predictions, so that the judgement costs little beside the run."""
+A result is judged by its first data set alone, and by a bounded number of draws, entries and
+predictions, so that the judgement costs little compared with the run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from flmc.base.tables import Row
 from flmc.evaluation.chain_statistics import FEWEST_DRAWS, chain_statistics
 
 AGREED = 1.01
-"""R-hat below which chains count as agreed (Vehtari et al., 2021)."""
+"""Largest R-hat with which chains count as agreeing with each other (Vehtari et al., 2021)."""
 
 
 class KeepsDraws(Protocol):
@@ -112,42 +112,45 @@ def diagnose_draws(chains: Array) -> Diagnostics:
     """R-hat and effective sample sizes of draws (experiment, chain, draw, entry), at least 4 of
     every chain."""
     columns = np.moveaxis(chains, 3, 1)  # shape (experiment, entry, chain, draw)
-    # One data set at a time: the intermediate arrays are several times as large as the draws.
+    # One data set at a time, because the intermediate arrays are several times as large as the
+    # draws.
     statistics = [chain_statistics(each) for each in columns]
     return Diagnostics(*(np.stack(values) for values in zip(*statistics, strict=True)))
 
 
 APART = 1.4
-"""R-hat above which chains are called apart, because they differ more from each other than each
-varies in itself (R-hat squared is about 2). Below, draws can still be those of many short chains
-that have forgotten their starts: R-hat is about 1.1 where each chain holds ten independent
-draws."""
+"""R-hat above which chains count as being in different places: they differ more from each other
+than the draws of each vary (R-hat squared is about 2). Below it, the draws can still be those of
+many short chains that have forgotten their starts: R-hat is about 1.1 where each chain holds ten
+independent draws."""
 _MOST_ENTRIES = 20
-"""Largest number of entries of theta, and of predictions, that are judged; where there are more,
-they are chosen evenly."""
+"""Largest number of entries of theta, and of predictions, for which R-hat and effective sizes are
+computed; if there are more, this many are chosen at even distances."""
 _MOST_DRAWS = 10_000
-"""About the largest number of draws of all chains that are judged; where there are more, only every
-n-th is. That hardly changes R-hat, and can only make effective sizes smaller."""
+"""About the largest number of draws, of all chains together, from which R-hat and effective sizes
+are computed; of more draws only every n-th is used. That hardly changes R-hat, and can only make
+effective sizes smaller."""
 _MANY_CHAINS = 20
-"""Smallest number of chains from whose first and last draws it is judged whether they are at rest,
-that is have reached their stationary law."""
+"""Smallest number of chains whose first and last draws are compared to see whether the law of the
+draws has become stationary."""
 _LEAST_LOST = 0.5
-"""Smallest loss of memory with which an entry may count as at rest: 1 minus the correlation, over
-chains, of the first and the last kept draw. Chains that are stuck in different places lose no
-memory."""
+"""Smallest loss of memory with which the law of an entry's draws may count as stationary. The loss
+is 1 minus the correlation, over chains, of the first and the last kept draw: chains that are stuck
+in different places lose no memory."""
 _MOST_WIDER, _MOST_WAY = 1.5, 0.25
-"""Limits for chains to count as settled: largest ratio of the variance over chains to the one that
-it tends to, up to two standard errors, and largest distance that their mean still has to go, in
-standard deviations."""
+"""Limits within which the law of the draws of all chains counts as stationary. ``_MOST_WIDER`` is
+the largest ratio of the variance over chains to the variance that it tends to; ``_MOST_WAY`` is the
+largest distance that the mean over chains still has to go, in standard deviations."""
 _PRECISE, _USEFUL = 100.0, 20.0
-"""Number of effective draws below which there is a note, and number below which there is a warning.
-With 100 the mean is known to 0.1 posterior standard deviations and the spread to 7 %; with 20 the
-mean to 0.22, nearly the shift for which a plan gets a warning, and the spread to 16 %."""
+"""Numbers of effective draws: below ``_PRECISE`` there is a note, below ``_USEFUL`` a warning. With
+100 the mean is known to 0.1 posterior standard deviations and the standard deviation to 7 %; with
+20 the mean to 0.22, nearly the shift for which a plan gets a warning, and the standard deviation to
+16 %."""
 
 
 class Agreement(NamedTuple):
-    """The worst R-hat and effective sample sizes of chains over several quantities (entries of
-    theta, or predictions); NaN where they cannot be computed."""
+    """The largest R-hat and the smallest effective sample sizes over several quantities (entries of
+    theta, or predictions), from several chains of draws; NaN where they cannot be computed."""
 
     r_hat: float
     """Largest R-hat over the quantities; about 1 where chains agree."""
@@ -157,7 +160,7 @@ class Agreement(NamedTuple):
     """Smallest effective sample size for the 5 % and 95 % quantiles."""
 
     def to_document(self) -> dict[str, float | None]:
-        """R-hat and effective sizes by name, for JSON; what is not a finite number is null."""
+        """R-hat and effective sizes by name, for JSON; a number that is not finite is null."""
         return {
             name: value if math.isfinite(value) else None for name, value in self._asdict().items()
         }
@@ -176,18 +179,18 @@ class Mixing(NamedTuple):
     predictions of the model."""
 
     num_chains: int
-    """Number of chains; a single one is compared with itself, half by half."""
+    """Number of chains; the first half of a single one is compared with its second half."""
     entries: Agreement
     """Worst R-hat and effective sizes over entries of theta."""
     predictions: Agreement | None
     """Worst R-hat and effective sizes over predictions of the model; None for a model without
     predictions."""
     settled: bool = False
-    """Whether the law of all chains together has stopped changing, which can be so even if each
-    chain is too short for a good R-hat."""
+    """Whether the law of the draws of all chains together has become stationary, judged by each
+    chain's first and last draw; it can be so even if each chain is too short for a good R-hat."""
 
     def to_document(self) -> dict[str, Any]:
-        """Plain values for JSON: R-hat and effective sizes of the entries, the same for
+        """Plain values for JSON: R-hat and effective sizes of the entries of theta, the same under
         ``predictions`` (or null), and ``settled``."""
         predictions = None if self.predictions is None else self.predictions.to_document()
         return {
@@ -198,8 +201,8 @@ class Mixing(NamedTuple):
 
     @property
     def doubt(self) -> float:
-        """The R-hat that other tests of the draws must allow for: the largest over entries, or 1
-        where the chains agree or have settled."""
+        """The largest R-hat over entries of theta, for which other tests of the draws must allow; 1
+        if it is at most 1.01, or if the law of all chains together has become stationary."""
         r_hat = self.entries.r_hat
         return r_hat if r_hat > AGREED and not self.settled else 1.0
 
@@ -216,19 +219,19 @@ class Mixing(NamedTuple):
 
     def findings(self, *, known_posterior: bool = False) -> list[Finding]:
         """Findings against the chains: they disagree, or hold few independent draws. Where the
-        model's posterior is known (``known_posterior``) these are mere notes, unless R-hat shows
-        that the chains are in different places."""
+        model's posterior is known (``known_posterior``) these are only notes; but chains in
+        different places, with an R-hat above 1.4, are no mere note."""
         findings = [*self._unmixed(), *([] if self.doubt > APART else self._few())]
         if not known_posterior:
             return findings
-        # Metrics against the posterior judge the draws better than R-hat does, unless chains are
-        # far apart.
+        # Where the posterior is known, metrics against it judge the draws better than R-hat does,
+        # unless chains are in different places.
         mild = [each for each in findings if not (each.code == "unmixed" and self.doubt > APART)]
         return [replace(each, severity="note") if each in mild else each for each in findings]
 
     def _unmixed(self) -> list[Finding]:
-        """A list with at most one finding: R-hat is above its limit, or there is one chain only,
-        which cannot show that it has mixed."""
+        """A list with at most one finding: R-hat of the entries is above 1.01, or there is only one
+        chain, which cannot show that it has mixed."""
         r_hat = self.entries.r_hat
         numbers = {"r_hat": r_hat, "num_chains": float(self.num_chains)}
         if self.num_chains == 1 and not r_hat > APART:
@@ -254,7 +257,8 @@ class Mixing(NamedTuple):
         )
         settled = ""
         if self.predictions is not None and self.predictions.r_hat <= AGREED:
-            # Entries may be interchangeable, or follow from each other, while predictions are not.
+            # Chains can agree in predictions although they differ in theta: entries may be
+            # interchangeable, or determined by each other.
             settled = f"; what the model predicts does agree (R-hat {self.predictions.r_hat:.3f})"
             numbers["r_hat_predictions"] = self.predictions.r_hat
         text = (
@@ -288,18 +292,22 @@ class Mixing(NamedTuple):
 
 
 _NEARLY_AGREED = 1.1
-"""R-hat up to which draws of all chains together have the shape of one law."""
+"""Largest R-hat with which the shape of the draws of all chains together is judged; with a larger
+one, differences between chains would change the shape."""
 _LEAST_FOR_SHAPE, _ODD_SHAPE, _WRONG_SHAPE = 200.0, 0.3, 1.0
-"""Number of effective draws from which on fourth moments are judged, and the excess kurtosis of a
-normal posterior's draws from which on there is a note, and a warning."""
+"""Limits for judging the shape of the draws of a normal posterior: ``_LEAST_FOR_SHAPE`` is the
+smallest number of effective draws with which their kurtosis is judged; an excess kurtosis above
+``_ODD_SHAPE`` brings a note, and one above ``_WRONG_SHAPE`` a warning."""
 _FALSE_ALARMS = 1e-3
-"""Share of right runs in which the tails of some entry may be noted."""
+"""Share of runs with exact draws of a normal posterior in which the tails of some entry may bring a
+finding by chance."""
 
 
 def judge_shape(chains: Array | None, mixing: Mixing | None) -> list[Finding]:
     """List with one finding where draws (experiment, chain, draw, dim) of a normal posterior have
-    heavier or lighter tails than a normal law, in the entry where that is worst; else empty. It
-    looks at the first data set, where chains have mixed and hold enough effective draws."""
+    heavier or lighter tails than a normal law, about the entry with the largest excess kurtosis;
+    else empty. Only the first data set is judged, and only if its chains have nearly mixed and hold
+    at least 200 effective draws."""
     if chains is None or mixing is None or mixing.doubt > _NEARLY_AGREED:
         return []
     effective = mixing.entries.ess_bulk
@@ -310,7 +318,8 @@ def judge_shape(chains: Array | None, mixing: Mixing | None) -> list[Finding]:
     excess = (scaled**4).mean(axis=0) - 3.0
     worst = int(np.argmax(np.abs(excess)))
     score = kurtosis_score(float(excess[worst]), min(effective, len(draws)))
-    # Two sides, and as many entries as there are: one of many is off by chance sooner.
+    # A two-sided test with Bonferroni's correction for the number of entries, because the entry
+    # with the largest excess was chosen.
     surprising = abs(score) > NormalDist().inv_cdf(1.0 - _FALSE_ALARMS / (2.0 * len(excess)))
     if not (surprising and abs(excess[worst]) > _ODD_SHAPE):
         return []
@@ -329,10 +338,10 @@ def judge_shape(chains: Array | None, mixing: Mixing | None) -> list[Finding]:
 
 
 def kurtosis_score(excess: float, count: float) -> float:
-    """Standard normal score of the excess kurtosis of ``count`` normal numbers, at least 20.
+    """Score of the ``excess`` kurtosis of ``count`` independent numbers, at least 20, that is
+    about standard normal if the numbers are normal (Anscombe and Glynn, Biometrika 70, 1983).
 
-    The law of a sample's kurtosis has a long right tail, which the score of Anscombe and Glynn
-    (Biometrika 70, 1983) takes out: several standard deviations of it are ordinary."""
+    The kurtosis over its standard deviation would not do: its law has a long right tail."""
     n = count
     mean = -6.0 / (n + 1.0)
     variance = 24.0 * n * (n - 2.0) * (n - 3.0) / ((n + 1.0) ** 2 * (n + 3.0) * (n + 5.0))
@@ -356,9 +365,9 @@ def thinned(chains: Array) -> Array:
 
 
 def judge_mixing(chains: Array | None, predictions: Array | None = None) -> Mixing | None:
-    """Agreement of the chains of the first data set, from kept draws ``chains`` (experiment, chain,
-    draw, dim) and the model's predictions at the :func:`thinned` draws, (chain, draw, prediction);
-    None with fewer than 4 draws a chain."""
+    """Agreement of the chains of the first data set, from the kept draws ``chains`` (experiment,
+    chain, draw, dim) and the model's ``predictions`` (chain, draw, prediction) at the draws that
+    :func:`thinned` returns; None if no draws were kept, or fewer than 4 a chain."""
     if chains is None or chains.shape[2] < FEWEST_DRAWS:
         return None
     draws = thinned(chains)
@@ -368,13 +377,14 @@ def judge_mixing(chains: Array | None, predictions: Array | None = None) -> Mixi
 
 
 def _settled(draws: Array) -> bool:
-    """Whether the law of many chains together, (chain, draw, dim), has stopped changing, judged by
-    the first and the last draw of each; False with fewer than 20 chains.
+    """Whether the law of the draws (chain, draw, dim) of many chains together has become
+    stationary, judged by the first and the last draw of each; False with fewer than 20 chains.
 
-    Suppose that a chain loses the share b of its memory from the first draw to the last, and that
-    the variance over chains is f times that at rest in the first draw. Then the variance falls by
-    the factor (1 - b)^2 + b (2 - b)/f, and the mean goes the share b of its way. Both predict how
-    far the chains have still to go; chains that have lost no memory predict nothing."""
+    Suppose that a chain forgets the share b of its deviation from the mean between these draws, and
+    that the variance over chains of the first draw is f times the stationary one. Then the variance
+    changes by the factor (1 - b)^2 + b (2 - b)/f, and the mean covers the share b of its way to
+    the stationary mean. From b and both changes follows how far variance and mean are still off;
+    chains that have forgotten nothing show nothing."""
     if len(draws) < _MANY_CHAINS:
         return False
     first, last = draws[:, 0], draws[:, -1]
@@ -383,17 +393,17 @@ def _settled(draws: Array) -> bool:
         return False
     kept = ((first - first.mean(axis=0)) * (last - last.mean(axis=0))).sum(axis=0)
     kept /= (len(draws) - 1) * np.sqrt(before * after)
-    # Entry by entry: entries that are at rest do not vouch for one that is stuck.
+    # Every entry must have lost memory: others do not show whether one is stuck.
     lost = 1.0 - kept
     if not (lost > _LEAST_LOST).all():
         return False
     error = np.sqrt(4.0 * np.maximum(0.0, 1.0 - kept**2) / len(draws))
     gain = lost * (2.0 - lost)
-    # 1/f: the variance at rest over that of the first draws
+    # The stationary variance over chains, as a share of the variance of the first draws.
     left = (after / before - kept**2) / gain
     error = error / gain
-    # All entries together must show that chains are not too wide. No single entry may show that it
-    # is too wide, or that its chains are still spreading from one place.
+    # The mean over entries must show that the draws are not much wider than their stationary law.
+    # No single entry may show that it is much wider, or that its chains are still spreading.
     together = float(left.mean() - 2.0 * error.mean()) > 1.0 / _MOST_WIDER
     wide, narrow = left + 3.0 * error < 1.0 / _MOST_WIDER, left - 3.0 * error > _MOST_WIDER
     way = np.abs(last.mean(axis=0) - first.mean(axis=0)) / (lost * np.sqrt(after))
@@ -403,12 +413,12 @@ def _settled(draws: Array) -> bool:
 
 
 def _agreement(draws: Array) -> Agreement:
-    """The largest R-hat and smallest effective sizes of draws (chain, draw, entry), over at most 20
-    evenly chosen entries."""
+    """The largest R-hat and the smallest effective sizes of draws (chain, draw, entry), over at
+    most 20 entries at even distances."""
     count = draws.shape[-1]
     chosen = np.unique(np.linspace(0, count - 1, min(count, _MOST_ENTRIES)).round().astype(int))
     diagnostics = diagnose_draws(draws[None][..., chosen])
-    # The largest R-hat is that of the entries that vary; an entry that does not has none.
+    # An entry whose draws do not vary has the R-hat NaN, and is left out of the maximum.
     r_hat = diagnostics.r_hat[~np.isnan(diagnostics.r_hat)]
     return Agreement(
         float(r_hat.max()) if r_hat.size else math.nan,

@@ -1,7 +1,8 @@
 """Comparison of draws with a posterior that is known exactly, a Gaussian for each data set, along
 the eigenvectors of its covariance.
 
-Every statistic is a function of the first two moments, and exact draws have known values of it."""
+Every statistic is a function of the draws' mean and covariance, and its expectation for exact draws
+of the posterior is known."""
 
 from __future__ import annotations
 
@@ -21,14 +22,14 @@ def second_trace(second: Array) -> Array:
 
 
 Statistic = Callable[[Array, Array], Array]
-"""A function from the mean deviation of the draws from the posterior mean, (experiment, dim), and
-the mean outer product of deviations, (experiment, dim, dim), to one value per data set,
-(experiment)."""
+"""A function that compares draws with the exact posterior. Its arguments are the mean deviation of
+the draws from the posterior mean, (experiment, dim), and the mean outer product of these
+deviations, (experiment, dim, dim); it returns one value per data set, (experiment)."""
 
 
 _NUMBERS_AT_ONCE = 250_000
-"""Largest number of covariance entries that are handled at a time (2 MB): the covariances of all
-data sets together would take most of the memory of an evaluation."""
+"""Largest number of covariance entries that are computed in one batch of data sets (2 MB): the
+covariances of all data sets at once would take most of the memory of an evaluation."""
 
 
 class ExactPosterior:
@@ -39,8 +40,8 @@ class ExactPosterior:
         self.values, self.directions = posterior.eigen
         self.trace = self.values.sum(axis=1)
         self._last: tuple[Array, Array, Array] | None = None
-        """The last moments and their squared W2 distance: with one chain a data set, the metrics of
-        all chains and those of single chains ask for the same distance."""
+        """Arguments and result of the last call of ``wasserstein2_squared``, which is often called
+        twice for the same moments: by the metrics of all chains, and by those of single chains."""
 
     def statistics(self) -> dict[str, Statistic]:
         """Functions that compare draws with the posterior by their first two moments, by name of
@@ -52,8 +53,8 @@ class ExactPosterior:
         }
 
     def _parts(self) -> Iterator[slice]:
-        """Slices of the data sets that are small enough to be handled together in bounded
-        memory."""
+        """Slices of consecutive data sets, which together are all data sets, each small enough for
+        its covariances to fit a bounded memory."""
         count, dim = self.values.shape
         at_once = max(1, _NUMBERS_AT_ONCE // dim**2)
         return (slice(first, first + at_once) for first in range(0, count, at_once))
@@ -97,30 +98,34 @@ class ExactPosterior:
         )
 
     def memory(self, effective_step_size: float | None) -> Array:
-        r"""Correlation of a chain's successive rounds along each eigenvector of the posterior's
-        covariance, :math:`\rho_i = 1 - \eta_{\text{eff}}/v_i` with the eigenvalue :math:`v_i` and
-        the sampler's effective step :math:`\eta_{\text{eff}}`, (experiment, dim); 1 where the step
-        is not known."""
+        r"""Correlation of successive rounds of a chain along each eigenvector of the posterior's
+        covariance, (experiment, dim): :math:`\rho_i = 1 - \eta_{\text{eff}}/v_i` with the
+        eigenvalue :math:`v_i` and the effective step :math:`\eta_{\text{eff}}`, kept between 0 and
+        1; 1 where the step is None."""
         if effective_step_size is None:
             return np.ones_like(self.values)
-        # A negative correlation counts as none: otherwise correlated draws would be worth more than
-        # independent ones.
+        # A negative correlation counts as 0: otherwise the draws of a chain would count for more
+        # than independent ones.
         return np.clip(1.0 - effective_step_size / self.values, 0.0, 1.0)
 
     def independent_draws(self, num_chains: int, num_kept: int, memory: Array) -> float:
         """Number of independent draws whose mean would be as precise as that of ``num_chains``
-        chains of ``num_kept`` draws each, correlated by ``memory``; directions are weighted by the
+        chains of ``num_kept`` draws each, where ``memory`` (experiment, dim) is the correlation of
+        successive draws along the posterior's eigenvectors. Directions are weighted by the
         posterior's variances, and the variance of the mean is averaged over data sets."""
         weight = (variance_of_mean(memory, num_kept) * self.values).sum(axis=1) / self.trace
         return float(num_chains / weight.mean())
 
     def floor(self, num_chains: int, num_kept: int, memory: Array) -> float:
-        r"""Expected squared 2-Wasserstein distance of finitely many exact draws with the
-        correlations ``memory``, :math:`\rho_i`, of successive draws, to first order and averaged
-        over data sets: with the eigenvalues :math:`v` of Sigma, :math:`\sum_i v_i w(\rho_i) +
-        \frac12\sum_{ij}(1 + \delta_{ij})\frac{v_i v_j}{v_i+v_j} w(\rho_i\rho_j)`, over the number
-        of chains; w is the variance of the mean of a chain's draws of unit variance. The first sum
-        is the part of the mean, the second that of the covariance."""
+        r"""Expected squared 2-Wasserstein distance to the posterior of as many exact draws as
+        ``num_chains`` chains of ``num_kept`` rounds have, to first order and averaged over data
+        sets. Successive draws have the correlation ``memory``, :math:`\rho_i`, along the
+        posterior's eigenvectors, (experiment, dim).
+
+        With the eigenvalues :math:`v` of the posterior's covariance it is :math:`\sum_i v_i
+        w(\rho_i) + \frac12\sum_{ij}(1 + \delta_{ij})\frac{v_i v_j}{v_i+v_j} w(\rho_i\rho_j)`, over
+        the number of chains; :math:`w(\rho)` is the variance of the mean of a chain's draws of unit
+        variance. The first sum is the error of the mean, the second that of the covariance."""
         v = self.values
         mean_part = (v * variance_of_mean(memory, num_kept)).sum(axis=1)
         covariance_part = np.concatenate(
@@ -130,11 +135,13 @@ class ExactPosterior:
 
 
 def _covariance_part(v: Array, memory: Array, num_kept: int) -> Array:
-    """Part of the expected squared 2-Wasserstein distance of exact draws of one chain that their
-    covariance contributes, (experiment), from the posterior's eigenvalues ``v`` and the
-    correlations of successive draws ``memory``, (experiment, dim) each."""
-    # One triangle of the symmetric matrix is computed, with the data sets in the last axis, where
-    # memory is contiguous; the whole matrix is put together only to keep the order of its sums.
+    """Expected squared 2-Wasserstein distance to the posterior that the error of the covariance of
+    one chain's exact draws causes, (experiment). ``v`` are the posterior's eigenvalues and
+    ``memory`` the correlations of successive draws along its eigenvectors, (experiment, dim)
+    each."""
+    # Only one triangle of the symmetric matrix of pairs is computed, with the data sets in the last
+    # axis, where memory is contiguous. The whole matrix is then formed so that its sum is taken in
+    # the usual order, and rounds as before.
     dim = v.shape[1]
     i, j = np.triu_indices(dim)
     place = np.zeros((dim, dim), np.intp)
@@ -148,8 +155,8 @@ def _covariance_part(v: Array, memory: Array, num_kept: int) -> Array:
 
 def distance_from(posterior: Gaussian) -> Callable[[Moments], Array]:
     """A function from moments of draws about the posterior means to the squared 2-Wasserstein
-    distance, (experiment), between the Gaussian fitted to the draws and ``posterior``; the
-    posterior's covariance is decomposed only once."""
+    distance, (experiment), between the Gaussian fitted to the draws and ``posterior``. The
+    eigenvectors of the posterior are computed only once, here."""
     exact = ExactPosterior(posterior)
 
     def distance(moments: Moments) -> Array:

@@ -7,11 +7,12 @@ worth enough independent draws. Standard errors are over data sets, or over batc
 there is one data set.
 
 Variance ratios have one estimator for any number of chains. Deviations :math:`d = \theta - \mu` are
-from the exact posterior mean of each data set, so that their mean square S is unbiased for :math:`V
-+ b b^\top`: V is the covariance of a chain's draws, b the shift of their mean. A chain's own mean
-is never subtracted: a chain with memory hardly moves about it, and would look too narrow by an
-unknown factor. Instead :math:`b b^\top` comes from pairs of *different* groups g, h, whose means m
-are independent: :math:`E[m_g m_h^\top] = b b^\top`, whatever the memory of a chain.
+taken from the exact posterior mean of each data set, so that the mean of :math:`d d^\top` is
+unbiased for :math:`V + b b^\top`: V is the covariance of a chain's draws, b the shift of their
+mean. A chain's own mean is never subtracted: a chain whose successive draws are correlated stays
+close to it, and would look too narrow by an unknown factor. Instead :math:`b b^\top` is estimated
+from pairs of *different* groups of draws g and h, whose mean deviations m are independent:
+:math:`E[m_g m_h^\top] = b b^\top`, however correlated a chain's draws are.
 
 With two or more chains a data set the groups are its batches of chains, and the ratio is unbiased.
 With one chain a data set and several data sets the groups are the data sets: their common shift is
@@ -36,8 +37,8 @@ from flmc.models.distributions import Gaussian
 from flmc.sampling.moments import Moments
 
 ShiftKnownFrom = Literal["chains", "data sets", "nothing"]
-"""The independent groups of draws whose comparison separates a shift of the draws' mean from their
-spread."""
+"""Independent groups of draws that are compared to separate a shift of the draws' mean from their
+spread: chains, data sets, or nothing where there is only one group."""
 
 
 class Contributions(NamedTuple):
@@ -47,12 +48,14 @@ class Contributions(NamedTuple):
     Attributes
     ----------
     ratios
-        Contribution of each group, (group, functional): the first is the ratio of the traces, the
-        others are along the posterior's eigen-directions, smallest variance first.
+        Variance ratios by group, (group, 1 + dim): the first column is the ratio of the traces of
+        both covariances, the others are the ratios along the eigenvectors of the posterior's
+        covariance, in ascending order of its eigenvalues.
     weights
-        Share of each group in the mean, (group).
+        Weight of each group in the mean, (group); they add up to 1.
     shift_from
-        The groups that separate the shift from the spread.
+        Kind of the groups that separate a shift of the draws' mean from their spread: ``chains``,
+        ``data sets``, or ``nothing`` for a single group.
     """
 
     ratios: Array
@@ -61,13 +64,14 @@ class Contributions(NamedTuple):
 
     @property
     def mean(self) -> Array:
-        """The estimated variance ratios, weighted means over groups, (functional)."""
+        """The estimated variance ratios, which are weighted means over groups, (1 + dim): that of
+        the traces, then those along the posterior's eigenvectors."""
         return np.asarray(self.weights @ self.ratios)
 
     @property
     def standard_error(self) -> Array:
-        """Standard errors of the estimated variance ratios, (functional); NaN for a single
-        group."""
+        """Standard errors of the estimated variance ratios, (1 + dim), from their scatter over
+        groups; NaN for a single group."""
         count = len(self.weights)
         if count == 1:
             return np.full(self.ratios.shape[1], np.nan)
@@ -76,10 +80,10 @@ class Contributions(NamedTuple):
 
 
 def contributions(moments: Moments, values: Array, directions: Array) -> Contributions:
-    """Variance ratios of draws to the exact posterior, with the contribution of every independent
-    group: a data set, or a batch of chains where there is one data set. ``moments`` are about the
-    exact posterior means; ``values`` (experiment, dim) and ``directions`` (experiment, dim, dim)
-    are eigenvalues and eigenvectors of the posteriors' covariances."""
+    """Variance ratios of draws to the exact posterior, by independent group of draws: a data set,
+    or a batch of chains where there is one data set. ``moments`` are those of the draws' deviations
+    from the exact posterior means; ``values`` (experiment, dim) and ``directions`` (experiment,
+    dim, dim) are eigenvalues and eigenvectors of the posteriors' covariances."""
     experiments, batches, _ = moments.sums.shape
     if experiments > 1 and batches > 1:
         along = _within_data_sets(moments, directions) / values
@@ -103,9 +107,9 @@ def contributions(moments: Moments, values: Array, directions: Array) -> Contrib
 
 
 def _within_data_sets(moments: Moments, directions: Array) -> Array:
-    """Variance of the draws of each data set along the eigenvectors of its posterior, (experiment,
-    dim). The shift of the mean, which is no variance, is estimated from pairs of different batches
-    of chains and subtracted."""
+    """Variance of the draws of each data set along the eigenvectors of its posterior's covariance,
+    (experiment, dim): the mean square deviation from the posterior mean, less the squared shift of
+    the draws' mean, which is estimated from pairs of different batches of chains."""
     counts = moments.counts
     second = _along(moments.products.sum(axis=1), directions) / counts.sum()
     sums = np.asarray(moments.sums @ directions)
@@ -121,8 +125,8 @@ def _along(products: Array, directions: Array) -> Array:
     groups, dim = turned.shape[:2]
     if groups <= dim:
         return np.asarray(turned.sum(axis=1))
-    # The same sum in the same order as an inner sum of each matrix, but for all groups at once:
-    # NumPy sums an inner axis of many small matrices matrix by matrix, which is slower.
+    # The sum over rows is written as a loop that adds all groups at once, in the order of ``sum``:
+    # NumPy would sum many small matrices one by one, which is slower.
     total = turned[:, 0].copy()
     for row in range(1, dim):
         total += turned[:, row]
@@ -136,12 +140,14 @@ def _coordinates(vectors: Array, directions: Array | None) -> Array:
 
 
 class _Groups(NamedTuple):
-    """Independent groups of draws whose means are all off the posterior mean by the same shift.
+    """Independent groups of draws whose expected mean differs from the posterior mean by a shift
+    that all groups have in common.
 
     Attributes
     ----------
     means, seconds
-        Mean deviation (group, dim) and mean product of deviations (group, dim, dim).
+        Mean over a group's draws of the deviation of theta from the posterior mean, (group, dim),
+        and of its outer product with itself, (group, dim, dim).
     weights
         Share of each group in all draws, (group).
     """
@@ -151,13 +157,14 @@ class _Groups(NamedTuple):
     weights: Array
 
     def contributions(self, directions: Array | None, scales: Array) -> Array:
-        """Contribution of each group to the variances of the draws, with the shift of their mean
-        taken out, (group, dim). Variances are along the columns of ``directions`` (group, dim,
-        dim), or along the axes (None), and divided by ``scales`` (group or 1, dim or 1)."""
-        # The squared shift is the mean over groups of a group's mean times that of the others, so
-        # each group enters it twice: by its own mean, and among the others. Both belong to its
-        # contribution; with the own mean alone, the standard error would count a group's shift as
-        # if it stayed in the ratio.
+        """Values by group, (group, dim), whose mean with ``weights`` is the variance of the draws
+        without the squared shift of their mean. Variances are along the columns of ``directions``
+        (group, dim, dim), or along theta's entries (None), and divided by ``scales`` (group or 1,
+        dim or 1)."""
+        # The squared shift is estimated by the mean over groups of a group's mean times the mean of
+        # all other groups, so a group contributes twice: by its own mean, and as one of the others.
+        # If the first alone were counted, the standard error would treat a group's shift as if it
+        # were not subtracted.
         weights = self.weights[:, None]
         if directions is None:
             second = np.diagonal(self.seconds, axis1=1, axis2=2) / scales
@@ -175,14 +182,15 @@ class _Groups(NamedTuple):
         else:
             pull = self.means @ np.einsum("gif,gf->fi", directions, pulled).T
         among_others = pull - share * np.square(mine) / scales
-        # ``as_it`` and ``among_others`` each have the squared shift as their mean over groups; one
-        # of them is added back, so that the shift is subtracted once.
+        # The means over groups of ``as_itself`` and of ``among_others`` are both the squared shift;
+        # the mean of one is added back, so that the shift is subtracted once.
         return np.asarray(second - as_itself - among_others + self.weights @ as_itself)
 
 
 ENOUGH_DRAWS = 20.0
-"""Independent draws of a data set below which the squared 2-Wasserstein distance is not given: with
-20 the variance of the Gaussian fitted to the draws is too small by 5 per cent."""
+"""Smallest number of independent draws of a data set with which the squared 2-Wasserstein distance
+is computed: with 20 draws, the variance of the Gaussian fitted to them is too small by 5 per
+cent."""
 
 
 class Estimate(NamedTuple):
@@ -193,8 +201,8 @@ class Estimate(NamedTuple):
 
     @classmethod
     def over(cls, values: Array) -> Estimate:
-        """Mean and standard error of values, (value), at least two, of independent data sets or
-        chains."""
+        """Mean of the values of at least two independent data sets or chains, (value), and its
+        standard error."""
         return cls(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))))
 
     def __str__(self) -> str:
@@ -205,54 +213,60 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True)
 class Metrics:
-    """Quality of the draws against the exact posterior with covariance Sigma, with standard
-    errors."""
+    """Errors of the draws against the exact posterior with covariance Sigma, with standard errors
+    over data sets, or over batches of chains where there is one data set."""
 
     mse: Estimate
-    """Mean over kept rounds of the squared distance from the posterior mean."""
+    """Squared distance of theta from the posterior mean, averaged over chains, kept rounds and data
+    sets."""
     variance_ratio: Estimate
     """Trace of the draws' covariance over trace(Sigma), the trace of the posterior's covariance,
     averaged over data sets."""
     variance_ratio_smallest: Estimate
-    """Smallest ratio of variances over the posterior's eigen-directions, each averaged over data
-    sets."""
+    """Variance of the draws over the posterior's along the eigenvector of the posterior's
+    covariance for which this ratio, averaged over data sets, is smallest."""
     variance_ratio_largest: Estimate
-    """Largest ratio of variances over the posterior's eigen-directions, each averaged over data
-    sets."""
+    """Variance of the draws over the posterior's along the eigenvector of the posterior's
+    covariance for which this ratio, averaged over data sets, is largest."""
     wasserstein2_squared: Estimate
-    """Squared 2-Wasserstein distance from the Gaussian fitted to the draws to the posterior; NaN
-    where a data set has fewer than 20 independent draws."""
+    """Squared 2-Wasserstein distance between the Gaussian fitted to a data set's draws and its
+    posterior, averaged over data sets; NaN where a data set has fewer than 20 independent draws."""
     mean_error_squared: Estimate
-    """Squared distance of the mean over all chains and kept rounds from the posterior mean."""
+    """Squared distance of the mean over a data set's chains and kept rounds from its posterior
+    mean, averaged over data sets."""
     posterior_trace: float
-    """trace(Sigma), averaged over data sets: the MSE of exact posterior samples."""
+    """Trace of the posterior's covariance, averaged over data sets: the value of ``mse`` for exact
+    posterior samples."""
     num_draws: int
     """Number of draws of each data set: chains times kept rounds."""
     independent_draws: float
-    """Number of independent draws that would estimate the mean with the same error, computed from
-    how long the Langevin sampler remembers its past."""
+    """Number of independent draws whose mean would be as precise as that of a data set's draws,
+    computed from the correlation of the sampler's successive rounds."""
     wasserstein2_floor: float
-    """Expected squared 2-Wasserstein distance of equally many exact posterior samples with the same
-    memory: a value at the floor cannot be told from perfect."""
+    """Expected ``wasserstein2_squared`` of as many exact draws of the posterior with the same
+    correlation of successive draws: a distance this small shows no error of the sampler."""
     shift_from: ShiftKnownFrom = "chains"
-    """The independent groups that separate the shift of the mean from the spread in variance
-    ratios: ``chains``; ``data sets``, where a data set has one chain, and a shift of its own counts
-    as spread; ``nothing`` for one chain of one data set, where all shift counts as spread."""
+    """Independent groups of draws that are compared to separate a shift of the mean from the spread
+    in variance ratios. ``chains``: those of a data set; ``data sets``, where each has one chain, so
+    that a shift of a single data set counts as spread; ``nothing`` for one chain of one data set,
+    where any shift counts as spread."""
     chains_for_wasserstein2: int | None = None
-    """Number of chains for each data set with which the squared W2 distance could be given, where
-    the run had fewer; else None."""
+    """Number of chains for each data set with which ``wasserstein2_squared`` could be computed, if
+    this run has too few; else None."""
     each: Mapping[str, Array] = field(default_factory=dict, repr=False, compare=False)
-    """Values of single data sets, (experiment), by name of the metric, whose mean the metric is;
-    without the extremes over directions, which are of mean ratios, and empty for one data set."""
+    """Values of the metrics for single data sets, (experiment), by the metric's name; empty for one
+    data set. The smallest and the largest variance ratio are left out: they are extremes of means
+    over data sets, and have no values for single ones."""
 
     @cached_property
     def middles(self) -> dict[str, Middle]:
-        """Median and quartiles over data sets by name of the metric; empty for one data set."""
+        """Median and quartiles over data sets of each metric, by its name; empty for one data
+        set."""
         return middles(self.each)
 
     def in_words(self, name: str) -> str:
-        """The metric ``name`` with its standard error, and where tails are heavy with median and
-        middle half of the data sets."""
+        """Text of the metric called ``name``: its mean with the standard error, and before it
+        median and quartiles over data sets if its tails are heavy."""
         middle = self.middles.get(name)
         text = str(getattr(self, name))
         return f"{middle} of data sets; mean {text}" if middle and middle.heavy else text
@@ -267,12 +281,12 @@ class Metrics:
 def measure(
     moments: Moments, exact: ExactPosterior, effective_step_size: float | None, num_chains: int
 ) -> Metrics:
-    """Metrics of draws, averaged over data sets, from their ``moments`` about the exact posterior
-    means. The sampler's effective step says how long a chain remembers its past; None: unknown, and
-    each chain counts as one independent draw."""
+    """Metrics of draws, averaged over data sets. ``moments`` are those of the draws' deviations
+    from the exact posterior means, and the effective step tells how strongly successive rounds are
+    correlated; with None for the step, each chain counts as one independent draw."""
     num_draws = int(moments.counts.sum())
-    # The draws per chain are counted from the moments: a checkpoint measures a run that is not
-    # finished.
+    # The number of draws per chain is counted from the moments, because at a checkpoint the run is
+    # not finished.
     shape = (num_chains, num_draws // num_chains, exact.memory(effective_step_size))
     independent = exact.independent_draws(*shape)
     enough = independent >= ENOUGH_DRAWS
@@ -301,8 +315,8 @@ def measure(
 
 
 def variance_ratio_to(posterior: Gaussian) -> Callable[[Moments], Estimate]:
-    """A function from moments about the exact posterior means to ``Metrics.variance_ratio``; the
-    posterior is decomposed only once."""
+    """A function from moments about the exact posterior means to the field ``variance_ratio`` of
+    :class:`Metrics`. The eigenvectors of the posterior are computed only once, here."""
     exact = ExactPosterior(posterior)
 
     def ratio(moments: Moments) -> Estimate:
@@ -336,7 +350,8 @@ def squared_errors(moments: Moments) -> Array:
 
 
 def _of_data_sets(moments: Moments, statistics: dict[str, Statistic]) -> dict[str, Array]:
-    """Value of every statistic for each data set, over all its chains, (experiment) by name."""
+    """Value of each statistic for every data set, over all its chains: arrays (experiment) by the
+    statistic's name."""
     total = moments.counts.sum()
     means = moments.sums.sum(axis=1) / total, moments.products.sum(axis=1) / total
     return {name: statistic(*means) for name, statistic in statistics.items()}
@@ -345,8 +360,9 @@ def _of_data_sets(moments: Moments, statistics: dict[str, Statistic]) -> dict[st
 def _estimates(
     moments: Moments, statistics: dict[str, Statistic], of_all: Mapping[str, Array]
 ) -> dict[str, Estimate]:
-    """Mean and standard error of statistics by name, given their values for each data set,
-    ``of_all``: over data sets, else a jackknife over batches of chains."""
+    """Mean and standard error of each statistic by its name, where ``of_all`` holds its values for
+    every data set, (experiment). The error is that over data sets; for one data set it is a
+    jackknife over batches of chains, and NaN if there is one batch only."""
     sums, products, counts = moments.sums, moments.products, moments.counts
     total, total_sum, total_product = counts.sum(), sums.sum(axis=1), products.sum(axis=1)
     batches = len(counts)
@@ -354,9 +370,9 @@ def _estimates(
         return {name: Estimate.over(values) for name, values in of_all.items()}
     if batches == 1:
         return {name: Estimate(float(values[0]), math.nan) for name, values in of_all.items()}
-    # Jackknife: the statistic without each batch in turn. Its standard error is the root of
-    # (b - 1)/b times the sum of squared deviations, which is sqrt(b - 1) times their root mean
-    # square.
+    # Jackknife: the statistic is computed without each of the b batches in turn. The standard error
+    # is the root of (b - 1)/b times the sum of the values' squared deviations, that is sqrt(b - 1)
+    # times their standard deviation.
     left_out = [
         (
             (total_sum - sums[:, b]) / (total - counts[b]),

@@ -20,8 +20,9 @@ theta."""
 
 def by_parameter(draws: Array, layout: Layout | None) -> dict[str, Array]:
     """Draws of theta, (chain, draw, dim), split by parameter: for every name in the ``layout`` an
-    array (chain, draw, ...) in the parameter's shape; without a layout there is one parameter,
-    ``theta``. ``InvalidSetting`` if the layout has another number of entries than the draws."""
+    array (chain, draw, ...), with the parameter's own axes last. Without a layout there is one
+    parameter, ``theta``. ``InvalidSetting`` if the layout has another number of entries than the
+    draws."""
     parameters, first = {}, 0
     for name, shape in layout or (("theta", draws.shape[2:]),):
         size = math.prod(shape)

@@ -1,13 +1,16 @@
-r"""Scores of predictive probabilities of classes: accuracy, log loss, Brier score, calibration.
+r"""Scores of predictive probabilities of classes: accuracy, log loss, Brier score, calibration
+error.
 
-With the probability :math:`p_{nc}` of class c for example n, and :math:`p_n` that of its own class,
+With the probability :math:`p_{nc}` of class c for example n, whose true class is :math:`y_n` and
+has the probability :math:`p_n`,
 
 * accuracy: share of examples whose most probable class is the true one;
 * log loss: mean of :math:`-\ln p_n`;
 * Brier score: mean of :math:`\sum_c (p_{nc} - 1[c = y_n])^2`, from 0 to 2;
-* ECE: the confidence is the largest probability of an example. Examples are sorted into bins of
-  equal width of the confidence, and the differences between accuracy and mean confidence of a bin
-  are averaged, each weighted by its examples."""
+* ECE, the expected calibration error: an example's confidence is its largest probability. Examples
+  are sorted into bins of equal width of the confidence; the absolute difference between a bin's
+  accuracy and its mean confidence is averaged over bins, each weighted by its number of examples.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +37,19 @@ class Predictive:
 
     Attributes
     ----------
-    accuracy, log_loss, brier, ece
-        The four scores, by the formulas in the module's docstring.
+    accuracy
+        Share of examples whose most probable class is the true one.
+    log_loss
+        Mean over examples of minus the logarithm of the true class's probability.
+    brier
+        Mean over examples of the squared distance of the probabilities from the true class's unit
+        vector, from 0 to 2.
+    ece
+        Expected calibration error: mean absolute difference between accuracy and confidence over
+        bins of the confidence (the largest probability of an example), weighted by examples.
     confidence, correct, examples
-        Mean confidence, share of right predictions and number of examples of every bin, (bin); the
-        first two are NaN where a bin is empty.
+        Mean confidence, share of right predictions and number of examples in each of 20 bins of
+        the confidence, (bin); the first two are NaN where a bin is empty.
     """
 
     accuracy: float
@@ -68,9 +79,9 @@ class Predictive:
 
 
 def class_numbers(data: FederatedData) -> IntArray:
-    """Number of the class of every example, (sample), from 0: with two classes the targets are -1
-    and +1, with more they are the numbers themselves. ``InvalidSetting`` for data whose target is a
-    number, not a class."""
+    """Number of the class of every example, (sample), from 0. With two classes, the targets in the
+    data are -1 and +1 (numbers 0 and 1); with more, they are the numbers themselves.
+    ``InvalidSetting`` for data whose target is a quantity, not a class."""
     if not data.classes:
         raise InvalidSetting(f"{data.target_name!r} has no classes: it is a number")
     numbers = (data.targets + 1) / 2 if len(data.classes) == 2 else data.targets
@@ -79,9 +90,10 @@ def class_numbers(data: FederatedData) -> IntArray:
 
 def class_probabilities(model: LogDensityModel, theta: Array, data: FederatedData) -> Array:
     r"""Predictive probabilities of classes, :math:`\frac1n\sum_i p(y = c \mid x, \theta_i)`,
-    (sample, class), from posterior draws ``theta`` (..., dim).
+    (sample, class), for the features of ``data``, averaged over posterior draws ``theta`` (...,
+    dim).
 
-    The targets of ``data`` do not matter, but its classes must be named. ``InvalidSetting`` if they
+    The targets of ``data`` are not used, but its classes must be named. ``InvalidSetting`` if they
     are not, or if the model's likelihoods do not add up to 1 over the classes."""
     draws = np.asarray(theta, dtype=np.float64).reshape(1, -1, model.dim)
     return np.asarray(probabilities_of_groups(model, draws, data)[0])
@@ -107,8 +119,8 @@ def probabilities_of_groups(model: LogDensityModel, theta: Array, data: Federate
             over_classes = jax.vmap(of_class, in_axes=(None, 0))
             return jax.vmap(over_classes, in_axes=(0, None))(data.features, values)
 
-        # lax.map, not vmap: one draw at a time, so that memory holds only one table (sample,
-        # class).
+        # lax.map takes one draw at a time, so that memory holds one table (sample, class); vmap
+        # would hold the tables of all draws.
         def group(draws: Any) -> Any:
             return jax.lax.map(one, draws).mean(axis=0)
 
@@ -141,7 +153,7 @@ def score_probabilities(probabilities: Array, classes: IntArray) -> Predictive:
     true = np.eye(probabilities.shape[1])[classes]
     right = probabilities.argmax(axis=1) == classes
     confidence = probabilities.max(axis=1)
-    # The minimum puts a confidence of exactly 1 into the last bin.
+    # A confidence of exactly 1 belongs to the last bin.
     bins = np.minimum((confidence * NUM_BINS).astype(np.intp), NUM_BINS - 1)
     examples = np.bincount(bins, minlength=NUM_BINS)
     with np.errstate(invalid="ignore"):

@@ -7,15 +7,15 @@ estimate :math:`e_t = (\theta_t - \theta_{t+1})/\eta`. With the devices' mean sy
 .. math:: e_t = \sum_k \bar s_k(\theta_t) + n_t, \qquad
           \operatorname{Var} n_t = N_0/A^2 + \sum_k (1 - \bar s_k^2) \text{ for bits},
 
-and the plan knows all but the last sum. What a straight line of the estimates over theta leaves is
-:math:`n_t`. Its variance says whether the noise is the planned one, and for bits how large mean
-symbols are: where they are near 1 the link is flat. The slope of the line is how fast the chain
-forgets, which a public curvature foretells.
+and the plan knows all but the last sum. The server fits a straight line to the estimates as a
+function of theta; the residuals are :math:`n_t`. Their variance shows whether the noise is as
+planned and, for bits, how large mean symbols are: where they are near 1 the link is flat. The slope
+of the line tells how fast the chain returns to its mean, which a publicly known curvature predicts.
 
-None of this shows how far clipping moves the mean: a chain rests where the symbols of all devices
-cancel, and there they look as they do where the gradients cancel. A *report*
-(:mod:`flmc.uplink.report`) tells the two apart; without one the finding may be that it is not
-known. ``docs/sampling.md`` has the proofs and a confusion table."""
+None of this shows how far clipping moves the mean: the chain settles where the symbols of all
+devices add up to 0, and to the server that looks as if their gradients did. A *report*
+(:mod:`flmc.uplink.report`) shows the difference; without one, the finding may be that the error of
+the mean is not known. ``docs/sampling.md`` has the proofs, and measured rates of wrong findings."""
 
 from __future__ import annotations
 
@@ -36,20 +36,21 @@ from flmc.uplink.schemes import Digital
 from flmc.uplink.uplink import Uplink
 
 LARGEST_SHIFT, LARGEST_MISFIT = 0.25, 0.25
-"""Limits within which a chain is right: distance of its mean from the posterior's in standard
-deviations, and relative error of its variance."""
+"""Limits within which a chain counts as sampling the posterior: ``LARGEST_SHIFT`` is the distance
+of its mean from the posterior's in standard deviations, ``LARGEST_MISFIT`` the relative error of
+its variance."""
 _ERRORS = 3.5
-"""Number of standard errors beyond which a deviation is taken for real: chance exceeds it 2 times
-in 10,000, on one side."""
+"""Number of standard errors above which a deviation brings a warning: chance exceeds it 2 times in
+10,000, on one side."""
 _ROUNDS_PER_TERM = 5
-"""Smallest number of rounds for each term of the straight line that is fitted to the server's
-gradient estimates, so that the line does not follow the noise."""
+"""Smallest number of rounds for each coefficient of the linear function of theta that is fitted to
+the server's gradient estimates; with fewer, the fit would follow the noise."""
 _POINTS = 1001
 """Number of gradient values at which the mean bit of a link, as a function of the gradient, is
 tabulated."""
 _ONE_BEYOND = 1.0 / FINENESS
-"""Part of ``Reported.beyond`` that a single device adds at least if its remainder is always too
-large to be reported."""
+"""Smallest contribution to ``Reported.beyond`` of a device that loses more of its gradient in every
+round than it can report."""
 
 
 class Rounds(NamedTuple):
@@ -58,13 +59,14 @@ class Rounds(NamedTuple):
     Attributes
     ----------
     theta
-        Where the chain stood before each round, (round, dim).
+        Theta before each round, (round, dim).
     estimate
         The server's estimate of the sum of all symbols, (round, dim).
     noise
-        Largest variance of the estimates that the plan allows for, (round, dim).
+        Largest variance that the noise of an estimate may have by the plan, (round, dim): that of
+        the channel and of bits that are +1 and -1 with equal probability.
     bits
-        Part of that variance which fair bits would have, (round, dim).
+        The part of ``noise`` that such bits contribute, (round, dim).
     complete
         Whether every device was active in every round.
     """
@@ -85,14 +87,14 @@ class Rounds(NamedTuple):
 def seen_rounds(
     plan: Plan, thetas: Array, num_active: Array | None = None, gains: Array | None = None
 ) -> Rounds:
-    """Rounds as the server saw them, from the thetas before each round and after the last one,
-    (round + 1, dim), with the numbers of active devices (round) and the gains (round, 1 or dim);
-    the planned ones by default. Rounds in which nobody was active are left out."""
+    """Rounds as the server saw them, from theta before each round and after the last one, (round +
+    1, dim). The numbers of active devices (round) and the gains (round, 1 or dim) are by default
+    all devices and the planned gain. Rounds in which no device was active are left out."""
     rounds, dim = len(thetas) - 1, thetas.shape[1]
     active = np.full(rounds, float(plan.num_devices)) if num_active is None else num_active
     gain = np.broadcast_to(plan.planned_gain[:1] if gains is None else gains, (rounds, dim))
     some = active > 0
-    # The server scales what it receives by K/K_a, so variances by the square of that.
+    # The server multiplies the received signal by K/K_a, so variances are multiplied by its square.
     factor = np.square(plan.num_devices / active[some])[:, None]
     bits = factor * bit_noise(plan.uplink, plan.num_devices, plan.scheduler) * active[some][:, None]
     noise = factor * plan.uplink.noise_power / np.square(gain[some]) + bits
@@ -108,38 +110,41 @@ def seen_rounds(
 
 @dataclass(frozen=True)
 class Line:
-    """Straight line that was fitted to a server's estimates as a function of theta, and the
-    variance of the estimates about it."""
+    """Linear function of theta that was fitted to a server's gradient estimates, and the variance
+    of the estimates about it."""
 
     noise: Array
-    """Variance of the server's gradient estimates about the line that was fitted to them as a
-    function of theta, over the largest variance that the plan allows for, (dim)."""
+    """Variance of the server's gradient estimates about the fitted linear function of theta, over
+    the largest variance that the plan expects of their noise, (dim)."""
     noise_error: float
     """Standard error of one entry of ``noise``."""
     response: float
     """Share of its distance from the mean that the chain covers in a round: the step size times the
-    slope of the line that was fitted to the gradient estimates, averaged over entries."""
+    slope of the fitted function (of each estimate's entry in the same entry of theta), averaged
+    over entries."""
     response_error: float
     """Standard error of ``response``."""
 
     @classmethod
     def through(cls, rounds: Rounds, step_size: float) -> Line | None:
-        """Fit the line by weighted least squares; None with fewer than 5 rounds for each of its
-        terms."""
+        """Fit of a linear function of theta to the estimates in ``rounds``, by weighted least
+        squares; None with fewer than 5 rounds for each of its dim + 1 coefficients."""
         count, dim = rounds.theta.shape
         if count < _ROUNDS_PER_TERM * (dim + 1):
             return None
         terms = np.column_stack([np.ones(count), rounds.theta - rounds.theta.mean(axis=0)])
         left, slopes = np.empty(dim), np.empty(dim)
         for i in range(dim):
-            # Rounds are weighted by their noise, which differs where gains or devices do.
+            # Rounds are weighted by the inverse of their noise, which varies with gains and active
+            # devices.
             weight = 1.0 / np.sqrt(rounds.noise[:, i])
             weighted, values = terms * weight[:, None], rounds.estimate[:, i] * weight
             solution = np.linalg.lstsq(weighted, values, rcond=None)[0]
             left[i] = np.square(values - weighted @ solution).sum() / (count - dim - 1)
             slopes[i] = solution[1 + i]
-        # The slope in one entry has the variance of the noise over that part of theta's variance in
-        # this entry which the other entries do not explain.
+        # Variance of an estimated slope: that of the noise over the number of rounds times the part
+        # of theta's variance in this entry that the other entries do not explain (1 over the
+        # precision).
         precision = np.linalg.pinv(np.atleast_2d(np.cov(rounds.theta.T)))
         variances = rounds.noise.mean(axis=0) * left * np.diag(precision) / count
         error = step_size * math.sqrt(float(variances.sum())) / dim
@@ -150,39 +155,40 @@ class Line:
 
 @dataclass(frozen=True)
 class Saturation:
-    """Saturation of a digital uplink's bits: how far they are from fair (random) ones, seen by how
-    much variance is missing in the noise of the estimates."""
+    """How far the bits of a digital uplink are from fair ones (+1 and -1 with equal probability):
+    bits that are not fair are less random, so that the noise of the estimates has less variance."""
 
     square: Array
-    """Mean square of the devices' mean bits, (dim): 0 for fair bits, 1 for bits that never
+    """Mean over devices of the squared mean bit, (dim): 0 for fair bits, 1 for bits that never
     change."""
     square_error: float
     """Standard error of one entry of ``square``."""
     shift: float
-    """Distance of the chain's mean from the posterior's in standard deviations if every device has
-    a mean bit of this size with a random sign, for the smallest size that the standard error
-    allows."""
+    """Distance of the chain's mean from the posterior's, in standard deviations, that is typical if
+    all devices have mean bits of the size that ``square`` shows, with random signs. It is computed
+    for the smallest size that the standard error allows."""
     slope: Array
-    """Share of the link's slope that is left at a mean bit of this size, (dim), for the smallest
-    size that the standard error allows."""
+    """The link's slope at a mean bit of the size that ``square`` shows, over its slope at 0, (dim),
+    for the smallest size that the standard error allows."""
 
     @classmethod
     def of(cls, plan: Plan, rounds: Rounds, line: Line) -> Saturation | None:
-        """Saturation of the bits; None for symbols that are no bits, and where devices were absent
-        or estimate their channel, because both add noise of their own."""
+        """Saturation of the bits in ``rounds``. None for symbols that are not bits, and where
+        devices were absent or estimate their channel, because both add noise of their own."""
         uplink = plan.uplink
         if not rounds.complete or not uplink.transmits_like(Digital) or uplink.estimated:
             return None
         share = (rounds.bits / rounds.noise).mean(axis=0)
         square, error = (1.0 - line.noise) / share, line.noise_error / float(share.min())
-        # The mean over all entries is known better than each entry: its standard error is smaller.
+        # The mean of ``square`` over entries has a smaller standard error than each entry, and so
+        # may give a larger lower bound.
         together = square.mean() - _ERRORS * error / math.sqrt(len(square))
         low = np.clip(np.maximum(square - _ERRORS * error, together), 0.0, 1.0)
         sd, devices = rounds.theta.std(axis=0), plan.num_devices
         symbol, gradient, slope = _link_curve(uplink)
         at = np.sqrt(np.minimum(low, symbol[-1] ** 2))
         rest = np.interp(at, symbol, gradient) - at / uplink.slope
-        # A sum of K remainders with random signs grows with the root of K.
+        # The sum of K remainders with random signs grows with the root of K.
         shift = math.sqrt(devices) * float(np.linalg.norm(rest * sd))
         left = np.interp(at, symbol, slope)
         return cls(np.clip(square, 0.0, 1.0), error, shift, left)
@@ -203,27 +209,31 @@ class Reported:
     identity."""
 
     shift: float
-    """Distance of the chain's mean from the posterior's, in standard deviations of the chain."""
+    """Distance of the chain's mean from the posterior's, in standard deviations of the chain, that
+    the reported remainders cause."""
     shift_error: float
     """Standard error of ``shift`` in the direction in which it is largest."""
     lost: float
-    """Relative excess of the variance ratio that the remainders cause."""
+    """Amount by which the remainders raise the variance ratio (variance of the draws over the
+    posterior's), as the reports show it."""
     lost_error: float
     """Standard error of ``lost``."""
     beyond: float
-    """Average over rounds of a sum over devices: the sizes of remainders that were too large to be
-    reported. A device whose remainder is always too large adds 1/4 to 1."""
+    """Mean over rounds of a sum over devices: the size of each remainder that was too large to be
+    reported, as a share of the largest size that this report can state. A device whose remainder is
+    too large in every round adds between 1/4 and 1."""
     beyond_error: float
     """Standard error of ``beyond``."""
     typical_shift: float
-    """Distance of the mean, in standard deviations, that ``beyond`` suggests for its smallest value
-    that the standard error allows, if all devices have the same size of remainder, in the narrowest
-    entry and with random signs."""
+    """Distance of the chain's mean from the posterior's, in standard deviations, that is typical
+    for the smallest value of ``beyond`` within its standard error, if the remainders of all devices
+    have the same size and random signs and lie in the entry of theta with the smallest spread."""
 
     @classmethod
     def of(cls, plan: Plan, rounds: Rounds) -> Reported | None:
-        """Evidence from the devices' reports, in rounds whose last entry is the report; None where
-        an entry was reported in fewer than two rounds."""
+        """Evidence from the devices' reports, which are the last entry of theta in ``rounds``; None
+        where some entry of the remainder, or the size of too large ones, was reported in fewer than
+        two rounds."""
         scale, theta = scale_of(plan.uplink), rounds.theta[:, :-1]
         asked, dim = question(theta), theta.shape[1]
         value, noise = rounds.estimate[:, -1] / scale.peak, rounds.noise[:, -1] / scale.peak**2
@@ -254,55 +264,62 @@ class Reported:
             scale.reach * math.sqrt(lost_variance) / dim,
             float(means[-1]),
             math.sqrt(float(variances[-1])),
-            # K equal sizes with the sum S have the root of the sum of squares S over the root of K.
+            # K remainders of equal size whose sizes add up to S have a sum of squares whose root is
+            # S over the root of K.
             max(0.0, surely) / math.sqrt(plan.num_devices) * FINENESS * scale.reach * narrowest,
         )
 
 
 @dataclass(frozen=True)
 class ServerEvidence:
-    """Evidence that a server without data has about its chain; :func:`server_evidence` makes it."""
+    """Evidence of a server without data on whether its chain samples the posterior;
+    :func:`server_evidence` makes it."""
 
     plan: Plan
     line: Line
-    """Straight line fitted to the server's estimates as a function of theta."""
+    """Linear function of theta that was fitted to the server's gradient estimates."""
     variance_ratio: float | None
-    """Variance of the draws over the posterior's if nothing of the gradients is lost; None for a
-    link without slope."""
+    """Variance of the draws over the posterior's, computed as if clipping and the link took nothing
+    from the gradients; None for a link without slope."""
     variance_error: float
     """Standard error of ``variance_ratio``."""
     saturation: Saturation | None
-    """How far the devices' bits are from fair ones; None where the noise of the estimates does not
-    show it."""
+    """How far the devices' bits are from fair ones (+1 and -1 with equal probability); None where
+    the noise of the estimates does not show it."""
     reported: Reported | None
-    """Remainders that devices reported; None in a run without reports."""
+    """Errors of mean and variance that follow from the devices' reports of what clipping and the
+    link take from their gradients; None in a run without reports."""
 
     @property
     def planned_response(self) -> float | None:
-        """Smallest share of its distance from the mean that the chain should cover in a round, by
-        the curvature that the plan knows; None where the plan knows no curvature."""
+        """Smallest share of its distance from the mean that the chain should cover in a round,
+        computed from the effective draws that the plan expects; None where the plan expects
+        none."""
         draws, kept = self.plan.effective_draws, self.plan.num_rounds - self.plan.num_burn_in
         if draws is None or not 1.0 < draws < kept:
             return None
 
-        # The effective draws that the plan states are 1/w(r, n) for n kept rounds with the memory
-        # r: solved for r, the chain should cover 1 - r of its distance in a round.
+        # For n kept rounds whose successive draws have the correlation r, a chain has 1/w(r, n)
+        # effective draws, with w the variance of the mean. Solved for r, the chain should cover 1 -
+        # r of its distance from the mean in a round.
         def excess(memory: float) -> float:
             return draws * float(variance_of_mean(np.array(memory), kept)) - 1.0
 
         return 1.0 - largest_argument(excess, 0.0, 1.0)
 
     def findings(self) -> list[Finding]:
-        """Warnings that the chain is wrong; without any, one finding that says whether it was shown
-        to be right, or that this is not known."""
+        """Warnings that the chain does not sample the posterior; if there are none, one finding
+        that says whether the chain was shown to sample it, or that this is not known."""
         wrong = [*self._wrong_width(), *self._saturated(), *self._weak(), *self._shifted()]
         return wrong or [self._judgement()]
 
     def _wrong_width(self) -> list[Finding]:
-        """A list with at most one finding: the measured noise, bits and reports show that the draws
-        are too wide or, with reports, too narrow."""
+        """A list with at most one finding: the measured noise, bits and reports show that the
+        variance of the draws is larger or, where there are reports, smaller than the
+        posterior's."""
         ratio, error = self._ratio
-        # Remainders can only widen the draws: without reports of them the ratio is a lower bound.
+        # Clipping and the link can only make the draws wider: without reports the ratio is a lower
+        # bound.
         narrow = self.reported is not None and ratio + _ERRORS * error < 1 - LARGEST_MISFIT
         if not ratio - _ERRORS * error > 1 + LARGEST_MISFIT and not narrow:
             return []
@@ -317,8 +334,9 @@ class ServerEvidence:
 
     @property
     def _ratio(self) -> tuple[float, float]:
-        """Variance ratio of the draws, with the part that clipping and the link cause as far as
-        that is known, and its standard error; NaN for a link without slope."""
+        """Variance of the draws over the posterior's, and its standard error. As far as reports or
+        the noise of bits show it, the ratio includes the increase by clipping and the link; both
+        numbers are NaN for a link without slope."""
         if self.variance_ratio is None:
             return math.nan, math.nan
         if self.reported is not None:
@@ -329,8 +347,8 @@ class ServerEvidence:
         return self.variance_ratio / left, self.variance_error / left
 
     def _saturated(self) -> list[Finding]:
-        """A list with at most one finding: bits so far from fair (random) ones that the chain's
-        mean is likely moved."""
+        """A list with at most one finding: bits are so far from fair ones (+1 and -1 with equal
+        probability) that the chain's mean is likely off."""
         seen = self.saturation
         if seen is None or self.reported is not None or not seen.shift > LARGEST_SHIFT:
             return []
@@ -344,8 +362,8 @@ class ServerEvidence:
         return [_finding("saturated-bits", "warning", text, "bits are saturated", numbers)]
 
     def _weak(self) -> list[Finding]:
-        """A list with at most one finding: the chain forgets more slowly than the known curvature
-        allows, so that part of the gradients is lost."""
+        """A list with at most one finding: the chain returns to its mean more slowly than the
+        curvature in the plan allows, so that clipping or the link take part of the gradients."""
         planned, line = self.planned_response, self.line
         if planned is None:
             return []
@@ -362,7 +380,8 @@ class ServerEvidence:
         return [_finding("weak-response", "warning", text, "weak response", numbers)]
 
     def _shifted(self) -> list[Finding]:
-        """A list with at most one finding: the devices' reports say that the mean is off."""
+        """A list with at most one finding: the devices' reports show, or make likely, that the
+        chain's mean is off."""
         told = self.reported
         if told is None:
             return []
@@ -379,7 +398,8 @@ class ServerEvidence:
 
     def _beyond(self, told: Reported) -> list[Finding]:
         """A list with at most one finding: so many devices lose more of their gradients to clipping
-        and the link than they can report that the chain's mean is likely moved."""
+        and the link than a report can state that the chain's mean is likely off. ``told`` is what
+        they did report."""
         if not told.typical_shift > LARGEST_SHIFT:
             return []
         text = (
@@ -391,8 +411,8 @@ class ServerEvidence:
         return [_finding("reported-loss", "warning", text, "gradients are lost", numbers)]
 
     def _judgement(self) -> Finding:
-        """The finding on a chain that nothing speaks against: it was shown to be right, or that is
-        not known."""
+        """The finding on a chain without warnings: reports show that it samples the posterior, or
+        that is not known."""
         ratio, error = self._ratio
         fits = abs(ratio - 1.0) + _SURE * error < LARGEST_MISFIT
         numbers = {"variance_ratio": ratio, "standard_error": error}
@@ -421,8 +441,8 @@ class ServerEvidence:
 _CURE = "use a larger clip or a flatter link, or deal the data so that devices are alike"
 _RIGHT = "the mean is within {:.2g} standard deviations, and the variance ratio {:.3g}"
 _SURE = 2.5
-"""Number of standard errors within which a quantity is assumed to lie when a chain is found to be
-right."""
+"""Number of standard errors that are added to a deviation before it is compared with its limit,
+when a chain is to be declared to sample the posterior."""
 
 
 def _finding(
@@ -433,7 +453,8 @@ def _finding(
 
 
 def _unknown(why: str, numbers: dict[str, float]) -> Finding:
-    """The finding that a server without data does not know whether its chain is right."""
+    """The finding, for the reason ``why``, that a server without data does not know whether its
+    chain samples the posterior."""
     text = f"not known whether the chain samples the posterior: {why}"
     return _finding("not-judged", "unknown", text, "not known without data", numbers)
 
@@ -446,11 +467,12 @@ def server_evidence(
     *,
     reports: bool = False,
 ) -> ServerEvidence | None:
-    """Evidence from the thetas after consecutive kept rounds, (round, dim).
+    """Evidence on whether a chain samples the posterior, from theta after consecutive kept rounds,
+    (round, dim).
 
-    ``num_active`` (round) and ``gains`` (round, 1 or dim) are those of the same rounds, by default
-    the planned ones; ``reports`` says that the last entry of theta is the devices' report. None
-    with too few rounds for a straight line."""
+    ``num_active`` (round) and ``gains`` (round, 1 or dim) belong to the same rounds; by default
+    they are all devices and the planned gain. With ``reports`` the last entry of theta is the
+    devices' report. None if there are too few rounds to fit a linear function of theta."""
     later = (None if each is None else each[1:] for each in (num_active, gains))
     rounds = seen_rounds(plan, thetas, *later)
     told = Reported.of(plan, rounds) if reports else None
@@ -461,9 +483,9 @@ def server_evidence(
         return None
     ratio, error = None, math.nan
     if plan.slope is not None:
-        # A chain at rest has 2 Cov(e, theta) = step E[e e^T], and Cov(sum of gradients, theta) is
-        # the identity for the posterior (Stein): half the step times the mean square, over the
-        # slope, is the variance ratio.
+        # A stationary chain has 2 Cov(e, theta) = step E[e e^T] with the estimate e, and for the
+        # posterior Cov(sum of gradients, theta) is the identity (Stein): half the step times the
+        # mean square of the estimate, over the slope, is the variance ratio.
         mean_square = float(np.square(rounds.estimate).mean())
         ratio = plan.step_size * mean_square / (2.0 * plan.slope)
         error = ratio * line.noise_error / math.sqrt(rounds.theta.shape[1])
@@ -480,8 +502,8 @@ def judge_without_data(
     reports: bool = False,
 ) -> list[Finding]:
     """Findings on a chain by a server without data, from the arguments of :func:`server_evidence`:
-    warnings, or one note that the chain was shown to be right, or one finding that it is not
-    known."""
+    warnings, or one note that the chain was shown to sample the posterior, or one finding that this
+    is not known."""
     evidence = server_evidence(plan, thetas, num_active, gains, reports=reports)
     if evidence is None:
         return [_unknown(f"{len(thetas)} rounds are too few for {plan.dim} entries", {})]

@@ -1,9 +1,9 @@
-"""The answer as results and commands show it: that of one chain, or the reason for which the draws
-of the chain stand instead.
+"""The answer as results and commands show it: that of one chain, or the reason why the draws of the
+chain are shown in its place.
 
-Privacy of a run is stated for one chain, and so is its answer, unless all chains are asked for.
-Where the exact posterior is known, many chains are answered by themselves to count how often
-intervals hold."""
+The privacy of a run is stated for one chain, and so the answer is that of one chain, unless the
+user asks for all chains together. Where the exact posterior is known, answers of many single chains
+are computed to see how much of the posterior their intervals contain."""
 
 from __future__ import annotations
 
@@ -20,32 +20,34 @@ from flmc.base.tables import Listing, Row
 from flmc.evaluation.answer import Answer
 
 AnswerMode = Literal["auto", "aware", "chain"]
-"""What a result says in the end: the answer, only the draws of the chain, or the answer where it
-applies."""
+"""What a result shows in the end: ``aware`` is the answer, ``chain`` only the draws of the chain,
+and ``auto`` the answer unless it is impossible or doubtful, else the draws."""
 FindAnswer = Callable[..., Answer]
-"""A function with the keyword arguments ``by_chain``, ``sets`` and ``chains`` of
-:func:`flmc.evaluation.answer.find_answer`."""
+"""A function that returns the answer of a run; its keyword arguments ``by_chain``, ``sets`` and
+``chains`` are those of :func:`flmc.evaluation.answer.find_answer`."""
 
 _MOST_ANSWERS, _MOST_NUMBERS = 1000, 4_000_000
-"""Largest number of chains over which it is counted how often intervals hold, and of numbers in
-their positions."""
+"""Limits of the average over answers of single chains that tells how much of the exact posterior
+the intervals contain: ``_MOST_ANSWERS`` chains, and ``_MOST_NUMBERS`` entries of theta over all
+their rounds."""
 
 
 @dataclass(frozen=True)
 class ShownAnswer:
-    """The answer for the first data set, from its first chain or from all of its chains, with what
-    the intervals of as many chains as can be counted hold; or the reason for which there is none.
+    """The answer for the first data set, from its first chain or from all of its chains; or the
+    reason why a result shows the draws of the chain instead.
 
     Attributes
     ----------
     answer
-        The answer; None: the draws of the chain stand.
+        The answer; None if the draws of the chain are shown instead.
     why
-        Reason for which they stand; empty where there is an answer.
+        Reason why the draws are shown; empty if there is an answer.
     num_chains
-        Number of chains of the data set that the answer uses.
+        Number of chains of the first data set that the answer uses.
     find_several
-        Function that finds the answers over which :meth:`held` averages.
+        Function that computes answers of many data sets or chains, from which :meth:`held` tells
+        how much of the exact posterior the intervals contain; None without an answer.
     """
 
     answer: Answer | None
@@ -62,9 +64,11 @@ class ShownAnswer:
         *,
         all_chains: bool = False,
     ) -> ShownAnswer:
-        """The answer from a function that finds it (None: no draws were kept), for positions of the
-        ``shape`` (data set, chain, round, dim). With the mode ``aware`` it is shown in any case:
-        ``InvalidSetting`` if there is none."""
+        """The answer for the first data set, computed by ``find`` (None: no draws were kept) from
+        positions of the ``shape`` (data set, chain, round, dim): from its first chain or, with
+        ``all_chains``, from all of its chains together. With the mode ``aware`` it raises
+        ``InvalidSetting`` if there is no answer; other modes give the reason in ``why``. With
+        ``auto``, doubts about the answer are a reason, too."""
         sets, chains, *sizes = shape
         chosen = chains if all_chains else 1
         try:
@@ -78,7 +82,8 @@ class ShownAnswer:
         doubts = [each.short or each.message for each in answer.doubts]
         if mode == "auto" and doubts:
             return cls(None, "; ".join(doubts), chosen)
-        # As many data sets as can be, then chains of each: data sets differ more than chains.
+        # As many data sets as the limits allow, then chains of each: answers of different data sets
+        # differ more than those of chains of one data set.
         each = int(np.prod(sizes)) * chosen
         most = max(1, min(_MOST_ANSWERS, _MOST_NUMBERS // max(1, each)))
         some = {"sets": min(sets, most), "chains": chosen}
@@ -87,15 +92,16 @@ class ShownAnswer:
         return cls(answer, "", chosen, partial(find, by_chain=not all_chains, **some))
 
     def held(self, probability: float) -> Array | None:
-        """Mass of the exact posterior in the intervals of several chains, each an answer by itself,
-        (answer, dim); None where the posterior is not known."""
+        """Probability that the exact posterior gives to the intervals of answers of several data
+        sets or chains, (answer, dim); ``probability`` is the one that the intervals state. None
+        where there is no answer, or no known posterior."""
         if self.answer is None or self.answer.exact is None or self.find_several is None:
             return None
         return self.find_several().held(probability)
 
     def rows(self, probability: float = 0.9) -> list[Row]:
-        """Rows of the answer for printing, with its findings; or one row with the reason for which
-        there is none."""
+        """Rows of the answer for printing, with its findings and intervals of the given
+        probability; or one row with the reason why the draws of the chain are shown instead."""
         if self.answer is None:
             return [Row("answer", f"the draws of the chain stand: {self.why}")]
         chains = "one chain" if self.num_chains == 1 else f"{self.num_chains} chains"
@@ -109,13 +115,13 @@ class ShownAnswer:
         return rows + [each.row for each in self.answer.findings]
 
     def listing(self, probability: float = 0.9) -> Listing:
-        """The rows of :meth:`rows`, the first of them as the title of a list."""
+        """The rows of :meth:`rows` as a listing, whose title is the text of the first row."""
         head, *rows = self.rows(probability)
         return Listing(head.value, tuple(rows))
 
     def to_document(self, probability: float = 0.9) -> dict[str, Any]:
-        """The answer as plain values, for JSON; ``posterior`` is None where the draws of the chain
-        stand."""
+        """The answer as plain values, for JSON; its ``posterior`` is None where the draws of the
+        chain are shown instead."""
         held, counted = self.held(probability), None
         if held is not None:
             each = held.mean(axis=1)
@@ -130,8 +136,9 @@ class ShownAnswer:
 
 
 def held_row(held: Array, probability: float) -> Row:
-    """The row that states the mean mass of exact posteriors in intervals, from that of every
-    answer, (answer, dim)."""
+    """The row that states how much probability the exact posteriors give to the intervals of
+    answers, averaged over ``held`` (answer, dim); ``probability`` is the one that the intervals
+    state."""
     each = 100 * held.mean(axis=1)
     error, over = "", ""
     if len(each) > 1:

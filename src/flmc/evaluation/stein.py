@@ -36,26 +36,28 @@ from flmc.models.model import Model
 from flmc.planning.pilot import summed_gradients
 
 NARROW, WIDE = 0.8, 1.25
-"""Stein ratios (variance of the draws over the posterior's) below and above which a warning is
-given, if they are significant."""
+"""Stein ratios (variance of the draws over the posterior's): one of at most ``NARROW`` or at least
+``WIDE`` brings a warning if its difference from 1 is statistically significant."""
 SHIFTED = 0.5
 """Largest shift of the draws' mean, in posterior standard deviations, that brings no warning."""
 _CURES = (
     "gradients may be too large for clip or link, the link too steep, or smoothness too small for"
     " the step"
 )
-"""Likely causes of draws that are too wide or shifted although the chains agree."""
+"""Text that names likely causes of draws that are too wide or shifted although the chains agree."""
 
 
 @dataclass(frozen=True)
 class Evidence:
     """Evidence for or against the draws of the first data set, from the posterior's gradients at
-    the draws (Stein's identity); NaN where it is unknown."""
+    the draws (Stein's identity); a number is NaN where it could not be computed."""
 
     stein_ratio: float
-    r"""Mean over entries of :math:`E[(\theta_i - \bar\theta_i)\,\partial_i U]`, which for a normal
-    posterior is :math:`\operatorname{tr}(C\Sigma^{-1})/d`; 1 is right. The *variance ratio* of a
-    known posterior is another number, :math:`\operatorname{tr}C/\operatorname{tr}\Sigma`."""
+    r"""Mean over entries of :math:`E[(\theta_i - \bar\theta_i)\,\partial_i U]` with the negative
+    log posterior U. For a normal posterior it is :math:`\operatorname{tr}(C\Sigma^{-1})/d`, with
+    the draws' covariance C and the posterior's :math:`\Sigma`; exact draws give 1. The *variance
+    ratio* of a known posterior is another number,
+    :math:`\operatorname{tr}C/\operatorname{tr}\Sigma`."""
     stein_ratio_se: float
     """Standard error of ``stein_ratio``."""
     smallest: float
@@ -68,26 +70,32 @@ class Evidence:
     mean_shift_se: float
     """Standard error of ``mean_shift``."""
     smallest_direction: float = math.nan
-    """Smallest Stein ratio over principal directions of the draws."""
+    """Smallest Stein ratio over the principal directions of the draws (eigenvectors of their
+    covariance)."""
     largest_direction: float = math.nan
-    """Largest Stein ratio over principal directions of the draws."""
+    """Largest Stein ratio over the principal directions of the draws (eigenvectors of their
+    covariance)."""
     mean_shift_direction: float = math.nan
-    """Largest shift of the mean over principal directions, in posterior standard deviations."""
+    """Largest shift of the draws' mean over their principal directions, in posterior standard
+    deviations."""
     effective_draws: float = math.nan
-    """Effective draws that all chains hold, in the worst entry or direction."""
+    """Number of independent draws that all chains together are worth, in the entry or principal
+    direction in which it is smallest."""
     num_groups: int = 0
-    """Number of groups of draws, whole chains or long batches of chains, from whose differences
-    standard errors are estimated."""
+    """Number of groups of draws from whose differences standard errors are estimated; a group is
+    one or more whole chains, or a long part of one chain."""
     num_judged: int = 0
-    """Number of judged ratios and shifts, for which each significance is corrected (Bonferroni)."""
+    """Number of Stein ratios and shifts that were tested; the significance of each is corrected for
+    it (Bonferroni)."""
     score: float = math.nan
-    """Largest Student's t of all judged Stein ratios and shifts of the mean, over its critical
-    value: above 1 some of them is significant."""
+    """Largest Student's t of all tested Stein ratios and shifts of the mean, over its critical
+    value: above 1 at least one of them is significant."""
     why_unknown: str = ""
-    """Reason why the standard errors are not known; empty where they are."""
+    """Reason why standard errors, or all numbers, are unknown; empty where all are known."""
     off: tuple[Judged, ...] = ()
-    """The worst quantity of each kind (too wide, too narrow, shifted), where it is significant and
-    beyond its limits."""
+    """The most significant quantity of each kind (variance too large, variance too small, mean
+    shifted) that is significant and beyond its limit for a warning; kinds without one are left
+    out."""
 
     def to_document(self) -> dict[str, Any]:
         """All fields but ``off`` as plain values, for JSON; a number that is not finite is null."""
@@ -114,8 +122,9 @@ class Evidence:
         return [Row("Stein ratio", ratio), Row("mean off by about", shift)]
 
     def findings(self, mixing: Mixing | None = None) -> list[Finding]:
-        """Findings against the draws. Deviations that unmixed chains (``mixing``) can explain are
-        left out; where nothing else is off, a note says that the draws cannot be judged yet."""
+        """Findings against the draws. Deviations that disagreement of the chains (``mixing``) may
+        explain are left out; if these are the only ones, a note says that the draws cannot be
+        judged yet."""
         r_hat = 1.0 if mixing is None else mixing.doubt
         if self.why_unknown:
             return self._unknown(r_hat)
@@ -129,21 +138,21 @@ class Evidence:
 
     @staticmethod
     def _explained(each: Judged, r_hat: float) -> bool:
-        """Whether the chains' disagreement, measured by ``r_hat``, is enough to explain that a
-        ratio or a shift is beyond its limits."""
+        """Whether the Stein ratio or shift in ``each`` may be beyond its limit only because the
+        chains disagree, as their ``r_hat`` measures it."""
         if r_hat > APART:
             return True
         if each.quantity == "ratio":
-            # The draws of all chains together are wider than those of one chain by R-hat squared,
-            # in variance.
+            # The variance of the draws of all chains together is R-hat squared times that of one
+            # chain.
             return NARROW / r_hat**2 < each.value < WIDE * r_hat**2
-        # The means of chains differ by about sqrt(R-hat^2 - 1) standard deviations, as a root mean
-        # square; the mean of all may be off by twice that.
+        # The means of chains differ by sqrt(R-hat^2 - 1) standard deviations (root mean square);
+        # the mean of all chains is allowed to be off by twice that.
         return r_hat > 1 and abs(each.value) < SHIFTED + 2 * math.sqrt(r_hat**2 - 1)
 
     def _unknown(self, r_hat: float) -> list[Finding]:
-        """A list with one finding, that the evidence has no standard errors: a warning where the
-        draws look wrong, are not finite or do not vary, else a note."""
+        """A list with one finding for evidence without standard errors: a warning where the draws
+        look wrong, are not finite or do not vary, else a note."""
         seems = [
             *([] if NARROW < self.stein_ratio < WIDE else [f"Stein ratio {self.stein_ratio:.3g}"]),
             *(
@@ -170,7 +179,8 @@ class Evidence:
         return [Finding("draws-unknown", "warning", text, "the draws look wrong", numbers)]
 
     def _not_judged(self, r_hat: float) -> Finding:
-        """Note that the draws cannot be judged before the chains agree."""
+        """A note that the draws cannot be judged before the chains agree, with their R-hat
+        ``r_hat``."""
         text = (
             "whether the draws are from the posterior cannot be judged before the chains agree:"
             f" the Stein ratio is {self.stein_ratio:.3g} and the mean off by {self.mean_shift:.2g}"
@@ -185,12 +195,14 @@ class Evidence:
 
     @property
     def warnings(self) -> list[str]:
-        """Objections to the draws, a sentence each, for chains that agree."""
+        """Messages of all findings against the draws that are more than notes, a sentence each, as
+        if the chains agreed."""
         return [each.message for each in self.findings() if each.severity != "note"]
 
 
 def _finding(each: Judged) -> Finding:
-    """Finding that the draws are too wide or too narrow somewhere, or that their mean is off."""
+    """Finding that the draws are too wide or too narrow, or their mean shifted, in the entry or
+    direction of ``each``."""
     numbers = {"se": each.se, "score": each.score, "rank": float(each.rank)}
     if each.quantity == "ratio":
         short = f"the draws are too {'wide' if each.value > 1 else 'narrow'}"
@@ -209,24 +221,27 @@ def _finding(each: Judged) -> Finding:
 
 
 def _plus_minus(se: float) -> str:
-    """A standard error as the end of a number's text; empty where it is not known."""
+    """Text `` ± se`` to put behind a number; empty if the standard error is NaN."""
     return "" if math.isnan(se) else f" ± {se:.1g}"
 
 
 _MOST_DRAWS = 2000
-"""About the largest number of draws at which gradients are computed."""
+"""About the largest number of draws at which the posterior's gradient is computed for the
+evidence."""
 _MOST_NUMBERS = 2_000_000_000
-"""About the largest number of local gradients' entries that are computed in all: some seconds."""
+"""About the largest number of gradient entries, over all draws and devices, that are computed for
+the evidence: they take some seconds."""
 _FEWEST_DRAWS = DRAWS_PER_GROUP * FEWEST_GROUPS
-"""Draws, and effective draws, below which no standard error of the evidence is estimated."""
+"""Smallest number of draws, and of effective draws, with which standard errors of the evidence are
+estimated."""
 
 
 def examine(model: Model, draws: Array) -> Evidence:
-    """Stein's evidence for or against draws of the first data set, (chain, draw, dim), of which
-    about 2000 are used at most; its ``why_unknown`` says why standard errors, or all numbers, are
-    missing."""
+    """Stein's evidence for or against draws of the first data set, (chain, draw, dim), from the
+    gradients of the ``model`` at about 2000 of them at most. Its ``why_unknown`` says why standard
+    errors, or all numbers, are missing."""
     num_chains, num_draws, dim = draws.shape
-    # Neighbouring draws hardly add information, and gradients are costly: hence the thinning.
+    # Draws are thinned, because gradients are costly and successive draws hardly differ.
     most = min(_MOST_DRAWS, max(_FEWEST_DRAWS, _MOST_NUMBERS // (model.num_devices * dim)))
     theta = draws[:, :: max(1, num_chains * num_draws // most)]
     count = theta.shape[0] * theta.shape[1]
@@ -246,8 +261,9 @@ def examine(model: Model, draws: Array) -> Evidence:
 
 
 def _evidence(judgement: Judgement, effective: float, num_groups: int) -> Evidence:
-    """A summary of all judged ratios and shifts: the extreme values, and the quantities that are
-    significantly off."""
+    """Evidence from all tested ratios and shifts: the extreme values, and the quantities that are
+    significantly off. ``effective`` is the number of effective draws, ``num_groups`` that of the
+    groups behind the standard errors."""
     by_entry, along, shifts, shifts_along = (
         [each for each in kind if each.what == what]
         for kind in (judgement.spread, judgement.shifts)
@@ -274,8 +290,9 @@ def _evidence(judgement: Judgement, effective: float, num_groups: int) -> Eviden
 
 
 def _worst_of_each_kind(judgement: Judgement) -> tuple[Judged, ...]:
-    """The most significant of the quantities that are beyond their limits, at most one of each
-    kind: too wide, too narrow, shifted."""
+    """The most significant quantity of each kind (variance too large, variance too small, mean
+    shifted) that is significant and beyond its limit for a warning; kinds without one are left
+    out."""
     kinds = (
         [each for each in judgement.spread if each.value >= WIDE],
         [each for each in judgement.spread if each.value <= NARROW],
@@ -286,15 +303,16 @@ def _worst_of_each_kind(judgement: Judgement) -> tuple[Judged, ...]:
 
 
 def _without_errors(theta: Array, gradient: Array, effective: float) -> Evidence:
-    """Stein ratios and shifts, without standard errors, of draws ``theta`` that are too few to
-    estimate these; ``theta`` and ``gradient`` are (chain, draw, dim)."""
+    """Evidence without standard errors, from draws ``theta`` that are too few to estimate these and
+    the gradients of the negative log posterior at them, (chain, draw, dim) each; ``effective`` is
+    the number of effective draws."""
     dim = theta.shape[2]
     deviation = (theta - theta.mean(axis=(0, 1))).reshape(-1, dim)
     slopes = gradient.reshape(-1, dim)
     by_entry = (deviation * slopes).mean(axis=0)
     ratio, variance = float(by_entry.mean()), np.square(deviation).mean(axis=0)
-    # Covariance times mean gradient is about the shift of the mean (see the module's formula); this
-    # order of products never forms the covariance.
+    # The draws' covariance times the mean gradient is about the shift of the mean; in this order of
+    # products the covariance, a matrix (dim, dim), is never formed.
     moved = (slopes.mean(axis=0) @ deviation.T) @ deviation / len(deviation)
     shift = moved / np.sqrt(variance * max(ratio, 1e-12))
     why = (

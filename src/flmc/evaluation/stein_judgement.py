@@ -2,20 +2,21 @@ r"""Significance of Stein ratios and shifts, by entry and by direction, from nea
 groups of draws.
 
 Whole chains are independent. Where there are few of them, each is cut into batches that are long
-compared with its memory. The mean of a batch of B draws has the variance :math:`\sigma^2\tau/B`
-with the autocorrelation time :math:`\tau`, less a share of about :math:`\tau/(2B)` for memory that
-fades exponentially: what a batch owes to its neighbours. A batch that holds n effective draws has
-:math:`\tau/B = 1/n`, so errors from batches are widened by :math:`(1 - 1/(2n))^{-1/2}`.
+compared with the autocorrelation time :math:`\tau` of its draws. The mean of a batch of B draws has
+the variance :math:`\sigma^2\tau/B`, less a share of about :math:`\tau/(2B)` where autocorrelations
+fade exponentially. A batch that holds n effective draws has :math:`\tau/B = 1/n`; because means of
+neighbouring batches are correlated, errors from batches are widened by :math:`(1 -
+1/(2n))^{-1/2}`.
 
-Every quantity has a value from each group, and Student's t of its mean. Ratios are judged by their
+Every quantity has a value from each group, and Student's t of its mean. Ratios are tested by their
 logarithm: a mean square is skewed, like a gamma variable, and its error grows with it, so that t of
 the ratio itself would call draws too narrow too often; the error of the logarithm does not depend
-on the ratio. Directions are chosen from a third of the groups and judged on the others: along
-directions chosen from the same draws, right draws would look too wide.
+on the ratio. Directions are chosen from a third of the groups, and draws tested along them on the
+others: along directions chosen from the same draws, even exact draws would look too wide.
 
-With M quantities some are far off by chance, so each is judged at the level :math:`\alpha/M`
-(Bonferroni, which holds however they depend on each other): draws from the posterior are blamed in
-a share of at most about :math:`\alpha` of all runs."""
+Of M quantities some are far off by chance, so each is tested at the level :math:`\alpha/M`
+(Bonferroni, which holds however they depend on each other): exact draws of the posterior get a
+warning in a share of at most about :math:`\alpha` of all runs."""
 
 from __future__ import annotations
 
@@ -31,16 +32,17 @@ from flmc.base.arrays import Array
 from flmc.evaluation.chain_statistics import FEWEST_DRAWS, chain_statistics
 
 DRAWS_PER_GROUP = 5
-"""Smallest number of effective draws of a group: its mean is then nearly normal, and hardly depends
-on the neighbouring groups'."""
+"""Smallest number of effective draws in a group of draws: the group's mean is then nearly normal,
+and hardly depends on the neighbouring groups."""
 FEWEST_GROUPS = 8
-"""Smallest number of groups with which errors are stated: a third of them chooses directions, and
-Student's t of fewer than five others is of no use."""
+"""Smallest number of groups of draws with which standard errors are estimated: a third of the
+groups serves to choose directions, and Student's t of fewer than five others is of no use."""
 _MOST_GROUPS = 40
-"""Largest number of groups: more would hardly sharpen an error, and shorter groups are less
-normal."""
+"""Largest number of groups of draws: more would hardly make a standard error more precise, and the
+means of shorter groups are less normal."""
 _MOST_QUANTITIES = 20
-"""Largest number of entries, and of principal directions, whose effective draws are computed."""
+"""Largest number of entries, and of principal directions, in which the number of effective draws is
+computed."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +52,10 @@ class Groups:
     Attributes
     ----------
     parts
-        Chains and draws of each group, as a pair of slices.
+        For each group, a slice of chains and a slice of their draws.
     widening
-        Factor by which errors are widened for the memory between batches of one chain; 1 for
-        groups of whole chains.
+        Factor of standard errors, at least 1, that allows for the correlation of neighbouring
+        groups of one chain; 1 for groups of whole chains.
     """
 
     parts: tuple[tuple[slice, slice], ...]
@@ -63,14 +65,14 @@ class Groups:
         return len(self.parts)
 
     def means(self, values: Array) -> Array:
-        """Mean of each group, (group, ...), of values (chain, draw, ...)."""
+        """Mean of each group of draws, (group, ...), of ``values`` (chain, draw, ...)."""
         return np.stack([values[part].mean(axis=(0, 1)) for part in self.parts])
 
 
 def effective_draws(theta: Array) -> float:
-    """Number of independent draws that ``theta`` (chain, draw, dim) is worth in the worst of some
-    entries and principal directions; at least the number of chains, which are independent of each
-    other."""
+    """Number of independent draws that all of ``theta`` (chain, draw, dim) is worth, in the entry
+    or principal direction in which it is smallest; at most 20 of each are looked at. It is at least
+    the number of chains, which are independent of each other."""
     num_chains, num_draws, dim = theta.shape
     if num_draws < FEWEST_DRAWS:
         return float(num_chains)
@@ -83,13 +85,14 @@ def effective_draws(theta: Array) -> float:
 
 
 def principal_directions(draws: Array) -> Array:
-    """Principal directions of draws (draw, dim): unit vectors, widest first, (direction, dim), as
-    many as the draws span."""
+    """Principal directions of draws (draw, dim), that is eigenvectors of their covariance with a
+    variance above 0: unit vectors as rows, (direction, dim), the largest variance first."""
     deviation = draws - draws.mean(axis=0)
     if draws.shape[1] <= draws.shape[0]:
         squares, columns = np.linalg.eigh(deviation.T @ deviation)
         squares, directions = squares[::-1], columns.T[::-1]
-    # with more entries than draws, by a matrix of draws: one of dim x dim entries may be too large
+    # With fewer draws than entries, the singular vectors of the deviations are computed instead: a
+    # covariance of dim x dim entries may be too large.
     else:
         _, widths, directions = np.linalg.svd(deviation, full_matrices=False)
         squares = np.square(widths)
@@ -97,8 +100,9 @@ def principal_directions(draws: Array) -> Array:
 
 
 def make_groups(num_chains: int, num_draws: int, effective: float) -> Groups | None:
-    """Groups of whole chains, or batches of single chains where chains are few, each with at least
-    5 of the ``effective`` draws; None if there would be fewer than 8 groups."""
+    """Groups of draws, each with at least 5 of the ``effective`` draws: one or more whole chains a
+    group or, where chains are few, parts of single chains. None if there would be fewer than 8
+    groups."""
     wanted = min(_MOST_GROUPS, int(effective / DRAWS_PER_GROUP))
     batches = max(1, min(wanted // num_chains, num_draws))
     if batches == 1:
@@ -120,31 +124,35 @@ def make_groups(num_chains: int, num_draws: int, effective: float) -> Groups | N
 
 
 LEVEL = 0.01
-"""Level alpha: largest share of runs with right draws in which any quantity is significant."""
+"""Largest share of runs with exact draws of the posterior in which some Stein ratio or shift is
+found significant by chance."""
 _MOST_DIRECTIONS = 20
-"""Largest number of principal directions that are judged; where there are more, half of the judged
-ones are the widest and half the narrowest."""
+"""Largest number of principal directions along which draws are tested; if there are more, half of
+the tested ones have the largest variances and half the smallest."""
 
 Quantity = Literal["ratio", "shift"]
-"""A Stein ratio, or a shift of the mean in posterior standard deviations."""
+"""Quantity that is tested: a Stein ratio (variance of the draws over the posterior's), or a shift
+of their mean in posterior standard deviations."""
 What = Literal["all", "entry", "direction"]
-"""Subject of a judgement: the mean over all entries, an entry, or a principal direction."""
+"""Part of theta for which a quantity is tested: the mean over all entries, one entry, or one
+principal direction of the draws."""
 
 
 class Judged(NamedTuple):
-    """A ratio or shift with its standard error, and how significantly it differs from 1 or 0.
+    """A Stein ratio or a shift of the draws' mean, with its standard error and the significance of
+    its difference from 1 (a ratio) or 0 (a shift).
 
     Attributes
     ----------
     quantity
         ``ratio`` or ``shift``.
     what, rank
-        Subject, ``all``, ``entry`` or ``direction``, and its number: of the entry (from 0), of the
-        direction (from 0, widest first), or 0 for all entries.
+        Part of theta, and its index: ``entry`` with the number of the entry from 0, ``direction``
+        with that of the principal direction from 0 (largest variance first), ``all`` with 0.
     value, se
         Estimate and standard error: of a ratio, or of a shift in posterior standard deviations.
     score
-        Student's t over its critical value: beyond 1 or -1 it is significant.
+        Student's t over its critical value: above 1 or below -1 the difference is significant.
     """
 
     quantity: Quantity
@@ -156,13 +164,13 @@ class Judged(NamedTuple):
 
     @property
     def significant(self) -> bool:
-        """Whether the deviation is larger than chance explains, corrected for the number of judged
-        quantities (Bonferroni)."""
+        """Whether the difference from 1 or 0 is larger than chance explains, corrected for the
+        number of tested quantities (Bonferroni)."""
         return abs(self.score) > 1.0
 
     @property
     def place(self) -> str:
-        """Name of the entry of theta or of the direction that was judged, for sentences."""
+        """Words for the tested part of theta, such as ``in entry 3``, as the end of a sentence."""
         if self.what == "all":
             return "over all entries"
         if self.what == "entry":
@@ -171,16 +179,17 @@ class Judged(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """All quantities that were judged.
+    """All Stein ratios and shifts of the mean that were tested for the draws of a data set.
 
     Attributes
     ----------
     overall
-        Stein ratio over all entries.
+        Mean Stein ratio over all entries of theta.
     spread
-        Stein ratios: overall, of the entries, of the directions.
+        Stein ratios: ``overall``, that of each entry, and that along each principal direction.
     shifts
-        Shifts of the mean in posterior standard deviations: of the entries, of the directions.
+        Shifts of the mean in posterior standard deviations, of each entry and along each
+        principal direction.
     """
 
     overall: Judged
@@ -189,14 +198,16 @@ class Judgement(NamedTuple):
 
 
 def judge(theta: Array, gradient: Array, groups: Groups) -> Judgement:
-    """Judge draws by the gradients of the negative log posterior at them, (chain, draw, dim) each:
-    Stein ratios and shifts of the mean over all entries, by entry and along principal directions,
-    each with its significance."""
+    """Stein ratios and shifts of the mean of draws ``theta``, over all entries, by entry and along
+    principal directions, each with its significance. ``gradient`` is that of the negative log
+    posterior at the draws; both are (chain, draw, dim). ``groups`` are groups of draws from whose
+    differences standard errors are estimated."""
     dim = theta.shape[2]
     deviation = theta - theta.mean(axis=(0, 1))
     by_entry = entry_ratios(groups, deviation, gradient)
     along = _Directions.of(groups, deviation, gradient)
-    # Tested quantities: the overall ratio, and a ratio and a shift of each entry and direction.
+    # Number of tested quantities: the mean ratio, and a ratio and a shift of each entry and
+    # direction.
     count = 1 + 2 * dim + 2 * len(along.directions)
     test, test_along = (
         _StudentTest(number, groups.widening, count) for number in (len(groups), along.num_groups)
@@ -207,8 +218,8 @@ def judge(theta: Array, gradient: Array, groups: Groups) -> Judgement:
     ratios_along = test_along.ratios(along.ratios, "direction", along.ranks)
     variances = np.square(deviation).mean(axis=(0, 1))
     unit = _shift_unit(variances, np.full(dim, overall[0].value))
-    # The draws' covariance times the mean gradient is r times the shift b. Over the variance v and
-    # times sqrt(v/r), which is the unit, it is b in posterior standard deviations.
+    # With the shift b of the mean, the draws' covariance times the mean gradient is r b (Stein
+    # ratio r). Over the variance v, and times sqrt(v/r), it is b in posterior standard deviations.
     moved = _times_covariance(groups.means(gradient), deviation) / variances
     shifts = test.shifts(moved * unit, "entry", entries)
     widths = np.square(deviation @ along.directions.T).mean(axis=(0, 1))
@@ -218,12 +229,12 @@ def judge(theta: Array, gradient: Array, groups: Groups) -> Judgement:
 
 
 def entry_ratios(groups: Groups, deviation: Array, gradient: Array) -> Array:
-    """Stein ratio of every group and entry, (group, dim), from deviations of the draws from their
-    mean and gradients, (chain, draw, dim) each; deviations are taken from the mean of the other
-    groups."""
-    # About any fixed point the mean of (theta - point) x gradient is 1 for draws from the
-    # posterior. A group's own mean is no fixed point and would make the ratio too small; the mean
-    # of the other groups is independent of the group, so it is as good as fixed.
+    """Stein ratio of every group of draws and entry, (group, dim), from the draws' deviations from
+    their overall mean and the gradients of the negative log posterior, (chain, draw, dim) each. In
+    each group, deviations are taken anew from the mean of all other groups."""
+    # The mean of (theta - point) x gradient is 1 for exact draws and any fixed point. A group's own
+    # mean is not fixed, and would make the ratio too small; the mean of the other groups is
+    # independent of the group, so it may be treated as fixed.
     sizes = np.array([deviation[part].shape[0] * deviation[part].shape[1] for part in groups.parts])
     sums = groups.means(deviation) * sizes[:, None]
     centres = (sums.sum(axis=0) - sums) / (sizes.sum() - sizes)[:, None]
@@ -231,8 +242,9 @@ def entry_ratios(groups: Groups, deviation: Array, gradient: Array) -> Array:
 
 
 def _times_covariance(slopes: Array, deviation: Array) -> Array:
-    """Mean gradients ``slopes`` (group, dim) times the covariance of the draws, (group, dim),
-    computed from their deviations without forming that matrix."""
+    """Each group's mean gradient, ``slopes`` (group, dim), times the covariance of the draws,
+    (group, dim), from their ``deviation`` (chain, draw, dim) from the mean. The covariance, a
+    matrix (dim, dim), is never formed."""
     flat = deviation.reshape(-1, deviation.shape[2])
     return np.asarray((slopes @ flat.T) @ flat / len(flat))
 
@@ -241,16 +253,16 @@ def _shift_unit(variances: Array, ratios: Array) -> Array:
     r"""Factors by which mean gradients are multiplied to give the shift of the draws' mean in
     posterior standard deviations, from the draws' ``variances`` v and their Stein ratios r.
 
-    A mean that is off by b has the mean gradient :math:`b/\sigma^2`; draws with the ratio r have
-    the variance :math:`r\sigma^2`. So :math:`\sqrt{v/r}` times the mean gradient is b over
-    sigma."""
+    With the posterior's standard deviation :math:`\sigma`, draws whose mean is off by b have the
+    mean gradient :math:`b/\sigma^2`, and their variance is :math:`v = r\sigma^2`. So
+    :math:`\sqrt{v/r} = \sigma` times the mean gradient is :math:`b/\sigma`."""
     return np.sqrt(variances / np.maximum(ratios, 1e-12))
 
 
 class _Directions(NamedTuple):
-    """Principal directions (direction, dim) that were chosen from a third of the groups, with their
-    ranks, 0 for the widest; and the Stein ratios and mean gradients along them in the other
-    ``num_groups`` groups, (group, direction) each."""
+    """Principal ``directions`` (direction, dim) of the draws in a third of the groups, with their
+    ``ranks``, 0 for the largest variance; and the Stein ``ratios`` and mean gradients (``slopes``)
+    along them in each of the other ``num_groups`` groups, (group, direction)."""
 
     directions: Array
     ranks: Sequence[int]
@@ -260,8 +272,9 @@ class _Directions(NamedTuple):
 
     @classmethod
     def of(cls, groups: Groups, deviation: Array, gradient: Array) -> _Directions:
-        """Principal directions of the draws in every third group, with ratios and mean gradients
-        along them from the other groups."""
+        """Principal directions of the draws in every third group, with Stein ratios and mean
+        gradients along them from the other groups. ``deviation`` of the draws from their mean and
+        ``gradient`` are (chain, draw, dim)."""
         dim = deviation.shape[2]
         chosen = np.concatenate([deviation[part].reshape(-1, dim) for part in groups.parts[::3]])
         directions = principal_directions(chosen)
@@ -279,30 +292,31 @@ class _Directions(NamedTuple):
 
 
 class _StudentTest:
-    """Student's t test of means over ``num_groups`` groups, at the level divided by the ``count``
-    of tested quantities (Bonferroni); ``widening`` multiplies standard errors."""
+    """Student's t test of means over ``num_groups`` groups of draws, at a level of 1 per cent
+    divided by ``count``, the number of tested quantities (Bonferroni); ``widening`` is a factor of
+    standard errors."""
 
     def __init__(self, num_groups: int, widening: float, count: int) -> None:
-        # importing this function takes a tenth of the time of importing scipy.stats
+        # Importing this function takes a tenth of the time of importing scipy.stats.
         from scipy.special import stdtrit
 
         self.widening = widening
         self.critical = float(stdtrit(num_groups - 1, 1.0 - LEVEL / count / 2))
 
     def shifts(self, values: Array, what: What, ranks: Sequence[int]) -> tuple[Judged, ...]:
-        """Judge shifts, whose values (group, quantity) have the mean 0 for draws from the
-        posterior."""
+        """Test shifts of the mean, whose ``values`` (group, quantity) have the mean 0 for exact
+        draws; ``ranks`` are the indices of the entries or directions."""
         mean, se = self._errors(values)
         return self._judged(("shift", what), ranks, mean, se, mean)
 
     def ratios(self, values: Array, what: What, ranks: Sequence[int]) -> tuple[Judged, ...]:
-        """Judge Stein ratios, whose values (group, quantity) have the mean 1 for draws from the
-        posterior."""
+        """Test Stein ratios, whose ``values`` (group, quantity) have the mean 1 for exact draws;
+        ``ranks`` are the indices of the entries or directions."""
         mean, se = self._errors(values)
-        # The logarithm suits ratios that are means of squares of 40 draws or more. A standard error
-        # of half the ratio shows that this one is not (a posterior far from normal), and there the
-        # logarithm would hide a ratio far below 1. off = ln(r) r, because the error of ln(r) is
-        # se/r.
+        # The logarithm suits ratios that are means of squares of at least 40 draws. A standard
+        # error above half the ratio shows that a ratio is no such mean (a posterior far from
+        # normal); its logarithm would hide a ratio far below 1. The difference from 1 is ln(r) r,
+        # because the error of ln(r) is se/r.
         usual = se < 0.5 * mean
         safe = np.where(usual, mean, 1.0)
         off = np.where(usual, np.log(safe) * safe, mean - 1.0)
@@ -317,8 +331,9 @@ class _StudentTest:
     def _judged(
         self, kind: tuple[Quantity, What], ranks: Sequence[int], mean: Array, se: Array, off: Array
     ) -> tuple[Judged, ...]:
-        """Each mean (quantity) with its score: ``off``, the deviation from what it should be, over
-        its standard error ``se`` and the critical value of t."""
+        """Each tested quantity with its ``mean``, its standard error ``se``, and its score:
+        ``off``, the difference from the value for exact draws, over ``se`` and the critical value
+        of t. Arrays are (quantity); ``kind`` is ratio or shift, and the part of theta."""
         scores = off / se / self.critical
         return tuple(
             Judged(*kind, rank, float(value), float(error), float(score))

@@ -27,19 +27,21 @@ class Transcript(NamedTuple):
     Attributes
     ----------
     positions
-        Theta after successive rounds, (data set, chain, round + 1, dim).
+        Theta before the first of the rounds and after each of them, (data set, chain, round + 1,
+        dim).
     step_sizes
-        Step times slope of the rounds between these positions, (round).
+        Step size times slope of the link in each round, (round).
     channel_noise
-        Variance that the channel's noise has in an estimate of the gradient, (data set or 1, round,
+        Variance of the channel's noise in the estimate of the gradient, (data set or 1, round,
         dim); infinite in a round in which nobody transmitted.
     symbol_noise
-        Largest variance of the devices' random symbols in it, (data set or 1, round, 1).
+        Largest variance of the devices' random symbols in the estimate, (data set or 1, round, 1).
     num_kept
-        Number of rounds at the end that the plan keeps, before which chains have arrived.
+        Number of rounds after the burn-in, the last ones of the transcript.
     bounded
-        Whether there is no noise beside these two, as there is where a part of the devices
-        transmits, or estimates of the channel are wrong.
+        Whether an estimate has no other noise than these two, so that they bound its variance.
+        False where only some devices transmit in a round, devices' estimates of the channel are
+        wrong, or a real channel was used.
     """
 
     positions: Array
@@ -52,8 +54,8 @@ class Transcript(NamedTuple):
     @classmethod
     def of_run(cls, plan: Plan, seed: int, draws: Array, burn_in: Array | None) -> Transcript:
         """Transcript of a run from its kept draws, (data set, chain, round, dim), and its positions
-        during the burn-in (None: not stored). ``InvalidSetting`` if these do not tell what the
-        server saw."""
+        during the burn-in, with the same axes (None: not stored). ``InvalidSetting`` if the
+        server's estimates do not follow from these."""
         channel, symbols = _noise(plan, check_answerable(plan), seed, len(draws))
         bounded = plan.scheduler.everyone and plan.uplink.estimated is None
         return cls._of_path(plan, draws, burn_in, channel, symbols, bounded)
@@ -62,18 +64,18 @@ class Transcript(NamedTuple):
     def of_rounds(
         cls, plan: Plan, draws: Array, burn_in: Array | None, num_active: Array, gain: Array
     ) -> Transcript:
-        """Transcript of one chain that a federation ran, from its kept draws, (draw, dim), and its
-        positions during the burn-in, (round, dim), where they are stored, with what was recorded of
-        every round of the plan: the number of devices that answered, (round), and the gain with
-        which their symbols arrived, (round, 1 or dim). Nothing bounds its noise from above, because
-        a real channel may be noisier than planned. ``InvalidSetting`` as for :meth:`of_run`."""
+        """Transcript of one chain that a federation ran: from its kept draws, (draw, dim), its
+        positions during the burn-in, (round, dim) or None, and two records of every round: the
+        number of devices that answered, (round), and the gain with which their symbols arrived,
+        (round, 1 or dim). Its noise counts as unbounded, because a real channel may be noisier than
+        planned. ``InvalidSetting`` if the server's estimates do not follow from these."""
         slope, (rounds, count) = check_answerable(plan), (plan.num_rounds, num_active)
         if count.shape != (rounds,) or len(gain) != rounds:
             raise InvalidSetting(
                 f"an answer needs gain and answers of all {rounds} rounds, got {len(count)}"
             )
         of_one = bit_noise(plan.uplink, plan.num_devices, plan.scheduler)
-        # A report of the devices is an entry behind those of the draws.
+        # With reports, the gain has a column for the report behind those of theta: it is cut off.
         dim = draws.shape[1]
         gain = np.broadcast_to(gain[:, :dim], (rounds, dim))
         noise = _noise_of(plan, slope, of_one, count[None], gain[None])
@@ -90,8 +92,10 @@ class Transcript(NamedTuple):
         symbols: Array,
         bounded: bool,
     ) -> Transcript:
-        """Transcript from the kept draws, (data set, chain, round, dim), the positions during the
-        burn-in, and the variances of noise in all rounds of the plan."""
+        """Transcript from the kept draws and the positions during the burn-in (None: not stored),
+        (data set, chain, round, dim) each, with the variances of the channel's noise, (data set or
+        1, round, dim), and of the random symbols, (data set or 1, round, 1), in all rounds of the
+        plan."""
         num_kept = plan.num_rounds - plan.num_burn_in
         if draws.shape[2] != num_kept:
             raise InvalidSetting(
@@ -101,14 +105,15 @@ class Transcript(NamedTuple):
         path = draws if burn_in is None else np.concatenate([burn_in, draws], axis=2)
         rounds = slice(plan.num_rounds - path.shape[2] + 1, plan.num_rounds)
         steps = plan.step_sizes[rounds] * (plan.slope or 1.0)
-        # Without a burn-in the first kept position is before the first kept estimate.
+        # Without stored burn-in, the first kept draw is the position before the first usable
+        # estimate, so there is one estimate fewer than kept draws.
         kept = num_kept if plan.num_burn_in and burn_in is not None else num_kept - 1
         return cls(path, steps, channel[:, rounds], symbols[:, rounds], kept, bounded)
 
     @property
     def by_chain(self) -> Transcript:
-        """The chains of this transcript, each as a data set of its own, in the order of data sets
-        and chains."""
+        """A transcript with every chain of this one as a data set of its own: the chains of the
+        first data set, then those of the next."""
         sets, chains, places, dim = self.positions.shape
         channel, symbols = (
             each if len(each) == 1 else np.repeat(each, chains, axis=0)
@@ -119,9 +124,9 @@ class Transcript(NamedTuple):
 
 
 def check_answerable(plan: Plan) -> float:
-    """The slope of the link of a plan whose rounds tell a server the gradients. ``InvalidSetting``
-    for a plan whose rounds do not: without a slope, with another update than Langevin's, or with
-    more entries than an answer is computed for."""
+    """The slope of the plan's link, for a plan after whose run the server can compute an answer.
+    ``InvalidSetting`` for one where it cannot: the link has no slope, the server's update is not
+    Langevin's, or theta has more than 200 entries."""
     if plan.slope is None:
         raise InvalidSetting(
             f"an answer needs a link with a slope, and {type(plan.uplink.link).__name__} has"
@@ -141,8 +146,9 @@ def check_answerable(plan: Plan) -> float:
 
 
 def _noise(plan: Plan, slope: float, seed: int, num_experiments: int) -> tuple[Array, Array]:
-    """Variances of the channel's noise, (experiment or 1, round, dim), and largest variances of the
-    random symbols, (experiment or 1, round, 1), in estimates of the gradient of all rounds."""
+    """Variances in the server's estimate of the gradient, for all rounds of the plan: that of the
+    channel's noise, (experiment or 1, round, dim), and the largest one of the devices' random
+    symbols, (experiment or 1, round, 1). ``slope`` is that of the link."""
     of_one, noise = bit_noise(plan.uplink, plan.num_devices, plan.scheduler), []
     for block in range(-(-plan.num_rounds // ROUNDS_PER_BLOCK)):
         schedule = draw_schedule(plan, seed, range(num_experiments), block)
@@ -154,10 +160,10 @@ def _noise(plan: Plan, slope: float, seed: int, num_experiments: int) -> tuple[A
 def _noise_of(
     plan: Plan, slope: float, of_one: float, num_active: Array, gain: Array
 ) -> tuple[Array, Array]:
-    """Variances of the channel's noise, (experiment, round, dim), and largest variances of random
-    symbols, (experiment, round, 1), in estimates of the gradient, at given numbers of active
-    devices (experiment, round) and gains (experiment, round, dim); ``of_one`` is that of one
-    device's symbol."""
+    """Variances in the server's estimate of the gradient: that of the channel's noise, (experiment,
+    round, dim), and the largest one of the devices' random symbols, (experiment, round, 1). They
+    depend on the numbers of active devices (experiment, round) and the gains (experiment, round,
+    dim); ``of_one`` is the largest variance of one device's symbol, ``slope`` that of the link."""
     count = num_active[..., None]
     with np.errstate(divide="ignore", invalid="ignore"):
         factor = np.square(plan.num_devices / count / slope)
@@ -166,7 +172,7 @@ def _noise_of(
 
 
 def _joined(blocks: Sequence[Array]) -> Array:
-    """Arrays of consecutive blocks of rounds, (experiment or 1, round, ...), joined along the axis
-    of rounds."""
+    """One array (experiment, round, ...) from arrays of consecutive rounds, (experiment or 1,
+    round, ...) each."""
     lead = max(len(each) for each in blocks)
     return np.concatenate([np.broadcast_to(b, (lead, *b.shape[1:])) for b in blocks], axis=1)

@@ -1,2 +1,3 @@
 """Settings of plans and runs: one schema for TOML files, command-line options and JSON, the
-registry of names such as links and fadings, and the way from settings to objects."""
+registries of names such as those of links and fadings, and functions that make models, uplinks and
+plans from settings."""

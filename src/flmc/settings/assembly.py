@@ -1,5 +1,5 @@
-"""From settings to problems: a model, an uplink and limits, ready to be planned; or a plan from a
-file, for which settings give the model only."""
+"""Problems from settings: a model, an uplink and limits, from which a plan can be made; or a plan
+read from a file, for which settings describe only the model."""
 
 from __future__ import annotations
 
@@ -69,38 +69,41 @@ _OF_THE_RUN = {
     "answer",
     "require",
 }
-"""Settings that may be given beside a plan from a file: they describe the model and how to run it.
-"""
+"""Settings that a user may give together with a plan from a file: they describe the model and how
+to run it, and all others are decided by the plan."""
 
 
 _NAMES_OF_SETTINGS = {"num_rounds": "rounds"}
-"""Names of settings, by the names of the planner's arguments, where the two differ."""
+"""Arguments of the planner whose setting has another name, each with the name of the setting."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A model, an uplink and limits, ready to be planned."""
+    """A model, an uplink and limits, from which a plan can be made, with the settings that describe
+    them."""
 
     model: Model
     uplink: Uplink
     limits: Limits
     settings: Settings
-    """Settings from which the problem was assembled, with chosen values in place of those that were
-    left to flmc."""
+    """Settings from which the problem was assembled; where the user left a value for flmc to
+    choose, they hold the chosen one."""
     given_plan: Plan | None = None
-    """A plan that the user gave, in place of one made from the settings."""
+    """A finished plan that the user gave; None: the plan is made from the settings."""
     notes: tuple[Finding, ...] = ()
-    """One finding for each setting that flmc chose by rule (setting ``choose``), which says why;
-    ``settings`` hold the chosen values."""
+    """Findings about settings whose values flmc chose (setting ``choose``, or to make methods of a
+    comparison equal), each with the reason."""
     from_data: bool = False
-    """Whether a setting was chosen with numbers computed from the devices' private data."""
+    """Whether flmc chose some setting's value from numbers that it computed from the devices'
+    private data."""
     asked: Settings | None = None
-    """Settings as the user gave them, if flmc chose some values; a record keeps these. Else
-    None."""
+    """Settings as the user gave them, which a record keeps, if flmc chose some values; None if it
+    chose none."""
 
     def plan(self, *, forecast: bool = True) -> Plan:
-        """The plan that the user gave, else one made from the settings, with prediction and
-        findings if ``forecast``; raises ``InvalidSetting`` for settings that ask for two stages."""
+        """The plan that the user gave, else one made from the settings; the latter has a prediction
+        of the chain's law, and findings about it, if ``forecast``. ``InvalidSetting`` for settings
+        that ask for two stages."""
         if self.given_plan is not None:
             return self.given_plan
         if self.settings.precondition == "pilot":
@@ -113,8 +116,8 @@ class Problem:
         return self._with_notes(made)
 
     def _with_notes(self, made: Plan) -> Plan:
-        """A copy of the plan ``made``, with findings about the settings that were chosen by rule;
-        it is marked as data-dependent if the devices' data decided one of them."""
+        """A copy of the plan ``made`` with the problem's ``notes`` among its findings; it is marked
+        as data-dependent if the devices' data decided a setting."""
         return replace(
             made,
             data_dependent=made.data_dependent or self.from_data,
@@ -147,18 +150,19 @@ class Problem:
 
     @property
     def candidate(self) -> Candidate:
-        """Model, uplink, limits and arguments from which the plan is made, in the form that
-        searches for a better plan take; ``InvalidSetting`` for a plan that was given, which is
-        fixed."""
+        """Model, uplink, limits and arguments of the planner, in the form that searches for a
+        better plan take. ``InvalidSetting`` if the user gave a finished plan, which cannot be
+        changed."""
         if self.given_plan is not None:
             raise InvalidSetting("a plan that was given is fixed: give the settings instead")
         request = Request(**planner_arguments(self.settings))
         return Candidate(self.model, self.uplink, self.limits, request)
 
     def made_equal(self, shared: Equality, own: Plan) -> Problem:
-        """The problem with its settings changed so that its plan has the value, such as one
-        effective step or one privacy budget, that all methods of a comparison are to share; without
-        the changes the plan is ``own``. ``InvalidSetting`` where it cannot have that value."""
+        """A copy of the problem whose settings are changed so that its plan has a value that all
+        methods of a comparison share, such as one effective step or one privacy budget; ``own`` is
+        the plan without the changes. ``InvalidSetting`` where no change gives the plan that
+        value."""
         changes = shared.changes(self.candidate, own)
         given = self.settings.model_dump(exclude_unset=True)
         renamed = {_NAMES_OF_SETTINGS.get(name, name): value for name, value in changes.items()}
@@ -173,22 +177,23 @@ class Problem:
         return equal
 
     def try_plan(self) -> Plan:
-        """Quick plan for a search that tries many, with an estimate of the gain that a privacy
-        budget of the run allows, and without looking for what would mend its findings. It may break
-        the budget: it must not be handed out."""
+        """Plan for a search that makes many: it is quick, because the gain that a privacy budget of
+        the run allows is only estimated, and its findings do not say what would mend them. It may
+        exceed the budget, so it must not be run."""
         request = Request(**planner_arguments(self.settings))
         limit = estimate_limit(self.model, self.uplink, self.limits, request)
         decided = decide(self.model, self.uplink, self.limits, request, limit)
         return with_forecast(decided, self.model, request)
 
     def what_if(self, planned: Plan) -> WhatIf:
-        """A plan beside the plans that result when a single constraint or the step is changed."""
+        """The plan ``planned`` compared with plans in which a single constraint, or the step, is
+        changed."""
         return what_if(planned, self.model, planner_arguments(self.settings))
 
 
 def assemble(settings: Settings, model: Model | None = None) -> Problem:
-    """The model, uplink and limits that settings describe, ready to be planned; ``model`` takes the
-    place of the model that settings name."""
+    """The problem that settings describe: model, uplink and limits, from which a plan can be made.
+    A ``model`` that is given takes the place of the one that settings name."""
     model = make_model(settings) if model is None else model
     limits = make_limits(settings)
     if settings.precondition != "pilot":
@@ -205,8 +210,8 @@ def assemble(settings: Settings, model: Model | None = None) -> Problem:
 
 
 def assemble_for(plan: Plan, settings: Settings) -> Problem:
-    """The model that settings describe, with the uplink and the limits of a given plan, as a
-    problem whose plan is that one; settings that the plan decides raise ``InvalidSetting``."""
+    """The problem for a finished ``plan``: its uplink and limits, with the model that settings
+    describe. ``InvalidSetting`` if the settings include one that the plan decides."""
     given = settings.model_dump(exclude_unset=True)
     decided = sorted(given.keys() - _OF_THE_RUN)
     if decided:
@@ -219,7 +224,8 @@ def assemble_for(plan: Plan, settings: Settings) -> Problem:
     chosen = merge({}, {**sizes, **given})
     for_model = chosen
     if plan.uplink.clips_examples and chosen.model == "linear":
-        # A linear regression keeps its examples only if settings bound them, as the plan does.
+        # The plan clips single examples: the settings of a linear regression need the same bounds,
+        # because without them it keeps no examples that could be clipped.
         bounds = {name: getattr(plan.uplink, name) for name in ("example_clip", "example_norm")}
         for_model = chosen.model_copy(update=bounds)
     model = make_model(for_model)
@@ -229,9 +235,8 @@ def assemble_for(plan: Plan, settings: Settings) -> Problem:
 def assemble_with_held_out(
     settings: Settings, share: float, seed: int
 ) -> tuple[Problem, FederatedData]:
-    """The model, uplink and limits that settings describe, the model without a ``share`` (between 0
-    and 1) of every device's examples; and these examples, which are held out and drawn with
-    ``seed``."""
+    """The problem that settings describe, with a model that lacks a ``share`` (between 0 and 1) of
+    every device's examples, and these held-out examples, which are drawn with ``seed``."""
     checks.between("the share to hold out", share, 0.0, 1.0)
     if settings.data_file is not None:
         data = data_of_file(settings, settings.data_file)
@@ -266,7 +271,8 @@ def read_plan(path: Path) -> Plan:
 
 
 def make_limits(settings: Settings) -> Limits:
-    """Limits of the gain besides power, from settings: privacy budget and Langevin limit."""
+    """Limits that settings put on the gain beside that of the power: the privacy budget, and the
+    noise that the Langevin sampler needs."""
     return Limits(
         epsilon=settings.epsilon,
         delta=settings.delta,
@@ -280,7 +286,7 @@ def make_limits(settings: Settings) -> Limits:
 
 
 def planner_arguments(settings: Settings) -> dict[str, Any]:
-    """The keyword arguments of :func:`flmc.plan` that settings decide, by name."""
+    """Keyword arguments of :func:`flmc.plan` by name, with the values from the settings."""
     given = "burn_in" in settings.model_fields_set
     burn_in = settings.burn_in if given or settings.aim == "chain" else "auto"
     return {
@@ -300,8 +306,8 @@ def planner_arguments(settings: Settings) -> dict[str, Any]:
 
 
 def _with_choices(settings: Settings, model: Model, limits: Limits) -> Problem:
-    """The model, uplink and limits that settings describe, where those of the settings clip, link,
-    slope and rounds that the setting ``choose`` names are chosen by rule."""
+    """The problem that settings describe, with values of clip, link, slope and rounds that flmc
+    chooses by rule, for those of them that the setting ``choose`` names."""
     names = [name.strip() for name in (settings.choose or "").split(",")]
     for name in names:
         checks.one_of("choose", name, ("clip", "link", "slope", "rounds"))
@@ -330,11 +336,10 @@ def _with_choices(settings: Settings, model: Model, limits: Limits) -> Problem:
 
 
 def _with_link(settings: Settings, model: Model, limits: Limits) -> Settings:
-    """The settings with the link whose samples are predicted to be closest to the posterior, in
-    place of ``auto``."""
+    """A copy of the settings with a link in place of ``auto``: the one whose samples are predicted
+    to be closest to the posterior."""
     refuse(settings, ("slope_parameter",), "is chosen where the link is 'auto'")
-    # The search for the closest link replaces this one, but needs an uplink with a link to start
-    # from.
+    # The search starts from an uplink with some link, and replaces that link by the closest one.
     first = make_uplink(settings.model_copy(update={"link": "linear"}))
     request = Request(**planner_arguments(settings))
     link = with_closest_link(Candidate(model, first, limits, request)).link
@@ -343,7 +348,8 @@ def _with_link(settings: Settings, model: Model, limits: Limits) -> Settings:
 
 
 def _forecast_anew(plan: Plan, model: Model) -> Plan:
-    """The plan with the forecast for this model: the plan may have been made for other data."""
+    """A copy of the plan with prediction and findings computed for this model, because the plan may
+    have been made for other data."""
     heat = plan.temperature
     law, response = ChainLaw(None) if heat is None else chain_law(plan, model)
     if heat is None or isinstance(law, PublicLaw) or (law is None and plan.prediction is None):

@@ -1,9 +1,8 @@
-"""From settings to the objects that they name: models on synthetic data, on files or of a user's
-own; uplinks with scheme, link and fading.
+"""Models, uplinks, links, fadings, noise laws and engines made from the settings that name them.
 
 Settings may name a user's own code, such as ``mine.links:Steep``, which is then imported. On the
-command line the user asks for that. A record or a file may come from somebody else: for commands
-that read one, ``named_code`` tells which code it names before anything is imported."""
+command line the user asks for that. A record or a file of settings may come from somebody else: for
+commands that read one, ``named_code`` lists the code that it names before anything is imported."""
 
 from __future__ import annotations
 
@@ -38,12 +37,12 @@ if TYPE_CHECKING:  # a plan is made without the engines
     from flmc.sampling.engine import Engine
 
 _MOST_STATISTICS = 500_000_000
-"""Size of the devices' sufficient statistics, in numbers (4 GB), beyond which only examples are
-kept."""
+"""Largest total size of the devices' sufficient statistics, in numbers (4 GB), that a linear
+regression with clipped examples keeps beside its examples."""
 
 
 def make_model(settings: Settings) -> Model:
-    """The model that settings name: a registered one on ``data_file``, the paper's linear
+    """The model that settings name: a registered one on the examples in ``data_file``, linear
     regression on synthetic data, or one of the user's own. Settings that would have no effect, or
     do not fit each other, raise ``InvalidSetting``."""
     if settings.data_file is not None:
@@ -66,8 +65,8 @@ def make_model(settings: Settings) -> Model:
             raise InvalidSetting(
                 f"{name} needs data = 'examples', got 'sufficient': there are no examples to clip"
             )
-        # Clipped examples are kept in memory in any case; statistics beside them give the
-        # posterior.
+        # Where single examples are clipped, the examples are kept in memory whatever their number;
+        # if statistics fit beside them, they give the exact posterior.
         if settings.devices * settings.dim**2 <= _MOST_STATISTICS:
             return LinearGaussian(draw_examples(settings, settings.experiments))
         return _wide(settings, sizes)
@@ -87,8 +86,8 @@ def make_model(settings: Settings) -> Model:
 
 
 def data_of_file(settings: Settings, source: str) -> FederatedData:
-    """Examples in the file ``source`` for a registered model, dealt to the devices anew if the
-    setting ``deal`` says how."""
+    """Examples in the file ``source``, for a registered model. They belong to devices as the file
+    says, or are dealt to devices anew as the setting ``deal`` says."""
     refuse(settings, ("dim", "samples", "experiments", "data"), "come from data_file")
     if settings.deal is None:
         refuse(settings, ("devices",), "are those of data_file unless deal says how to deal anew")
@@ -108,18 +107,19 @@ def data_of_file(settings: Settings, source: str) -> FederatedData:
 
 
 def model_of(settings: Settings, data: FederatedData) -> Model:
-    """The registered model that settings name, on given examples of all devices."""
+    """The registered model that settings name, for the examples of all devices in ``data``."""
     model: Model = MODELS[settings.model].maker(
         data.to_linear() if settings.model == "linear" else data
     )
-    # Features scaled by the data themselves make the plan of the model data_dependent.
+    # If features were scaled with numbers from the data, plans of this model count as
+    # data-dependent.
     model.made_from_data = model.made_from_data or data.data_dependent
     return model
 
 
 def draw_examples(settings: Settings, num_experiments: int | None) -> LinearData:
-    """Synthetic examples of linear regression for ``num_experiments`` data sets; None: for one,
-    without an axis for data sets."""
+    """Synthetic examples of linear regression for ``num_experiments`` data sets; None: for one data
+    set, in arrays without an axis for data sets."""
     return draw_linear(
         settings.seed,
         num_experiments=num_experiments,
@@ -131,19 +131,20 @@ def draw_examples(settings: Settings, num_experiments: int | None) -> LinearData
 
 
 def _wide(settings: Settings, sizes: tuple[int, ...]) -> WideLinear:
-    """Linear regression that keeps its synthetic examples instead of sufficient statistics, which
-    would take ``dim`` squared numbers a device. Where there are very many examples, they are drawn
-    only when a gradient is first asked for, so that a plan need not wait for them."""
+    """Linear regression that keeps its synthetic examples, because sufficient statistics would take
+    ``dim`` squared numbers a device; ``sizes`` are the devices' numbers of examples. Very many
+    examples are drawn only when a gradient is first computed, so that a plan need not wait for
+    them."""
     many = DrawnExamples(settings.seed, settings.experiments, sizes, settings.dim)
     return WideLinear(many if many.too_many else draw_examples(settings, settings.experiments))
 
 
 def make_uplink(settings: Settings) -> Uplink:
-    """The uplink that settings describe: the class of the scheme, with the settings that it takes.
+    """The uplink that settings describe: an object of the scheme's class, with the settings that
+    this class takes.
 
-    Settings of a link are refused for a scheme without a link, those of a channel for a scheme
-    without a channel.
-    """
+    Settings of a link raise ``InvalidSetting`` for a scheme without a link, and settings of a
+    channel for a scheme without a channel."""
     made, own = SCHEMES.made_of(settings.scheme)
     kind: type[Uplink] = made
     taken = kind.setting_names()
@@ -157,17 +158,19 @@ def make_uplink(settings: Settings) -> Uplink:
     fields = {name: _FIELDS[name](settings) for name in taken if name in _FIELDS}
     if fields.get("noise_law", "") is None:  # not given: the class has a law of its own
         del fields["noise_law"]
-    # Parameters written into the name of the scheme win over settings of the same name.
+    # Parameters written behind the name of the scheme take precedence over settings of the same
+    # name.
     return kind.from_settings({**fields, **own})
 
 
 _OF_LINKS = ("link", "slope_parameter")
 _OF_CHANNELS = ("csi_error", "average_snr_db", "fading", "noise_law")
-"""Settings that are refused for a scheme without a link, and for one without a channel."""
+"""Settings that only a scheme with a link takes (``_OF_LINKS``), and settings that only a scheme
+with a channel takes (``_OF_CHANNELS``)."""
 
 
 def not_taken(settings: Settings) -> tuple[str, ...]:
-    """Names of the settings that the scheme of these settings does not have."""
+    """Names of the settings that have no meaning for the scheme that these settings name."""
     kind = scheme_of(settings)
     without_link = () if "link" in kind.setting_names() else _OF_LINKS
     return (*without_link, *(_OF_CHANNELS if kind.noise_is_exact else ()))
@@ -181,8 +184,8 @@ def scheme_of(settings: Settings) -> type[Uplink]:
 
 
 def make_link(settings: Settings) -> Link:
-    """The link that settings name, with ``slope_parameter`` or with a parameter behind its name
-    (``sigmoid:0.05``)."""
+    """The link that settings name; its parameter is the setting ``slope_parameter``, or is written
+    behind the link's name, as in ``sigmoid:0.05``."""
     parameter, name = settings.slope_parameter, settings.link
     link: Link
     if parameter is None:
@@ -202,7 +205,7 @@ def make_fading(value: str | float) -> Fading:
     """The fading that a setting describes: a number is a constant path gain, a text names a
     registered fading or an object of the user's own."""
     fading: Fading
-    # On the command line a number is text too.
+    # On the command line a number is a text, too.
     if isinstance(value, str) and not checks.is_number(value):
         fading = FADINGS.build(value)
     else:
@@ -211,7 +214,8 @@ def make_fading(value: str | float) -> Fading:
 
 
 def make_noise_law(settings: Settings) -> NoiseLaw | None:
-    """The law of the receiver's noise that settings name; None where they name none."""
+    """The law of the receiver's noise that settings name; None if they name none, so that the
+    scheme's own law holds."""
     law: NoiseLaw | None = None
     if settings.noise_law is not None:
         law = NOISE_LAWS.build(settings.noise_law)
@@ -225,7 +229,8 @@ def make_engine(settings: Settings) -> Engine | str:
 
 
 def engine_named(name: str) -> Engine | str:
-    """The name of a registered engine, checked, or the user's own object that a text names."""
+    """The name of a registered engine, unchanged, or the user's own engine object that the text
+    ``name`` refers to; ``InvalidSetting`` for any other text."""
     engine: Engine | str = ENGINES.check_name(name)
     if ENGINES.is_own(name):
         engine = ENGINES.load(name)
@@ -233,8 +238,8 @@ def engine_named(name: str) -> Engine | str:
 
 
 def spell_link(link: Link) -> str:
-    """Text for a registered link in settings, with its parameters to the last digit; a link that is
-    not registered raises ``InvalidSetting``."""
+    """Text that settings can hold for a registered link, with its parameters in full precision; a
+    link that is not registered raises ``InvalidSetting``."""
     entry = LINKS.maker_of(link)
     if entry is None:
         raise InvalidSetting(f"the link {link.name} has no name in settings: {LINKS.choices}")
@@ -242,8 +247,9 @@ def spell_link(link: Link) -> str:
 
 
 def _example_shrink(settings: Settings) -> float:
-    """Share of the gradient's response that is left after single examples are clipped: 1 without
-    clipping, else the number that the user gave or the typical share for linear regression."""
+    """Share of the gradient's response that is left after the gradients of single examples are
+    clipped: 1 without clipping, else the number that the user gave or the typical share for linear
+    regression."""
     if settings.example_clip is None and settings.example_norm is None:
         refuse(settings, ("example_shrink",), "is for example_clip or example_norm")
         return 1.0
@@ -271,12 +277,13 @@ _FIELDS: dict[str, Callable[[Settings], Any]] = {
     "example_shrink": _example_shrink,
     "link": make_link,
 }
-"""Functions of the settings that give the fields of an uplink, by name of the field."""
+"""For each field of an uplink, by its name, a function that computes its value from the
+settings."""
 
 
 def refuse(settings: Settings, names: tuple[str, ...], why: str) -> None:
-    """Raise ``InvalidSetting`` if the user gave one of the settings ``names``, which would be
-    ignored; the message begins with the names of these, and ``why`` ends its sentence."""
+    """Raise ``InvalidSetting`` if the user gave any of the settings ``names``, which would have no
+    effect. The message is the names that were given, followed by ``why``."""
     given = [name for name in names if name in settings.model_fields_set]
     if given:
         raise InvalidSetting(
@@ -285,9 +292,11 @@ def refuse(settings: Settings, names: tuple[str, ...], why: str) -> None:
 
 
 def named_code(settings: Mapping[str, Any]) -> dict[str, str]:
-    """User's own code that settings name, by name of the setting; nothing is imported.
+    """Texts such as ``mine.links:Steep`` by which settings name a user's own code, by name of the
+    setting; nothing is imported.
 
-    For example ``{"link": "mine.links:Steep"}``; empty where all is built in."""
+    For example ``{"link": "mine.links:Steep"}``; empty where settings name only built-in
+    objects."""
     return {
         name: text
         for name, registry in naming().items()

@@ -1,5 +1,5 @@
-"""Searches for values of settings: for all that a user left open (``suggest_settings``), and for
-the smallest or best value of one setting with which a plan meets its requirements (``solve``)."""
+"""Searches for values of settings: ``suggest_settings`` finds values for all that a user left open,
+and ``solve`` the smallest or best value of one setting with which a plan meets its requirements."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _FIXABLE = {
     "rounds": "num_rounds",
     "burn_in": "num_burn_in",
 }
-"""Settings that the search for suggestions leaves unchanged if the user gave them, each with its
-name in the search."""
+"""Settings that the search for suggestions leaves unchanged if the user gave them, each with the
+name by which the search knows it."""
 _FACTOR = math.log(2.0)
 AXES = {
     "snr_db": Axis(3.0, 60.0, 0.1),
@@ -45,8 +45,9 @@ AXES = {
     "clip": Axis(0.25, 2.0, 0.02, best=True),
     "slope_parameter": Axis(0.25, 2.0, 0.02, best=True),
 }
-"""Settings that ``solve`` can search for the smallest or best value, each with the step, the reach
-and the resolution of the search: in decibels for ``snr_db``, else in natural logarithms."""
+"""Settings for which ``solve`` can find the smallest or the best value. Each has the first step of
+the search, its largest distance from the given value, and its precision: in decibels for
+``snr_db``, else in natural logarithms of the value."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +56,14 @@ class SuggestedSettings:
     the plan that was tried for them."""
 
     settings: dict[str, Any]
-    """Suggested values by name of the setting, without the settings that the user gave."""
+    """Suggested values by name of the setting; settings that the user gave are not among them."""
     trial: Trial
-    """The candidate with these values that the search tried, with its plan."""
+    """The trial of the search with these values: model, uplink, limits and arguments of the
+    planner, and the plan made from them."""
 
     def listing(self) -> Listing:
-        """Rows of the suggested settings with their reasons, and one with the command-line options
-        that give them."""
+        """Rows of the suggested settings with the reason for each, and a last row with command-line
+        options that set them all."""
         rows = tuple(Row(name, reason) for name, reason in reasons(self.trial))
         title = "suggested, from public knowledge (standard normal features and residuals)"
         return Listing(title, (*rows, Row("options", self.options)))
@@ -78,12 +80,11 @@ class SuggestedSettings:
 
 
 def public_question(settings: Settings) -> PublicQuestion:
-    """Search for values of the settings that a user left open, with a model of which only the
-    public sizes are known.
+    """The search for values of the settings that a user left open, with a model that knows only
+    public numbers: those of examples, devices and entries.
 
     Raises ``InvalidSetting`` unless the model is linear regression, the aim a chain, the uplink has
-    a channel, and there are at least as many examples as devices.
-    """
+    a channel, and there are at least as many examples as devices."""
     if settings.model != "linear":
         raise InvalidSetting(
             f"suggestions are for linear regression, got the model {settings.model!r}"
@@ -108,7 +109,7 @@ def public_question(settings: Settings) -> PublicQuestion:
     if settings.link == "auto":
         fixed -= {"link"}
         changes["link"] = "sigmoid"
-    # a link with its parameter written behind its name, which fixes the slope
+    # A parameter written behind the link's name fixes the slope.
     if ":" in settings.link:
         fixed |= {"slope_parameter"}
     if settings.burn_in == "auto":
@@ -130,12 +131,12 @@ def public_question(settings: Settings) -> PublicQuestion:
 
 
 def suggest_settings(settings: Settings) -> SuggestedSettings:
-    """Values for the settings that a user left open, with which no finding (but notes, and what no
-    setting can cure) speaks against the plan.
+    """Values for the settings that a user left open, with which the plan has no findings, except
+    notes and findings that no setting can remove.
 
-    Raises ``RunFailed`` where nothing fits; the message says which single requirements stand in the
-    way, and by how much.
-    """
+    Raises ``RunFailed`` if there are no such values; the message says which single numbers would
+    have to be relaxed, each alone, and how far, or why the values do not suit the data that were
+    drawn."""
     question = public_question(settings)
     against = ""
     for trial in question.suggestions():
@@ -160,14 +161,14 @@ def suggest_settings(settings: Settings) -> SuggestedSettings:
 
 
 def _with(settings: Settings, changes: dict[str, Any]) -> Settings:
-    """Copy of the settings with the values in ``changes`` by name, checked anew; settings that the
-    user did not give still count as not given."""
+    """A checked copy of the settings with the values in ``changes`` (by name); settings that
+    neither the user nor ``changes`` gave still count as not given."""
     return merge({}, {**settings.model_dump(exclude_unset=True), **changes})
 
 
 def _as_settings(trial: Trial, given: Settings) -> dict[str, Any]:
-    """Values of a tried candidate by name of the setting; settings that the user gave are left out,
-    unless they were given as ``auto``."""
+    """Values of the tried uplink, arguments and plan, by name of the setting. Settings that the
+    user gave are left out, unless given as ``auto``."""
     uplink, request, plan = trial.candidate.uplink, trial.candidate.request, trial.plan
     assert plan is not None
     chosen: dict[str, Any] = {}
@@ -195,21 +196,22 @@ def _as_settings(trial: Trial, given: Settings) -> dict[str, Any]:
 
 
 class Point(NamedTuple):
-    """One value that ``solve`` tried for a setting, the plan for it, and what speaks against that
+    """One value that ``solve`` tried for a setting, the plan for it, and the objections to that
     plan."""
 
     value: float
     plan: Plan | None
     """The plan with the tried value; None where no plan can be made."""
     broken: tuple[str, ...]
-    """Findings against the plan and requirements that it does not meet, a sentence each, the
-    gravest first; empty if it meets all."""
+    """Objections to the plan, a sentence each: findings against it, gravest first, then
+    requirements that it does not meet. Empty if there are none; where no plan can be made, the
+    reason."""
 
     @property
     def badness(self) -> tuple[int, float]:
-        """Sort key, smallest for the best value: the number of sentences in ``broken``, where a
-        sentence about an infeasible plan counts ten times, then the predicted squared distance from
-        the posterior plus a penalty for a long burn-in."""
+        """Sort key that is smallest for the best value. The first number counts the sentences in
+        ``broken``, each infeasible finding ten times; the second is the predicted squared distance
+        from the posterior plus a penalty for a long burn-in."""
         plan = self.plan
         if plan is None:
             return 1000, math.inf
@@ -228,28 +230,31 @@ class Solution:
     name: str
     value: float
     settings: Settings
-    """The settings with ``value`` for the searched setting, and with the suggested values of
-    others."""
+    """The settings with ``value`` for the setting ``name`` and, if suggestions were asked for, with
+    suggested values for settings that the user left open."""
     plan: Plan
-    """The plan of ``settings``, within the budget by the exact accountant."""
+    """The plan made from ``settings``; the exact accountant, not an estimate, checked its privacy
+    budget."""
     curve: tuple[Point, ...]
-    """Values that were tried, in ascending order; with a budget of the run, or suggested settings,
-    the privacy limits of their plans are estimates."""
+    """All values that were tried, in ascending order. For a budget of the whole run, or with
+    suggested settings, the privacy limits in their plans are only estimates."""
     suggested: Listing | None = None
-    """Rows of the settings that were suggested for ``value``; None where none were asked for."""
+    """Rows of the settings that were suggested together with ``value``; None if no suggestions were
+    asked for."""
 
     @property
     def at_end(self) -> bool:
-        """Whether the value that was found lies at an end of the tried values, so that a value
-        beyond that end might suffice too, or be better; False for a whole number of 1, below which
-        no value is allowed."""
+        """Whether ``value`` lies at an end of the range of tried values, so that a value outside
+        might meet the requirements, too, or be better; False for the whole number 1, below which no
+        value is allowed."""
         tried = [point.value for point in self.curve]
         lowest = self.value <= min(tried) and not (AXES[self.name].whole and self.value <= 1)
         return lowest or (AXES[self.name].best and self.value >= max(tried))
 
     @property
     def words(self) -> str:
-        """The value that was found, and whether the search could have gone on, in a sentence."""
+        """A sentence that states the found value, and that the search ended at the edge of its
+        range if it did."""
         if not self.at_end:
             kind = "best" if AXES[self.name].best else "smallest"
             return f"{self.name} = {self.value:.5g} is the {kind} value that meets the requirements"
@@ -265,13 +270,13 @@ class Solution:
         )
 
     def grid(self) -> Grid:
-        """Table of the values that were tried, with numbers of their plans and whether these meet
-        the requirements."""
+        """Table with a row for each tried value: gain, binding constraint, temperature (or width of
+        an answer), needed burn-in and shift of its plan, and whether it meets the requirements."""
         return _grid_of(self.name, self.curve)
 
     def to_document(self) -> dict[str, Any]:
-        """The value that was found and all values that were tried, in plain values for JSON;
-        without the plan."""
+        """The found value and all tried values with numbers of their plans, as plain values for
+        JSON; the plan itself is left out."""
         return {
             "name": self.name,
             "value": self.value,
@@ -293,22 +298,24 @@ class Solution:
 
 
 class Unsolved(RunFailed):
-    """No value of a setting was found that meets the requirements; ``curve`` has the tried values,
-    in ascending order."""
+    """Error that no tried value of a setting meets the requirements; ``curve`` has the tried
+    values, in ascending order."""
 
     def __init__(self, message: str, name: str, curve: tuple[Point, ...]) -> None:
         super().__init__(message)
         self.name, self.curve = name, curve
 
     def grid(self) -> Grid:
-        """Table of the values that were tried, each with what speaks against it."""
+        """Table with a row for each tried value: numbers of its plan, and the causes for which it
+        does not meet the requirements."""
         return _grid_of(self.name, self.curve)
 
 
 def _grid_of(name: str, curve: Sequence[Point]) -> Grid:
-    """Table of values of the setting ``name``, with numbers of their plans and whether these meet
+    """Table with a row for each tried value of the setting ``name``: gain, binding constraint,
+    temperature (or width of an answer), needed burn-in and shift of its plan, and whether it meets
     the requirements."""
-    # The temperature of a chain for an answer is no objection, and its width is what counts.
+    # For an answer, the width counts, and a temperature above 1 is no objection.
     answers = any(plan is not None and plan.aim == "answer" for _, plan, _ in curve)
     heat = "width" if answers else "temper-\nature"
     header = ("gain", "binds", heat, "burn-in\nneeded", "shift\nin sd", "meets")
@@ -331,13 +338,14 @@ def _grid_of(name: str, curve: Sequence[Point]) -> Grid:
 
 
 def _width(plan: Plan | None) -> float | None:
-    """Predicted width of a plan's answer in the worst direction; None where it is not known."""
+    """Predicted width of a plan's answer in the worst direction; None without a plan, or where no
+    answer is predicted."""
     return None if plan is None or plan.answer is None else plan.answer.width
 
 
 def _cause(sentence: str) -> str:
-    """Beginning of a sentence of ``Point.broken``, which names the finding or requirement: at most
-    24 characters, for a table."""
+    """Short name of the finding or requirement behind a sentence of ``Point.broken``, for a table:
+    the sentence up to its first colon, at most 24 characters."""
     return sentence.split(":")[0].removesuffix(" is not met")[:24]
 
 
@@ -350,22 +358,21 @@ def solve(
     progress: Progress | None = None,
 ) -> Solution:
     """Smallest (or best) value of the setting ``name``, one of :data:`AXES`, with which the plan
-    meets the requirements and no finding (but notes, and what no setting can cure) speaks against
-    it.
+    meets the requirements and has no findings, except notes and findings that no setting can
+    remove.
 
-    SNR, epsilon, rounds, devices and examples are solved for the smallest value, clip and slope
-    parameter for the best one. With ``suggest`` the other settings that are left open are suggested
-    anew for every value; without it, a burn-in that is not given is automatic. Raises ``RunFailed``
-    if no value does.
-    """
+    The search is for the smallest SNR, epsilon, or number of rounds, devices or examples, and for
+    the best clip and slope parameter. With ``suggest``, the other settings that the user left open
+    get suggested values, anew for every tried value; without it, a burn-in that the user did not
+    give is automatic. Raises ``RunFailed`` if no tried value meets the requirements."""
     _check(settings, name)
     trials = _Values(settings, name, tuple(requirements), suggest, progress)
     return trials.best() if AXES[name].best else trials.smallest()
 
 
 def _check(settings: Settings, name: str) -> None:
-    """Raise ``InvalidSetting`` for a setting that ``solve`` cannot search, or that has no effect
-    with this scheme, privacy and model."""
+    """Raise ``InvalidSetting`` if ``name`` is not a setting that ``solve`` can search for, or has
+    no effect with this scheme, privacy and model."""
     if name not in AXES:
         raise InvalidSetting(f"solve must be one of {', '.join(AXES)}; got {name!r}")
     scheme = scheme_of(settings)
@@ -385,7 +392,8 @@ def _check(settings: Settings, name: str) -> None:
 
 
 class _Values:
-    """The search of ``solve``: plans for values of one setting, each made once and kept."""
+    """The search of ``solve``: plans for values of one setting; each value is tried once, and its
+    plan kept."""
 
     def __init__(
         self,
@@ -409,11 +417,13 @@ class _Values:
         return _with(self.given, changes)
 
     def at(self, place: float) -> Point:
-        """The value at a place of the search axis (its natural logarithm; for ``snr_db`` itself),
-        with its plan and what speaks against that plan; each value is tried only once."""
+        """The tried value at ``place``, which is the value in decibels for ``snr_db`` and its
+        natural logarithm for other settings, with its plan and the objections to it; each value is
+        tried only once."""
         value = place if self.name == "snr_db" else math.exp(place)
         if self.axis.whole:
-            # The logarithm of a whole number is rounded, so its exponential may be just above it.
+            # The logarithm of a whole number is rounded, and its exponential may be slightly above
+            # that number: without the factor, ``ceil`` would give the next one.
             value = float(max(1, math.ceil(value * (1 - 1e-12))))
         if value not in self.tried:
             self.tried[value] = self._try(value)
@@ -424,8 +434,8 @@ class _Values:
         return self.tried[value]
 
     def _try(self, value: float) -> Point:
-        """One value with its estimated plan (None where none can be made) and what speaks against
-        the plan."""
+        """One tried value with its plan, whose privacy limit may be an estimate (None if no plan
+        can be made), and the objections to it."""
         try:
             settings = self.settings_at(value)
             if self.suggest:
@@ -438,25 +448,27 @@ class _Values:
         return Point(value, plan, self.broken(plan, roughly=True))
 
     def _model(self, settings: Settings) -> Model:
-        """The model that settings name, made once for all values with the same sizes of the
-        data."""
+        """The model that settings name; values with equal numbers of devices, examples and entries
+        share one."""
         key = (settings.devices, settings.samples, settings.dim)
         if key not in self.models:
             self.models[key] = make_model(settings)
         return self.models[key]
 
     def broken(self, plan: Plan, *, roughly: bool) -> tuple[str, ...]:
-        """Findings against a plan and requirements that it does not meet, a sentence each; with
-        ``roughly`` the whole run's epsilon is a quick estimate."""
+        """Objections to a plan, a sentence each: findings against it, and requirements that it does
+        not meet. With ``roughly`` the whole run's epsilon is a quick estimate."""
         against = [f"{each.code}: {each.short or each.message}" for each in all_objections(plan)]
         asked = (each.broken(plan, roughly=roughly) for each in self.requirements)
         return (*against, *(text for text in asked if text is not None))
 
     def start(self) -> float:
-        """Place on the search axis of the value in the given settings, where the search begins."""
+        """Value at which the search begins, that of the given settings: in decibels for ``snr_db``,
+        else its natural logarithm."""
         value = getattr(self.given, self.name)
         if value is None:
-            # A sigmoid's parameter is twice its slope; other families are near enough for a start.
+            # A sigmoid's slope parameter is twice its slope; for other links that is a good enough
+            # start.
             value = assemble(self.given).uplink.slope * 2.0
         return float(value) if self.name == "snr_db" else math.log(value)
 
@@ -469,15 +481,16 @@ class _Values:
         return self._verified(self._beyond(place))
 
     def _beyond(self, place: float) -> Iterator[Point]:
-        """The tried value at a place of the search axis, then values a little further up, in case
-        the plan's estimate promised more than the exact accountant allows."""
-        # Estimates err by a few per cent: mostly the first or second of these values passes.
+        """The tried value at ``place`` (decibels, or a natural logarithm), then slightly larger
+        ones, for the case that the exact accountant allows less than the estimate for the first."""
+        # Estimates of the privacy limit err by a few per cent: mostly the first or the second value
+        # passes the exact accountant.
         for more in (0, 1, 2, 4, 8, 16, 32, 64):
             yield self.at(place + more * self.axis.resolution)
 
     def best(self) -> Solution:
-        """Solution with the best value, by ``Point.badness``, of a grid about the given one; raises
-        ``RunFailed`` if none of the best three meets the requirements."""
+        """Solution with the best value, by ``Point.badness``, of evenly spaced values about the
+        given one; raises ``RunFailed`` if none of the best three meets the requirements."""
         start, axis = self.start(), self.axis
         count = int(axis.reach / axis.step)
         points = [self.at(start + index * axis.step) for index in range(-count, count + 1)]
@@ -487,8 +500,8 @@ class _Values:
         return self._verified(sorted(made, key=lambda point: point.badness)[:3])
 
     def _verified(self, points: Iterable[Point]) -> Solution:
-        """Solution with the first of these values whose plan, made with the exact privacy
-        accountant, meets the requirements; raises ``RunFailed`` if none does."""
+        """Solution with the first of the values ``points`` whose plan meets the requirements when
+        it is made with the exact privacy accountant; raises ``RunFailed`` if none does."""
         why = ""
         for point in points:
             settings, listing = self.settings_at(point.value), None
@@ -512,8 +525,9 @@ class _Values:
         return tuple(self.tried[each] for each in sorted(self.tried))
 
     def _failure(self, why: str = "") -> Unsolved:
-        """The error of a search without result, which says what stands in the way at every tried
-        value, or else at the best one; ``why``: what the exact accountant said."""
+        """The error of a search without result. Its message gives the objections that all tried
+        values have in common, and those to the best value; ``why`` is the objection of the exact
+        accountant, if there was one."""
         curve, name = self.curve, self.name
         what = (
             f"no value of {name} from {curve[0].value:.5g} to {curve[-1].value:.5g} was found that"
@@ -523,8 +537,8 @@ class _Values:
         if not made:
             return Unsolved(f"{what}: none can be planned for: {curve[0].broken[0]}", name, curve)
         best = min(made, key=lambda point: point.badness)
-        # Causes are compared without the numbers in their sentences, which differ from value to
-        # value.
+        # Objections of different values are compared by their short names, because the numbers in
+        # the sentences differ.
         common = set.intersection(*({_cause(each) for each in point.broken} for point in made))
         always = [each for each in best.broken if _cause(each) in common]
         if always:

@@ -2,9 +2,9 @@
 privacy, or the noise that the sampler needs), and whether analog transmission in place of digital,
 or the other way round, would come closer to the posterior with the same effective step.
 
-Plans of neighbouring points often have the same gain: where power decides it does not depend on
-epsilon, where privacy decides not on the SNR, and where the sampler's noise decides on neither.
-What follows from a gain is computed once for each."""
+Many points of the map have plans with the same gain: where power decides, the gain does not depend
+on epsilon; where privacy decides, not on the SNR; where the sampler's noise decides, on neither.
+Predictions and privacy costs are computed once for each gain."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ from flmc.settings.registered import SCHEMES
 from flmc.settings.schema import Settings, merge
 
 BINDING = ("power", "langevin", "privacy")
-"""Names of the constraints that may decide the gain, in the order of colours and legend of a chart
-of the map of regimes."""
+"""Names of the constraints that may decide the gain, in the order of the legend of the map of
+regimes."""
 LEVELS = (4, 8, 16, 32)
-"""Numbers of cells along each axis of successive maps of regimes, from coarse to fine."""
+"""Numbers of cells along each axis (SNR and epsilon) of the maps of regimes that are computed one
+after the other, from coarse to fine."""
 
 
 @dataclass(frozen=True)
 class Regime:
-    """The plan at one SNR and one epsilon of the map: the constraint that decides its gain, and how
-    good its samples are predicted to be."""
+    """A plan at one SNR and one epsilon, in four values: the constraint that decides its gain,
+    predicted variance, privacy cost, and whether analog transmission would be better."""
 
     binding: str
     """Name of the constraint that decides the gain; empty where no plan can be made."""
@@ -49,7 +50,7 @@ class Regime:
 
 
 UNKNOWN = Regime("", math.nan, math.nan, None)
-"""Stands for the regime at a point where no plan can be made."""
+"""The regime at an SNR and epsilon for which no plan can be made."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,11 @@ class RegimeMap:
     epsilon: tuple[float, ...]
     """Privacy budget epsilon in the middle of every row."""
     regimes: tuple[tuple[Regime, ...], ...]
-    """Rows of regimes, one row for each epsilon and in it one regime for each SNR."""
+    """Regimes by row and column: a row for each epsilon, with a regime for each SNR."""
 
     def values(self, name: str) -> np.ndarray:
-        """One attribute of :class:`Regime`, by its name, at all points of the map, (epsilon, SNR);
-        a truth value is 1 or 0, and NaN where unknown."""
+        """Values of one attribute of :class:`Regime`, the one called ``name``, at all points of the
+        map, (epsilon, SNR). True is 1, False 0, and None NaN."""
         values = [[getattr(regime, name) for regime in row] for row in self.regimes]
         return np.array([[math.nan if v is None else float(v) for v in row] for row in values])
 
@@ -76,12 +77,11 @@ def regime_maps(
     levels: tuple[int, ...] = LEVELS,
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[RegimeMap]:
-    """Maps of regimes about the given settings, each finer than the one before, until ``stop``
-    returns True. They reach from -10 to 40 dB and from epsilon 0.1 to 100, or further to include
-    the settings' own values; ``levels`` are the numbers of cells along each axis.
+    """Maps of regimes, each finer than the one before, until ``stop`` returns True. They reach from
+    -10 to 40 dB and from epsilon 0.1 to 100, or farther to include the SNR and epsilon of the
+    settings; ``levels`` are the numbers of cells along each axis.
 
-    A gain that was given is ignored, because no constraint would decide.
-    """
+    A gain in the settings is ignored, because with it no constraint would decide the gain."""
     points = _Points(settings)
     low, high = min(-10.0, settings.snr_db - 5), max(40.0, settings.snr_db + 5)
     least, most = min(0.1, settings.epsilon / 2), max(100.0, settings.epsilon * 2)
@@ -102,9 +102,9 @@ def regime_maps(
 
 
 def plan_other_scheme(settings: Settings, plan: Plan, model: Model) -> Plan | None:
-    """Analog plan with the effective step of a digital plan, or the other way round, without
-    prediction and findings; None where there is no other scheme, no effective step, or no such
-    plan.
+    """Analog plan with the same effective step if ``plan`` is digital, or a digital one if it is
+    analog, without prediction and findings. None where no such plan can be made, or where ``plan``
+    has no effective step or a scheme without a channel.
 
     Examples
     --------
@@ -130,9 +130,9 @@ def plan_other_scheme(settings: Settings, plan: Plan, model: Model) -> Plan | No
 
 
 def _other_scheme(settings: Settings) -> str | None:
-    """Name of the first registered scheme of the other kind: one that sends values if the
-    settings' scheme draws symbols at random, else one that draws them; None for a scheme without
-    a channel."""
+    """Name of the first registered scheme of the other kind: one whose symbols are not random if
+    those of the settings' scheme are random, else one whose symbols are random. None for a scheme
+    without a channel."""
     this = scheme_of(settings)
     others = (each for each in SCHEMES if not each.maker.noise_is_exact)
     names = (each.name for each in others if each.maker.randomised != this.randomised)
@@ -140,8 +140,8 @@ def _other_scheme(settings: Settings) -> str | None:
 
 
 class _Points:
-    """Computation of the regime at single points of the map; costs and predictions are cached for
-    points whose plans share step and gain."""
+    """Computes the regime at single points (SNR, epsilon) of the map; predictions and privacy costs
+    are cached and shared by points whose plans have the same step and gain."""
 
     def __init__(self, settings: Settings) -> None:
         given = settings.model_dump(exclude_unset=True)
@@ -167,15 +167,17 @@ class _Points:
         )
 
     def _key(self, plan: Plan) -> Any:
-        """Cache key of a plan, all that its predicted law and cost depend on: scheme, step and
-        gains; with inexact channel estimates also the power limit, which bounds their effect."""
+        """Cache key of a plan: all that its prediction and its privacy cost depend on. It has
+        scheme, step and gains, and with inexact channel estimates the power limit, which bounds
+        their effect."""
         uplink = plan.uplink
         gains = plan.planned_gain.tobytes(), plan.gain.tobytes()
         power = uplink.power_limit if uplink.estimated is not None else 0.0
         return uplink.scheme, plan.step_size, *gains, power
 
     def _prediction(self, plan: Plan) -> Prediction | None:
-        """Predicted law of a plan's samples, cached; None where it cannot be predicted."""
+        """Predicted law of a plan's samples; None where it cannot be predicted. The result is
+        cached."""
         key = self._key(plan)
         if key not in self.predictions:
             law = None if plan.temperature is None else law_of(plan, self.model)
@@ -183,7 +185,8 @@ class _Points:
         return self.predictions[key]
 
     def _run_epsilon(self, plan: Plan) -> float:
-        """Upper bound of the epsilon of a plan's whole run, cached; NaN where it is not known."""
+        """Upper bound of the epsilon of a plan's whole run; NaN where it is not known. The result
+        is cached."""
         key = self._key(plan)
         if key not in self.costs:
             cost = plan.run_cost

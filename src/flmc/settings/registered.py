@@ -1,8 +1,8 @@
-"""The links, schemes, fadings, schedulers, models, engines and papers that flmc brings, in one
-registry for each kind.
+"""The links, schemes, noise laws, fadings, schedulers, server updates, models, engines and papers
+that flmc has built in, in one registry for each kind.
 
-To add one: implement it, and add its entry here. Options, help, messages, tables of the
-documentation and contract tests follow."""
+To add one, implement it and add its entry here: command-line options, help, messages, tables of the
+documentation and contract tests include it without further changes."""
 
 from __future__ import annotations
 
@@ -219,8 +219,8 @@ UPDATES.add(
 
 MODELS = Registry("model", Model)
 MODELS.add(Entry("linear", LinearGaussian, "linear regression with known noise"))
-# From here on the makers of entries are names, not imported objects: JAX, Numba and the papers are
-# loaded when they are used.
+# The entries below give classes by name, not as imported objects: JAX, Numba and the papers are
+# imported only when they are used.
 for _name, _words in (
     ("logistic", "two classes, of data_file"),
     ("softmax", "several classes, of data_file"),
@@ -284,4 +284,4 @@ REGISTRIES = {
     "engines": ENGINES,
     "papers": PAPERS,
 }
-"""All registries, by the plural of what they hold, such as ``links``."""
+"""All registries, by the plural of the word for an entry, such as ``links``."""

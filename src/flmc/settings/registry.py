@@ -17,11 +17,12 @@ from typing import Any
 from flmc.base.errors import InvalidSetting
 
 CURRENT_DIRECTORY: ContextVar[bool] = ContextVar("current directory", default=True)
-"""Whether code of the user's own is also looked for in the current directory."""
+"""Whether a user's own code that settings name is also searched for in the current directory."""
 
 
 def _imported(path: str) -> Any:
-    """The object of flmc at ``module:object``, imported now."""
+    """The object of flmc at ``path``, a text ``module:object``, whose module is imported when this
+    function is called."""
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
 
@@ -32,7 +33,8 @@ class Parameter:
     or all of the text behind the colon."""
 
     name: str
-    """Keyword argument of the class or function that makes the entry's object."""
+    """Name of the parameter, which is also the keyword argument of the class or function that makes
+    the entry's object."""
     default: float | int | None
     """Value of the parameter where none is given; None: the parameter must be given."""
     help: str
@@ -56,14 +58,14 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Entry:
-    """One link, fading or other choice of a setting: its name in a registry, and how its object is
-    made."""
+    """One choice of a setting, such as a link or a fading: its name, and the class or function that
+    makes its object."""
 
     name: str
-    """Name in settings."""
+    """Name of the entry, as it is written in settings."""
     make: Callable[..., Any] | str
-    """Class or function that makes the object from the parameters, or where to import it from,
-    ``module:object``."""
+    """Class or function that makes the object from the parameters, or a text ``module:object`` from
+    which it is imported when needed."""
     help: str
     """One line about the entry, for help and tables."""
     parameters: tuple[Parameter, ...] = ()
@@ -71,8 +73,8 @@ class Entry:
 
     @property
     def spelling(self) -> str:
-        """Pattern for writing the entry in settings, with the names of its parameters:
-        ``random:COUNT``, or ``rayleigh[:SCALE]`` where all have defaults."""
+        """Pattern that shows how to write the entry in settings, with the names of its parameters:
+        ``random:COUNT``, or ``rayleigh[:SCALE]`` if all have defaults."""
         names = ",".join(parameter.name.upper() for parameter in self.parameters)
         if not names:
             return self.name
@@ -81,15 +83,16 @@ class Entry:
 
     @property
     def maker(self) -> Any:
-        """Class or function that makes the entry's object; imported only now if ``make`` is a
+        """Class or function that makes the entry's object; it is imported here if ``make`` is a
         text."""
         if not isinstance(self.make, str):
             return self.make
         return _imported(self.make)
 
     def values(self, *given: float | int | str | None, what: str = "") -> dict[str, Any]:
-        """Values of the parameters by name, with the default for each that is None or missing at
-        the end; ``what`` takes the place of the entry's name in messages."""
+        """Values of the parameters by name, from the ``given`` ones in their order; a parameter
+        that is None, or missing at the end, has its default. ``what`` replaces the entry's name in
+        messages."""
         if len(given) > len(self.parameters):
             raise InvalidSetting(
                 f"{what or self.name} must be {self.spelling}, got {len(given)} parameters"
@@ -111,25 +114,26 @@ class Entry:
         return self.maker(**self.values(*given))
 
     def spell(self, made: Any) -> str:
-        """Text in settings for an object that this entry made, with its parameters to the last
-        digit."""
+        """Text that stands in settings for ``made``, an object of this entry, with its parameters
+        in full precision."""
         values = [repr(getattr(made, parameter.name)) for parameter in self.parameters]
         return f"{self.name}:{','.join(values)}" if values else self.name
 
 
 @dataclass(frozen=True)
 class Registry:
-    """All links, or all fadings, or all choices of another setting, by name."""
+    """The built-in choices of one setting, such as all links or all fadings, by name."""
 
     setting: str
     """Name of the setting whose values the registry lists."""
     kind: type[Any] | str | None
-    """Class that a user's own objects must have, or where to import it from, ``module:class``;
-    None: the setting takes registered names only."""
+    """Class of which a user's own objects must be instances, or a text ``module:class`` from which
+    it is imported; None: the setting takes registered names only."""
     entries: dict[str, Entry] = field(default_factory=dict)
     """Entries of the registry, by name."""
     of_classes: bool = False
-    """Whether settings name the class itself, which other settings make the object from."""
+    """Whether the setting names a class, from which an object is made with values of other
+    settings; False: it names the object."""
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.entries.values())
@@ -150,15 +154,15 @@ class Registry:
 
     @property
     def choices(self) -> str:
-        """Text that lists everything that may be written for the setting: names with their
-        parameters."""
+        """Text that lists everything that can be written for the setting: registered names with
+        patterns of their parameters, and ``package.module:object`` if users may name their own."""
         own = ["package.module:object"] if self.kind is not None else []
         return ", ".join([*(entry.spelling for entry in self), *own])
 
     @property
     def described(self) -> str:
-        """Text that lists everything that may be written for the setting, each with its line of
-        help."""
+        """Text that lists everything that can be written for the setting, each choice with its line
+        of help."""
         own = ["package.module:object (your own)"] if self.kind is not None else []
         return "; ".join([*(f"{entry.spelling} ({entry.help})" for entry in self), *own])
 
@@ -170,7 +174,8 @@ class Registry:
         return text
 
     def is_own(self, text: str) -> bool:
-        """Whether a text names a user's own object, ``package.module:object``."""
+        """Whether ``text`` has the form of a user's own object, ``package.module:object``, and does
+        not begin with a registered name; nothing is imported."""
         name, colon, rest = text.partition(":")
         return bool(self.kind and colon and name and rest) and name not in self.entries
 
@@ -184,21 +189,23 @@ class Registry:
         return entry
 
     def made_of(self, text: str) -> tuple[Any, dict[str, Any]]:
-        """Class that a text names, registered or a user's own, and the values of the parameters
-        that are written with it; for a registry of classes."""
+        """Class that ``text`` names, registered or a user's own, and the values by name of the
+        parameters that are written behind the name. It is for a registry whose entries are
+        classes."""
         if self.is_own(text):
             return self.load(text), {}
         entry, values = self.read(text)
         return entry.maker, values
 
     def maker_of(self, made: Any) -> Entry | None:
-        """Entry that makes objects of the class of ``made``; None for a user's own object."""
+        """Entry whose class is that of the object ``made``; None for a user's own object."""
         entries: dict[Any, Entry] = {entry.make: entry for entry in self}
         return entries.get(type(made))
 
     def read(self, text: str) -> tuple[Entry, dict[str, Any]]:
         """Entry, and values of its parameters by name, from a text ``name`` or
-        ``name:PARAMETER,...`` with a registered name."""
+        ``name:PARAMETER,...``; ``InvalidSetting`` if the name is not registered or the parameters
+        do not fit."""
         _, colon, rest = text.partition(":")
         entry = self.entry_of(text)
         what = f"{self.setting} {entry.spelling!r}"
@@ -226,16 +233,17 @@ class Registry:
 
     @property
     def _kind_in_words(self) -> str:
-        """Where a user finds the class of this registry's objects, as ``flmc.Link``."""
+        """Public name of the class of this registry's objects, such as ``flmc.Link``, for
+        messages."""
         if isinstance(self.kind, str):
             return self.kind.replace(":", ".")
         return f"flmc.{self.kind.__name__}" if self.kind else ""
 
     def load(self, path: str) -> Any:
-        """User's own object at ``package.module:object``, where a class or function is called
-        without arguments; in a registry of classes the class itself. Modules are also searched in
-        the current directory, unless ``CURRENT_DIRECTORY`` is False. Raises ``InvalidSetting`` if
-        there is no such object."""
+        """User's own object at ``package.module:object``. If that is a class or a function, the
+        result is the object that it makes without arguments; in a registry of classes it is the
+        class itself. Modules are also searched for in the current directory, unless
+        ``CURRENT_DIRECTORY`` is False. Raises ``InvalidSetting`` if there is no such object."""
         module_name, colon, name = path.partition(":")
         if not colon or not module_name or not name or self.kind is None:
             raise InvalidSetting(f"{self.setting} must be one of {self.choices}; got {path!r}")
@@ -246,10 +254,10 @@ class Registry:
             loaded: Any = importlib.import_module(module_name)
             for part in name.split("."):
                 loaded = getattr(loaded, part)
-            # not an object but a class, or a function that makes one: call it
+            # The text names a class, or a function that makes an object: call it.
             if not self.of_classes and not isinstance(loaded, kind):
                 loaded = loaded()
-        # most often a class whose constructor needs arguments
+        # A TypeError mostly means a class whose constructor needs arguments.
         except TypeError as error:
             hint = (
                 "it is called without arguments; name an object instead, made in the module (mine"

@@ -1,5 +1,5 @@
-"""Settings: one schema for TOML files, command-line options and JSON. Defaults are the paper's
-experiment."""
+"""The settings of plans and runs: one schema for TOML files, command-line options and JSON. Default
+values are those of the experiment in the paper that flmc is based on."""
 
 from __future__ import annotations
 
@@ -31,20 +31,22 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Probability = Annotated[float, AfterValidator(lambda value: checks.between("it", value, 0.0, 1.0))]
 PositiveCount = Annotated[int, Field(ge=1, le=10**15)]
-"""Largest count: beyond it, products of counts are no longer whole numbers in double precision."""
+"""A whole number from 1 to 10^15; with larger ones, arithmetic in double precision would not be
+exact."""
 
-# The registry in the annotation tells `choices_of`, and with it help and messages, the names; and
-# `naming` which settings may name a user's own code.
+# Functions read the registry from the annotation: ``choices_of`` finds the built-in names there,
+# for help and messages, and ``naming`` the settings that may name a user's own code.
 Scheme = Annotated[str, SCHEMES, AfterValidator(SCHEMES.check_name)]
 EngineName = Annotated[str, ENGINES, AfterValidator(ENGINES.check_name)]
 
 
 @dataclass(frozen=True)
 class Part:
-    """Mark beside the type of a setting that decides one thing only: the ``uplink``, the ``plan``
-    for a given uplink, the course of a ``simulation``, or ``nothing`` of any result. A setting
-    without a mark may decide anything, the model and its data first of all. A sweep reads the marks
-    to know which of its points have the same result, or the same data."""
+    """Mark in the annotation of a setting's type that says which single thing the setting decides:
+    the ``uplink``, the ``plan`` for a given uplink, the course of a ``simulation``, or ``nothing``
+    of any result. A setting without a mark may decide anything, most of all the model and its data.
+    A sweep reads the marks to find out which of its points have the same result, or the same
+    data."""
 
     name: str
 
@@ -57,23 +59,24 @@ all."""
 
 
 def names_of(*parts: Part) -> set[str]:
-    """Names of the settings that bear one of the given marks, and so decide only what that mark
-    says."""
+    """Names of the settings that bear one of the marks ``parts``, and so decide nothing but the
+    uplink, the plan or the simulation that the mark names."""
     fields = Settings.model_fields.items()
     return {name for name, field in fields if any(part in field.metadata for part in parts)}
 
 
 def _requirement(text: str) -> str:
-    """The text of a requirement, unchanged; ``InvalidSetting`` if it is not one."""
-    # imported here, because few settings hold requirements
+    """``text`` unchanged if it is a requirement of a plan, such as ``temperature<=1.05``; else
+    ``InvalidSetting``."""
+    # Imported here, because few settings hold requirements.
     from flmc.planning.requirements import read_requirement
 
     return read_requirement(text).text
 
 
 def _as_list(value: object) -> object:
-    """A single text as a list of one, because an option may be given once; any other value as it
-    is."""
+    """A list with the text ``value``, because an option of the command line may be given only once;
+    a value that is not a text is returned unchanged."""
     return [value] if isinstance(value, str) else value
 
 
@@ -83,14 +86,15 @@ Requirements = Annotated[
 
 
 def _defaults(registry: Registry) -> str:
-    """Text for help: the default of the first parameter of every entry that has parameters."""
+    """Text for help that lists the default of the first parameter of every entry that has
+    parameters, such as ``0.05 (sigmoid)``."""
     with_parameter = [entry for entry in registry if entry.parameters]
     return ", ".join(f"{entry.parameters[0].default:g} ({entry.name})" for entry in with_parameter)
 
 
 def choices_of(name: str) -> tuple[str, ...]:
-    """Words among which a setting chooses, for help and messages; empty for a setting that takes
-    other values."""
+    """Words that can be written for the setting ``name``, for help and messages; empty for a
+    setting that takes other values, such as numbers."""
     field = Settings.model_fields[name]
     if get_origin(field.annotation) is Literal:
         return get_args(field.annotation)
@@ -100,20 +104,21 @@ def choices_of(name: str) -> tuple[str, ...]:
 
 
 def _registry_of(name: str) -> Registry | None:
-    """The registry of what a setting can name; None for a setting that takes other values."""
+    """The registry of names that the setting ``name`` can take; None for a setting without a
+    registry."""
     metadata = Settings.model_fields[name].metadata
     return next((each for each in metadata if isinstance(each, Registry)), None)
 
 
 def naming() -> dict[str, Registry]:
-    """Settings that may name a user's own code, ``package.module:object``, each with the registry
-    of its built-in names."""
+    """Names of settings that may refer to a user's own code, ``package.module:object``, each with
+    the registry of its built-in names."""
     registries = {name: _registry_of(name) for name in Settings.model_fields}
     return {name: each for name, each in registries.items() if each is not None and each.kind}
 
 
 class Settings(BaseModel):
-    """All settings of a plan and a run; the defaults are the paper's experiment."""
+    """All settings of a plan and a run; the defaults are those of the paper's experiment."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
@@ -317,8 +322,8 @@ class Settings(BaseModel):
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """Settings in a TOML file by name, not yet checked; raises ``InvalidSetting`` if the file
-    cannot be read."""
+    """Settings in a TOML file, by name, as they were read and not yet checked; raises
+    ``InvalidSetting`` if the file cannot be read."""
     try:
         with path.open("rb") as stream:
             return tomllib.load(stream)
@@ -328,18 +333,19 @@ def read_file(path: Path) -> dict[str, Any]:
         ) from error
     except RecursionError as error:
         raise InvalidSetting(f"the config file {str(path)!r} is nested too deeply") from error
-    # invalid TOML, an invalid encoding, or a number with too many digits
+    # A ValueError means invalid TOML, an invalid encoding, or a number with too many digits.
     except ValueError as error:
         raise InvalidSetting(f"the config file {str(path)!r} is not valid TOML: {error}") from error
 
 
 def merge(file: Mapping[str, Any], options: Mapping[str, Any]) -> Settings:
-    """Checked settings from a file and options: an option beats the file, the file the default.
+    """Checked settings from the values in a file and the options of a command, by name. An option
+    takes precedence over the file, and the file over the default.
 
     Text is read as the type of its setting. An unknown name or a value out of bounds raises
     :class:`~flmc.base.errors.InvalidSetting`, whose message gives the bound and the value.
     """
-    # True must be refused for a number here: Python counts it as 1, so pydantic would accept it.
+    # Pydantic would accept True for a number, because Python counts it as 1.
     for name, value in file.items():
         if isinstance(value, bool):
             raise InvalidSetting(f"{name} must be a number or a word, got {value}")
@@ -374,25 +380,25 @@ OF_COMPARISONS: Mapping[str, str] = {
     "across": "sweep",
     "hold_out": "sweep and compare",
 }
-"""Keys that a file of settings may have beside settings: options of some commands, which these
-name."""
+"""Keys that a file of settings may have although they are no settings: options of the commands that
+are named with them."""
 OF_THE_DATA = (
     *("model", "data_file", "target", "device_column", "deal", "standardise", "devices", "dim"),
     *("samples", "experiments", "data", "seed"),
 )
-"""Settings that decide which data are sampled: methods that differ in another setting have the same
-data sets, so that their results can be paired."""
+"""Settings that decide the data sets. Methods of a comparison that agree in all of them have the
+same data sets, so that their results can be paired."""
 
 
 WITHDRAWN: Mapping[str, str] = {
     "split": "synthetic examples are dealt evenly: leave it out; deal is for those of data_file",
 }
-"""Names of settings that earlier versions had, each with what to write instead."""
+"""Names of settings that only earlier versions had, each with advice what to write instead."""
 
 
 def unknown_setting(name: str) -> str:
-    """Message about a name that is no setting: what to write instead, the most similar names, or
-    all names."""
+    """Message about a ``name`` that is no setting: advice what to write instead, the most similar
+    names, or all names of settings."""
     if name.replace("-", "_") in WITHDRAWN:
         return f"the setting {name!r} was withdrawn: {WITHDRAWN[name.replace('-', '_')]}"
     if name in OF_COMPARISONS:
@@ -405,7 +411,8 @@ def unknown_setting(name: str) -> str:
 
 
 def _one_line(error: ValidationError) -> str:
-    """Message about the first setting that failed validation: what it must be, and its value."""
+    """Message about the first setting in ``error`` that failed validation: the values that it
+    accepts, and the value that it had."""
     problems = error.errors(include_url=False)
     first = problems[0]
     name = str(first["loc"][0])
@@ -415,8 +422,8 @@ def _one_line(error: ValidationError) -> str:
         refused = first.get("ctx", {}).get("error")
         bound = "must be a list of texts such as 'temperature<=1.05'"
         return str(refused) if refused else f"{name} {bound}, got {first['input']!r}"
-    # Pydantic reports one problem for each type that a setting may have: together they say what is
-    # accepted.
+    # Where a setting has several types, pydantic reports a problem for each of them; the message
+    # joins their requirements.
     wanted = dict.fromkeys(
         _wanted(name, p["type"], p.get("ctx", {})) for p in problems if p["loc"][0] == name
     )
@@ -424,7 +431,8 @@ def _one_line(error: ValidationError) -> str:
 
 
 def _wanted(name: str, kind: str, context: Mapping[str, Any]) -> str:
-    """End of a message "NAME must be ...", for a pydantic error of the given kind."""
+    """The words after "NAME must be" in a message, for a pydantic error of the type ``kind`` with
+    its ``context``."""
     if kind == "greater_than":
         return "positive" if context["gt"] == 0 else f"above {context['gt']:g}"
     if kind == "value_error":

@@ -1,2 +1,2 @@
-"""Views of results: tables on a terminal, figures and HTML pages, drawn from the rows and tables
-that results offer. Nothing here computes a result."""
+"""Views of results: tables on a terminal, figures and HTML pages, made from the rows and tables
+that results provide. Nothing here computes a result."""

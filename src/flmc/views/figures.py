@@ -1,6 +1,6 @@
-"""Parts of all figures: creation, axes, labels, colours, fonts and files.
+"""Functions that all figures share: for new figures, axes, labels, colours, fonts and files.
 
-Functions draw into Axes that the caller gives, so that users can add curves of their own."""
+Functions draw into Axes that the caller provides, so that users can add curves of their own."""
 
 from __future__ import annotations
 
@@ -22,19 +22,21 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# A PDF embeds the glyphs that it needs, and extracting them from a font with thousands takes longer
-# than drawing the picture. So PDFs use the usual font reduced to Latin signs: glyphs, widths and
-# the font's name in the PDF are the same.
+# A PDF embeds the glyphs that it needs, and extracting them from a font with thousands of glyphs
+# takes longer than drawing the picture. So PDFs use the usual font reduced to Latin characters:
+# glyphs, widths and the font's name in the PDF are the same.
 _FAMILY = "flmc small"
-"""Name under which this process registers the font reduced to Latin signs with Matplotlib."""
+"""Name under which the font that is reduced to Latin characters is registered with Matplotlib in
+this process."""
 _SIGNS = frozenset(map(chr, (*range(0x20, 0x7F), *range(0xA0, 0x100), 0x2212)))
-"""Characters of the reduced font: Latin ones, and the minus of numbers on an axis."""
+"""Characters of the font that is reduced for PDFs: Latin ones, and the minus sign of numbers on an
+axis."""
 
 
 def families_for(figure: Figure) -> list[str]:
-    """Names of sans-serif fonts for the PDF of a drawn figure, in the order of preference; first a
-    font reduced to Latin characters, which is faster to embed, if it has all characters of the
-    figure."""
+    """Names of sans-serif font families for the PDF of a drawn figure, in the order of preference.
+    The first is a font reduced to Latin characters, which is faster to embed, unless the figure has
+    characters that it lacks."""
     from matplotlib import rcParams
     from matplotlib.text import Text
 
@@ -56,7 +58,8 @@ def _register_reduced_font() -> bool:
     directory = tempfile.TemporaryDirectory(prefix="flmc-font-")
     atexit.register(directory.cleanup)
     path = Path(directory.name) / "small.ttf"
-    # Layout rules of other scripts are dropped, because every PDF with the font would search them.
+    # Layout rules of other scripts are dropped, because Matplotlib would process them for every
+    # PDF.
     options = subset.Options(
         glyph_names=True,
         name_IDs=["*"],
@@ -69,7 +72,8 @@ def _register_reduced_font() -> bool:
     with subset.load_font(usual, options) as small:
         subsetter.subset(small)
         for record in small["name"].names:
-            # name 1 or 16 is the font's family; the name in a PDF is another one
+            # Records 1 and 16 hold the name of the font's family; the name shown in a PDF is in
+            # another record.
             if record.nameID in (1, 16):
                 record.string = _FAMILY
         small.save(path)
@@ -78,14 +82,15 @@ def _register_reduced_font() -> bool:
 
 
 def make_y_logarithmic(axes: Axes) -> None:
-    """Make the y axis logarithmic, with plain numbers at powers of ten, and at 2 and 5 times these
-    where there are few."""
+    """Make the y axis logarithmic, with plain numbers at powers of ten; where these are few, also
+    at 2 and 5 times powers of ten."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    # Two small ticks for each power of ten: the usual nine would take as long to draw as all else.
+    # Two minor ticks for each power of ten: drawing all the usual ones would take as long as
+    # drawing the rest of the figure.
     axes.yaxis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))
     axes.yaxis.set_minor_formatter(
         axes.yaxis.get_major_formatter() if high < 30 * low else NullFormatter()
@@ -134,7 +139,8 @@ _log = logging.getLogger(__name__)
 
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's palette, whose colours colour-blind readers can tell apart."""
+"""Colours of curves, as ``#rrggbb``: Okabe and Ito's palette, which colour-blind readers can tell
+apart."""
 
 
 def new_figure(
@@ -161,7 +167,7 @@ def new_figure(
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtra("pictures need matplotlib: pip install 'flmc[plot]'") from error
-    # Not made by pyplot, which keeps every figure in memory and may open a window.
+    # The figure is made without pyplot, which keeps every figure in memory and may open a window.
     figure = Figure(figsize=(columns * width, rows * height), layout=layout)
     FigureCanvasAgg(figure)
     return figure, list(figure.subplots(rows, columns, squeeze=False, **settings).flat)
@@ -174,10 +180,11 @@ def draw_curves(
     curves: Sequence[str],
     styles: Mapping[str, Any] | None = None,
 ) -> None:
-    """Draw named curves of a table with shaded standard errors. Each row has the keys ``curve`` (a
-    name) and ``x``, the column that ``value`` names, and its standard error under that name with
-    ``_se``, or the ends of the shade in ``low`` and ``high``; numbers may be text, as read from
-    CSV.
+    """Draw the named ``curves`` of a table, with a shaded band of one standard error. Each row is a
+    point of the curve in its column ``curve``, with x in the column ``x`` and y in the column whose
+    name is ``value``. That name with ``_se`` at its end is the column of standard errors; the
+    columns ``low`` and ``high``, if there are any, are the ends of the band. Numbers may be text,
+    as read from CSV.
 
     ``styles`` has arguments of Matplotlib's ``plot`` for some curves, by name. The y axis becomes
     logarithmic if the values span more than a factor of three.
@@ -197,8 +204,8 @@ def draw_curves(
         if not points:
             continue
         x, y, low, high = np.array(points).T
-        # The earlier a curve is drawn, the thicker it is, so that an equal curve above does not
-        # hide it.
+        # Curves that are drawn earlier are thicker, so that a later curve with the same values does
+        # not hide them.
         below = 0.35 * min(len(curves) - 1 - index, 4)
         style = {
             "color": COLOURS[index % len(COLOURS)],
@@ -217,8 +224,8 @@ def draw_curves(
 
 
 def _shaded(row: Mapping[str, Any], value: str) -> tuple[float, float, float]:
-    """The number in the column ``value`` of a table's row, and the lower and upper end of the shade
-    that is drawn about it."""
+    """The number under the key ``value`` in a row of a table, and the lower and upper end of the
+    band that is shaded about it."""
     y = float(row[value])
     if "low" in row:
         return y, float(row["low"]), float(row["high"])
@@ -267,8 +274,8 @@ def draw_distance(
 
 
 def write_png(figure: Figure, path: Path) -> Path | None:
-    """Save a figure as PNG and return its path; if that fails, warn and return None, because a
-    picture is no reason to lose a result."""
+    """Save a figure as PNG and return its path. If that fails, log a warning and return None: a
+    missing picture must not end the run whose result it shows."""
     try:
         write_atomically(path, lambda stream: figure.savefig(stream, dpi=160, format="png"))
     except OSError as error:
@@ -283,9 +290,11 @@ def write_png_and_pdf(figure: Figure, out: Path, name: str) -> str:
     from matplotlib import rc_context
 
     figure.savefig(out / f"{name}.png", dpi=160)
-    # saving the PNG has found the layout, which need not be found again
+    # Saving the PNG has computed the layout; without an engine it is not computed again for the
+    # PDF.
     figure.set_layout_engine(None)
-    # Fonts as Type 42: many publishers refuse the usual Type 3 fonts, which cannot be edited.
+    # Fonts are embedded as Type 42: many publishers refuse Matplotlib's default, Type 3, which
+    # cannot be edited.
     with rc_context({"pdf.fonttype": 42, "font.sans-serif": families_for(figure)}):
         figure.savefig(out / f"{name}.pdf")
     return f"{name}.png"

@@ -1,11 +1,11 @@
 """Figures of results, for notebooks, such as ``flmc.plot.trace(result)``; they need the extra
 ``plot``.
 
-Each function named after a figure returns it as a Matplotlib figure, which a notebook shows and
-``savefig`` writes. Figures of draws show entries of theta by their names, for the first data set:
-about 2000 draws of a chain, and the first seven chains where each has a colour, because readers can
-tell no more colours apart. ``write_figures`` writes all figures that fit a finished run as files,
-as ``flmc run --plots`` does."""
+Each function that is named after a figure returns it as a Matplotlib figure, which a notebook shows
+and ``savefig`` writes. Figures of draws show entries of theta by their names, for the first data
+set, with at most about 2000 draws of a chain. Where each chain has a colour, only the first seven
+are shown, because readers can tell no more colours apart. ``write_figures`` writes all figures that
+a finished run allows as files, as ``flmc run --plots`` does."""
 
 from __future__ import annotations
 
@@ -40,19 +40,21 @@ if TYPE_CHECKING:
 __all__ = ["autocorrelation", "intervals", "pair", "rank", "reliability", "trace", "write_figures"]
 
 _MOST_SHOWN = 2000
-"""Largest number of draws of a chain that a figure shows."""
+"""About the largest number of draws of a chain that a figure shows; of more draws every n-th is
+shown."""
 MOST_ENTRIES = 6
 """Number of entries of theta that are drawn unless the caller names others."""
 MOST_CHAINS = len(COLOURS)
 """Largest number of chains that a figure shows where each has a colour of its own."""
 _MOST_INTERVALS = 40
-"""Largest number of entries whose intervals stand above each other in one column."""
+"""Largest number of entries of theta whose intervals are drawn one below the other in one column of
+a figure."""
 _MOST_LETTERS = 22
-"""Number of letters of an entry's name that fit beside its Axes."""
+"""Number of characters of an entry's name that fit beside its part of a figure."""
 _RANK_BINS = 20
 _MOST_RANKED = 20_000
-"""Largest number of draws of all chains from which R-hat is computed, to find the entries that are
-drawn."""
+"""Largest number of draws, of all chains together, from which R-hat is computed to choose the
+entries that are drawn."""
 _MOST_PREDICTED = 200
 """Largest number of draws over which predictive probabilities are averaged."""
 
@@ -76,7 +78,7 @@ def trace(result: Result, entries: Sequence[str] | None = None) -> Figure:
     for index, name in enumerate(names):
         line, density = axes[2 * index : 2 * index + 2]
         low, high = draws[:, :, index].min(), draws[:, :, index].max()
-        # a margin for an entry whose draws are all equal
+        # If all draws of an entry are equal, the bins need a width above 0.
         pad = 0.0 if high > low else 1e-6 * abs(low) + 1e-9
         edges = np.linspace(low - pad, high + pad, 41)
         for chain, values in enumerate(draws[:, :, index]):
@@ -95,13 +97,15 @@ def rank(result: Result, entries: Sequence[str] | None = None) -> Figure:
     """Draw for every chain a histogram of the ranks that its draws have among the draws of all
     chains.
 
-    Chains that agree have flat histograms, within the grey band of three standard deviations of as
-    many independent draws; draws that remember each other scatter more.
+    Histograms of chains that agree are flat: with independent draws, their bars lie within the grey
+    band of three standard deviations; with correlated draws, they scatter more.
 
     Parameters
     ----------
-    result, entries
-        As for :func:`trace`.
+    result
+        A run that kept its draws.
+    entries
+        Names of entries as :meth:`flmc.Result.summary` has them; None: the first six.
     """
     names, draws = _chosen(result, entries)
     draws = draws[:MOST_CHAINS]
@@ -131,8 +135,10 @@ def autocorrelation(
 
     Parameters
     ----------
-    result, entries
-        As for :func:`trace`.
+    result
+        A run that kept its draws.
+    entries
+        Names of entries as :meth:`flmc.Result.summary` has them; None: the first six.
     most_lags
         Largest distance in rounds.
     """
@@ -141,7 +147,8 @@ def autocorrelation(
     figure, (axes,) = new_figure(columns=1, width=5.0, height=3.0)
     for index, name in enumerate(names):
         centred = draws[:, :, index] - draws[:, :, index].mean(axis=1, keepdims=True)
-        # Padded to twice the length, because the transform would else wrap around.
+        # Chains are padded with zeros to twice their length, because the Fourier transform would
+        # otherwise correlate the end of a chain with its beginning.
         spectrum = np.abs(np.fft.rfft(centred, 2 * draws.shape[1], axis=1)) ** 2
         products = np.fft.irfft(spectrum, axis=1)[:, lags]
         moving = products[:, 0] > 0
@@ -162,8 +169,10 @@ def pair(result: Result, entries: Sequence[str] | None = None) -> Figure:
 
     Parameters
     ----------
-    result, entries
-        As for :func:`trace`.
+    result
+        A run that kept its draws.
+    entries
+        Names of entries as :meth:`flmc.Result.summary` has them; None: the first six.
     """
     names, draws = _chosen(result, entries)
     flat = draws.reshape(-1, len(names))
@@ -182,7 +191,7 @@ def pair(result: Result, entries: Sequence[str] | None = None) -> Figure:
                 shown[:, column], shown[:, row], ".", color=COLOURS[0], markersize=1, alpha=0.4
             )
             axis.locator_params(axis="y", nbins=4)
-        # at most four labels on the x axis, because more would touch each other
+        # At most four labels on the x axis, because more would overlap.
         axis.locator_params(axis="x", nbins=4)
         axis.tick_params(labelsize=6)
         if row == len(names) - 1:
@@ -193,8 +202,8 @@ def pair(result: Result, entries: Sequence[str] | None = None) -> Figure:
 
 
 def reliability(scores: Predictive, axes: Axes | None = None) -> Figure:
-    """Draw the share of right predictions against their confidence, the largest predicted
-    probability: a calibrated model lies on the diagonal.
+    """Draw the share of right predictions against the confidence, the largest predicted probability
+    of an example. For a model whose probabilities are right, the points lie on the diagonal.
 
     Parameters
     ----------
@@ -261,15 +270,15 @@ def intervals(answer: Answer, probability: float = 0.9) -> Figure:
 
 
 def _short(name: str) -> str:
-    """An entry's name shortened to fit beside its Axes: a long one loses its middle, because its
-    end has the index."""
+    """The name of an entry of theta, shortened to fit beside its part of a figure: the middle of a
+    long name is replaced, because its end has the index."""
     half = (_MOST_LETTERS - 1) // 2
     return name if len(name) <= _MOST_LETTERS else f"{name[:half]}…{name[-half:]}"
 
 
 def _chosen(result: Result, entries: Sequence[str] | None) -> tuple[list[str], Array]:
-    """Names of the entries to draw, and their draws for the first data set, (chain, draw, entry);
-    ``entries`` None: the first six. Raises ``InvalidSetting`` for an unknown name."""
+    """Names of the entries of theta to draw (``entries`` None: the first six), and their draws for
+    the first data set, (chain, draw, entry). Raises ``InvalidSetting`` for an unknown name."""
     draws = result.draws[: result.num_chains]
     names = entry_names(draws.shape[2], result.layout)
     wanted = names[:MOST_ENTRIES] if entries is None else list(entries)
@@ -285,16 +294,16 @@ def write_figures(result: Result, model: Model, directory: str | Path) -> tuple[
     """Write figures of a run's draws as PNG files: trace, rank, autocorrelation and pair, and
     reliability where the model predicts classes.
 
-    At most six entries are drawn: those with the largest R-hat where there are more. Titles say
-    which.
+    At most six entries of theta are drawn; if theta has more, those with the largest R-hat. The
+    titles say which.
 
     Parameters
     ----------
     result
         A run that kept its draws.
     model
-        The model that was run. Where its data have classes, these very data are predicted, so that
-        the calibration looks better than that of new examples.
+        The model that was run. Where its data have classes, the figure of reliability is made from
+        the same data that the model has learnt from, and looks better than new data would.
     directory
         Where to write; it is made if it does not exist, and files of these names are replaced.
 
@@ -338,9 +347,9 @@ def write_figures(result: Result, model: Model, directory: str | Path) -> tuple[
 
 
 def shown_entries(result: Result) -> tuple[list[str], str]:
-    """Names, in the order of theta, of the entries to draw (at most six, those with the largest
-    R-hat), and words that say which entries these are, such as ``all entries``; the run must have
-    kept its draws."""
+    """Names, in the order of theta, of the entries to draw: all if there are at most six, else the
+    six with the largest R-hat; and words that say which these are, such as ``all entries``. The run
+    must have kept its draws."""
     draws = result.draws[: result.num_chains]
     names = entry_names(draws.shape[2], result.layout)
     where = "" if len(result.draws) == len(draws) else " of the first data set"
@@ -350,7 +359,8 @@ def shown_entries(result: Result) -> tuple[list[str], str]:
         return names[:MOST_ENTRIES], f"the first {MOST_ENTRIES} of {len(names)} entries{where}"
     every = min(max(1, draws.shape[0] * draws.shape[1] // _MOST_RANKED), draws.shape[1] // 4)
     r_hat = chain_statistics(np.moveaxis(draws[:, ::every], 2, 0)).r_hat
-    # An entry whose draws are all equal has no R-hat, and is drawn first.
+    # The R-hat of an entry whose draws are all equal is NaN; such an entry counts as the worst, so
+    # that it is among those drawn.
     worst = np.argsort(np.nan_to_num(r_hat, nan=np.inf))[-MOST_ENTRIES:]
     words = f"the {MOST_ENTRIES} of {len(names)} entries with the largest R-hat{where}"
     return [names[index] for index in sorted(worst)], words

@@ -1,5 +1,5 @@
-"""Progress of long work on standard error: a bar on a terminal, elsewhere a plain line now and
-then."""
+"""Progress of long computations on standard error: a bar on a terminal, elsewhere a plain line from
+time to time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 _QUIET = 2.0
 """Seconds of work before the first plain line of progress, so that short work prints none."""
 _EVERY, _SHARE, _LONGEST = 5.0, 0.1, 60.0
-"""Seconds between two plain lines of progress: the share ``_SHARE`` of the time that has passed,
-but at least ``_EVERY`` and at most ``_LONGEST``, so that neither a reader waits nor a log
-overflows."""
+"""Seconds between two plain lines of progress: the share ``_SHARE`` of the time since the start,
+but at least ``_EVERY`` and at most ``_LONGEST``, so that readers need not wait long and logs stay
+short."""
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def show_stages() -> Iterator[Callable[[str], Callable[[float], None]]]:
 
 
 def _bar(console: Console) -> Progress:
-    """A progress bar for a terminal, which vanishes when it ends."""
+    """A progress bar for a terminal, which is erased when the work ends."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -88,8 +88,8 @@ def _stop(bar: Progress) -> None:
 
 
 class Stage:
-    """Finished fraction of a named stage of work, and an estimate of the time left; times are in
-    seconds of any one clock."""
+    """Finished fraction of a named stage of work, and an estimate of the time left. Times are in
+    seconds of one clock, whose zero does not matter."""
 
     def __init__(self, name: str, began: float) -> None:
         self.name = name
@@ -98,21 +98,22 @@ class Stage:
         self._last = (began, 0.0)
 
     def report(self, fraction: float, now: float) -> None:
-        """Note that the fraction, from 0 to 1, is finished at the time ``now``."""
+        """Record that ``fraction`` of the stage, from 0 to 1, is finished at the time ``now``
+        (seconds)."""
         self._last = (now, fraction)
-        # Work that is resumed begins with a fraction that cost no time, so the pace is measured
-        # from the first report.
+        # Work that is resumed begins with a finished fraction that took no time now: the pace is
+        # measured from the first report on.
         self._first = self._first or self._last
 
     def line(self, now: float) -> str:
-        """A line for the time ``now``: the finished share, and the time left where a pace is
-        known."""
+        """Text for the time ``now`` (seconds): the finished percentage, and the time left if there
+        were reports from which to estimate it."""
         when, fraction = self._last
         text = f"{self.name}: {math.floor(100 * fraction)} %"
         if self._first is None or fraction <= self._first[1]:
             return text
         pace = (fraction - self._first[1]) / max(when - self._first[0], 1e-9)
-        # The time that was left at the last report, less the time since.
+        # Time left at the last report by the measured pace, less the time that has passed since.
         left = (1 - fraction) / pace - (now - when)
         return f"{text}, about {_words(left)} left" if left > 0 else text
 
@@ -125,8 +126,9 @@ def _words(seconds: float) -> str:
 
 
 class _PlainLines:
-    """Printer of lines about the progress of the latest stage, until :meth:`end` is called; a
-    thread of its own prints, so that work that reports rarely shows a sign of life too."""
+    """Printer of plain lines about the progress of the latest stage, from :meth:`start` to
+    :meth:`end`. It prints in a thread of its own, so that lines appear although work reports
+    rarely."""
 
     def __init__(self) -> None:
         self._stage: Stage | None = None
@@ -144,12 +146,13 @@ class _PlainLines:
         self._thread.start()
 
     def end(self) -> None:
-        """Make the thread stop printing."""
+        """Make the thread stop printing, and wait until it has stopped."""
         self._ended.set()
         self._thread.join()
 
     def _print_lines(self) -> None:
-        """Print progress lines until the end is set, more rarely the longer the work takes."""
+        """Print lines of progress until :meth:`end` is called, at longer intervals the longer the
+        work takes."""
         wait, printed, began = _QUIET, "", time.monotonic()
         while not self._ended.wait(wait):
             now, stage = time.monotonic(), self._stage
@@ -164,7 +167,7 @@ class _PlainLines:
 
 
 def _print(line: str) -> None:
-    """Print a line on standard error, unless that is closed."""
+    """Print a line on standard error; nothing happens if that is closed."""
     if sys.stderr is not None:
         with suppress(OSError, ValueError):  # a progress line must not end the work
             sys.stderr.write(f"{line}\n")

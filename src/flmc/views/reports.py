@@ -1,4 +1,5 @@
-"""Reports on disk, as Markdown and as self-contained HTML, from the same blocks."""
+"""Reports as files: Markdown, and HTML in a single file, both made from the same blocks of
+content."""
 
 from __future__ import annotations
 
@@ -13,12 +14,13 @@ from typing import Any
 from flmc.runs.files.durable_files import write_atomically
 
 Block = tuple[str, Any]
-"""A piece of a report: ('title' | 'heading' | 'text', str), ('list', items), ('picture', (file
-name, caption)), ('drawing', (SVG, caption)), for HTML only, or ('table', (header, rows))."""
+"""One block of a report, a pair of kind and content: ('title' | 'heading' | 'text', str), ('list',
+items), ('picture', (file name, caption)), ('table', (header, rows)), or, for HTML only, ('drawing',
+(SVG text, caption))."""
 
 
 def write_markdown(path: Path, blocks: Sequence[Block]) -> None:
-    """Write a report's blocks as a Markdown file, which refers to pictures in the same
+    """Write a report's blocks as a Markdown file; pictures are links to files in the same
     directory."""
     parts = []
     for kind, content in blocks:
@@ -43,12 +45,14 @@ def write_markdown(path: Path, blocks: Sequence[Block]) -> None:
 
 
 _MARKER = re.compile(r"([-*+>#|=]|\d+[.)])(\s|$)")
-"""The beginning of a line that Markdown takes for a list, a quote, a heading or a table."""
+"""Pattern of the beginning of a line that Markdown would take for a list, a quote, a heading or a
+table."""
 
 
 def wrap_prose(text: str, width: int = 100) -> str:
-    """A paragraph of Markdown in lines of at most ``width`` characters, narrower where a line would
-    otherwise begin like a list, a quote, a heading or a table; a longer word stays whole."""
+    """A paragraph broken into lines of at most ``width`` characters; lines are shorter where the
+    next would begin like a list, a quote, a heading or a table of Markdown. A word longer than a
+    line stays whole."""
     lines = [text]
     for narrower in range(width, width // 2, -1):
         lines = textwrap.wrap(text, narrower, break_long_words=False, break_on_hyphens=False)
@@ -67,20 +71,21 @@ figure{margin:1rem 0}figcaption{font-size:13px;color:#555}"""
 
 
 def _inline(text: str) -> str:
-    """Plain prose as HTML: special characters escaped, and words in backquotes as code."""
+    """A line of text as HTML: special characters are escaped, and words in backquotes become
+    code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 
 def write_html(path: Path, blocks: Sequence[Block]) -> None:
-    """Write a report's blocks as one self-contained HTML file, with the pictures of its directory
-    embedded."""
+    """Write a report's blocks as a single HTML file; pictures from the file's directory are
+    embedded in it."""
     text = render_html(blocks, path.parent)
     write_atomically(path, lambda stream: stream.write(text.encode()))
 
 
 def render_html(blocks: Sequence[Block], directory: Path | None = None) -> str:
-    """A report's blocks as the text of a self-contained HTML file; pictures are read from
-    ``directory`` and embedded."""
+    """A report's blocks as the text of a single HTML file, in which pictures from ``directory`` are
+    embedded."""
     parts = [_as_html(kind, content, directory) for kind, content in blocks]
     title = next((content for kind, content in blocks if kind == "title"), "report")
     head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{_STYLE}</style>'
@@ -89,7 +94,8 @@ def render_html(blocks: Sequence[Block], directory: Path | None = None) -> str:
 
 
 def _as_html(kind: str, content: Any, directory: Path | None) -> str:
-    """One block of a report, of the given kind, as HTML; pictures are read from ``directory``."""
+    """One block of a report as HTML, from its ``kind`` and ``content``; a picture is read from
+    ``directory`` and embedded."""
     if kind in ("title", "heading"):
         tag = "h1" if kind == "title" else "h2"
         return f"<{tag}>{html.escape(content)}</{tag}>"

@@ -86,8 +86,8 @@ def draw_loss_against_snr(
 def draw_posterior(
     axes: Axes, result: Result, posterior: Gaussian, entries: tuple[int, int] = (0, 1)
 ) -> None:
-    """Draw two entries (from 0) of about 2000 draws of the first data set, their two-sigma ellipse,
-    and that of the exact posterior.
+    """Draw two entries of theta (indices from 0) for the first data set: about 2000 draws as dots,
+    the two-sigma ellipse of the draws, and that of the exact posterior.
 
     Examples
     --------
@@ -118,7 +118,8 @@ def draw_posterior(
 
 
 def _ellipse(mean: Array, covariance: Array) -> Array:
-    """Points of the ellipse at Mahalanobis distance 2 from a mean of two entries, (2, point)."""
+    """Points (2, point) on the ellipse at Mahalanobis distance 2 from the ``mean`` of two entries
+    with the given ``covariance``."""
     angle = np.linspace(0, 2 * np.pi, 200)
     circle = np.stack([np.cos(angle), np.sin(angle)])
     return np.asarray(mean[:, None] + 2.0 * np.linalg.cholesky(covariance) @ circle)

@@ -1,5 +1,5 @@
-"""The figure of a sweep over combinations of settings: its results against the numeric setting with
-most values."""
+"""The figure of a sweep, which is a set of runs over combinations of settings: results against the
+numeric setting that has most values."""
 
 from __future__ import annotations
 
@@ -37,22 +37,25 @@ SWEPT = (
     ("epsilon_run", "epsilon of the run"),
     ("temperature", "temperature"),
 )
-"""Columns of a sweep, with their labels, that are drawn if they were measured and vary."""
+"""Columns of a sweep's table with the labels of their axes; a column is drawn if it was measured
+and varies."""
 PLANNED = (
     ("predicted_variance_ratio", "predicted variance ratio"),
     ("epsilon_round", "epsilon of a round"),
     ("gain_used", "gain"),
     ("rounds_needed", "rounds needed"),
 )
-"""Columns that are drawn of a sweep that was planned only, and their labels."""
+"""Columns, with the labels of their axes, that are drawn for a sweep that only makes plans and runs
+none."""
 
 
 def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
-    """Write ``sweep.png`` into the directory ``out``: results against the numeric setting with most
-    values, one curve for each combination of the other settings; below them, for several data sets,
-    the paired differences of the methods to the first. Where data sets have heavy tails, medians
-    are drawn with the middle half in place of means with standard errors. Returns the file's path;
-    None if there is nothing to draw, without Matplotlib, or if writing failed."""
+    """Write ``sweep.png`` into the directory ``out``: a panel for each result against the numeric
+    setting with most values, with a curve for each combination of the other settings. If several
+    methods were run on several data sets, a second row of panels shows each method's difference
+    from the first, paired by data set. Where values over data sets have heavy tails, medians and
+    quartiles are drawn in place of means and standard errors. Returns the file's path; None if
+    there is nothing to draw, without Matplotlib, or if writing failed."""
     rows = [row for row in done.rows if row["error"] is None]
     numeric = {
         name: values
@@ -65,7 +68,8 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
         return None
     x = max(numeric, key=lambda name: len(numeric[name]))
     others = [name for name in done.axes if name != x]
-    # A method cannot be paired along the x axis, where each point would have a method of its own.
+    # Differences between methods cannot be drawn if the methods are the values on the x axis: each
+    # point would belong to another method.
     pairs = [] if done.methods == x else done.paired
     try:
         rows_of_panels = 2 if pairs else 1
@@ -109,9 +113,10 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
 def _points(
     rows: Sequence[Mapping[str, Any]], name: str, x: str, others: Sequence[str]
 ) -> tuple[list[dict[str, Any]], str]:
-    """Points of all curves of a column, for ``draw_curves``, and words for the axis: medians with
-    the middle half of data sets where one of the rows has heavy tails, else means with standard
-    errors."""
+    """Points of all curves of the column ``name`` against the setting ``x``, as a table for
+    ``draw_curves``, and words for the label of the y axis. Points are means with standard errors
+    or, if a row has heavy tails over its data sets, medians with quartiles; then the words say
+    so."""
     known = [row for row in rows if row.get(name) is not None]
     heavy = any(name in (row.get("heavy_tails") or "").split("; ") for row in known)
     table = []
@@ -129,7 +134,8 @@ def _points(
 
 
 def _error_over_data_sets(row: Mapping[str, Any], name: str) -> float:
-    """Standard error of the mean over data sets of a metric; 0 for one data set."""
+    """Standard error of the mean over data sets of the metric ``name`` in a row of the sweep's
+    table; 0 for one data set."""
     values = (row.get(DATA_SETS) or {}).get(name)
     return 0.0 if values is None else float(np.std(values, ddof=1) / np.sqrt(len(values)))
 
@@ -141,9 +147,10 @@ def _draw_pairs(
     others: Sequence[str],
     styles: Mapping[str, Any],
 ) -> None:
-    """Draw the paired differences of one metric against ``x`` with error bars, a curve for each
-    method: means with two standard errors, or medians with their 95 per cent interval where one of
-    the differences has heavy tails."""
+    """Draw the paired differences of one metric between methods against the setting ``x``, a curve
+    with error bars for each method and combination of the settings ``others``: means with two
+    standard errors, or medians with their 95 per cent interval if one of the differences has heavy
+    tails."""
     heavy = any(each["heavy"] and each["median_low"] is not None for each in pairs)
     for index, curve in enumerate(dict.fromkeys(_curve(each, others) for each in pairs)):
         of_curve = sorted(
@@ -160,7 +167,8 @@ def _draw_pairs(
         )
         places = [each[x] for each in of_curve]
         axes.errorbar(places, middle, (below, above), markersize=3, capsize=2, linewidth=1, **style)
-    # One large difference would hide the signs of all others.
+    # If one difference is far larger than the others, the axis is symmetric-logarithmic, so that
+    # the signs of all can be seen.
     sizes = [max(abs(each["mean"]), 2 * each["se"]) for each in pairs]
     smallest = min((size for size in sizes if size > 0), default=0.0)
     if 0 < 20 * smallest < max(sizes):
@@ -172,7 +180,8 @@ def _draw_pairs(
 
 
 def _comparison(done: Sweep) -> list[str]:
-    """A line for the head of the figure that says what methods were made equal in."""
+    """A list with a line for the head of the figure that names the quantity which all methods
+    share, such as the effective step; empty if methods share none."""
     if done.equal is None:
         return []
     quantity = QUANTITIES[done.equal]
@@ -183,8 +192,8 @@ def _comparison(done: Sweep) -> list[str]:
 
 
 def _caveats(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Lines for the head of the figure that say how many measurements suffer from too few chains or
-    draws."""
+    """Lines for the head of the figure: at how many points there are too few draws for the squared
+    W2 distance, or too few chains to separate a shift from the variance ratio."""
     few = sum(row.get("wasserstein2_floor") is not None for row in rows) - sum(
         row.get("wasserstein2_squared") is not None for row in rows
     )
@@ -204,15 +213,16 @@ def _caveats(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 AXES_IN_WORDS = {"snr_db": "SNR [dB]", "samples": "examples"}
-"""Labels of axes for settings whose names alone would not be understood."""
+"""Labels of axes for settings whose names do not say what they are."""
 
 
 def _label(done: Sweep, name: str, words: str) -> str:
-    """Label of the axis for the column ``name``, which is ``words``; for ``epsilon`` and
-    ``epsilon_run`` it is a label with scope and delta instead, if all points share these."""
+    """Label of the axis for the column ``name``: ``words``; for ``epsilon`` and ``epsilon_run`` a
+    label with scope and delta, if these are the same at all points of the sweep."""
 
     def shared(setting: str) -> Any:
-        """The value of a setting that all points of the sweep share; None if it varies."""
+        """The value of the limit ``setting`` that all points of the sweep share; None if the sweep
+        varies it."""
         default = getattr(Limits(), setting)
         return None if setting in done.axes else done.base.get(setting, default)
 
@@ -226,9 +236,9 @@ def _label(done: Sweep, name: str, words: str) -> str:
 def _styles_of(
     rows: Sequence[Mapping[str, Any]], others: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    """Line styles of all curves, as arguments of Matplotlib's ``plot`` by the curve's name: a
-    colour for each value of the first setting in ``others``, a line and a marker for each
-    combination of the rest."""
+    """Arguments of Matplotlib's ``plot`` for each curve, by the curve's name: a colour for each
+    value of the first setting in ``others``, a line style and a marker for each combination of the
+    rest. Empty with fewer than two settings in ``others``."""
     if len(others) < 2:
         return {}
     colours = list(dict.fromkeys(row[others[0]] for row in rows))
@@ -245,14 +255,14 @@ def _styles_of(
 
 
 def _varies(values: Sequence[float | None]) -> bool:
-    """Whether the values other than None differ by more than rounding."""
+    """Whether the largest and the smallest value differ by more than rounding; None is left out."""
     known = [value for value in values if value is not None]
     return bool(known) and max(known) - min(known) > 1e-6 * abs(max(known))
 
 
 def _curve(row: Mapping[str, Any], names: Sequence[str]) -> str:
-    """Name of the curve to which a row of the sweep belongs: names and values of the settings
-    ``names``."""
+    """Name of the curve to which a row of the sweep's table belongs: names and values of the
+    settings ``names``, such as ``scheme digital, rounds 300``."""
     values = {
         name: f"{row[name]:g}" if isinstance(row[name], float) else row[name] for name in names
     }

@@ -1,4 +1,5 @@
-"""Terminal output of listings (labelled rows) and grids (tables), the forms of all results."""
+"""Terminal output of the two forms in which results are shown: listings (rows of label and value)
+and grids (tables)."""
 
 from __future__ import annotations
 
@@ -37,14 +38,16 @@ def show(*things: Listing | Grid | str) -> None:
 
 
 _WIDE = 8
-"""Number of columns beyond which a grid is printed as plain text, which a terminal may wrap and a
-file keeps; so is a grid that is wider than the terminal, whose cells rich would cut off."""
+"""Number of columns beyond which a grid is printed as plain text, whose long lines a terminal may
+wrap and a file keeps. A grid wider than the terminal is printed so, too, because rich would cut off
+its cells."""
 _NARROW = 60
-"""Width of a terminal below which values stand under their names, not beside them."""
+"""Number of characters in a terminal's line below which values are printed under their names, not
+beside them."""
 
 
 def _width(grid: Grid) -> int:
-    """Width in characters that a grid needs to be printed without cutting off cells."""
+    """Number of characters in a line that a grid needs so that no cell is cut off."""
     lines = format_grid(grid.header, grid.rows).splitlines()
     return max(len(line) for line in lines) + 2  # two more characters, for the margins of the table
 
@@ -57,8 +60,8 @@ def render(thing: Listing | Grid | str) -> RenderableType:
 
 
 def render_listing(listing: Listing) -> RenderableType:
-    """The object that rich prints for a listing: headline and title, then label and value of each
-    row side by side, coloured by the row's severity."""
+    """The object that rich prints for a listing: its headline and title, then a line for each row
+    with label and value side by side, in the colour of the row's severity."""
     table = Table(
         show_header=False, box=None, padding=(0, 2, 0, 0), title=listing.title, title_justify="left"
     )
@@ -70,8 +73,8 @@ def render_listing(listing: Listing) -> RenderableType:
 
 
 def render_narrow(thing: Listing | Grid) -> RenderableType:
-    """The object that rich prints for a listing or a grid on a narrow terminal: every value on a
-    line under its name, so that no number is cut off."""
+    """The object that rich prints for a listing or a grid on a narrow terminal: every value is on a
+    line of its own under its name, so that no number is cut off."""
     lines: list[RenderableType] = [Text(thing.title, style="italic")] if thing.title else []
     if isinstance(thing, Listing):
         if thing.headline is not None:
@@ -88,19 +91,21 @@ def render_narrow(thing: Listing | Grid) -> RenderableType:
 
 
 def render_grid(grid: Grid) -> RenderableType:
-    """The object that rich prints for a grid: a table with its header, and the notes below."""
+    """The object that rich prints for a grid: a table with a header, and the grid's notes below
+    it."""
     table = Table(
         title=grid.title or None, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )
     for index, name in enumerate(grid.header):
         table.add_column(name, justify="left" if index == 0 else "right", no_wrap=index > 0)
     for cells in grid.rows:
-        # Text objects, because rich would read a word in brackets as an instruction.
+        # Cells are Text objects, because in a plain string rich would take a word in square
+        # brackets for markup.
         table.add_row(*map(Text, cells))
     return Group(table, *(_note(row) for row in grid.notes))
 
 
 def _note(row: Row) -> Text:
-    """A headline, or a note below a grid, as text coloured by its severity."""
+    """A listing's headline, or a note below a grid, as text in the colour of its severity."""
     text = f"{row.label}: {row.text}" if row.label else row.text
     return Text(text, style=_STYLES[row.severity])

@@ -1,18 +1,21 @@
 r"""An attack on our own uplink: an empirical lower bound on epsilon, beside the accountant's upper
 bound.
 
-Two worst-case neighbours transmit many times, with the schedule and the gains of a run, through the
+One device transmits many times with each of two neighbouring data sets (the two *worlds*), chosen
+as far apart as clipping allows, with the schedule and the gains of a run. The code is that of the
 roles of a round: devices clip, quantise and invert their channel, the air adds up, the server
 publishes. Random numbers are the audit's own: the compiled engine and the streams of a run are not
-attacked. The adversary knows the other devices' symbols and everything that is public, and adds up
-the logarithms of the likelihood ratios. The threshold of the attack is chosen on one part of the
-trials; on the rest, the rates of right and false alarms have Clopper-Pearson bounds, and
+attacked. The adversary knows the other devices' symbols and everything that is public, adds up the
+logarithms of the likelihood ratios, and guesses the first world where the sum is above a threshold.
+The threshold is chosen on one part of the trials; on the rest, the rates of right alarms (TPR, in
+the first world) and of false alarms (FPR, in the second) have Clopper-Pearson bounds, and
 
 .. math:: \epsilon \ge \ln\frac{\text{TPR}_{\text{low}} - \delta}{\text{FPR}_{\text{high}}}
 
 holds with the stated confidence for any (epsilon, delta)-private mechanism, in either direction.
-Above the accountant's bound it proves that something is broken; below, it proves nothing. Even if
-the worlds can be told apart for certain, n trials prove no more than an epsilon of about ln(n)."""
+A lower bound above the accountant's upper bound proves that something is broken; one below it
+proves nothing. Even if the worlds can be told apart for certain, n trials prove no more than an
+epsilon of about ln(n)."""
 
 from __future__ import annotations
 
@@ -34,9 +37,9 @@ from flmc.sampling.roles import Transmission, air, device, server
 from flmc.uplink.noise import why_not_drawn
 
 Transmit = Callable[[Scene, Array, int, np.random.Generator], tuple[Array, Array]]
-"""A function from a scene, gradients (round, entry) of the attacked device, a number of trials and
-random numbers to two arrays (trial, round, entry): the received signal, and the other devices' part
-of it without noise."""
+"""A function that simulates transmissions. Its arguments are a scene, the gradients of the attacked
+device (round, entry), a number of trials and a random number generator. It returns two arrays
+(trial, round, entry): the received signal, and the other devices' part of it without noise."""
 
 
 def transmit(
@@ -49,8 +52,8 @@ def transmit(
     uplink = scene.uplink
     local = other_gradients(scene)
     local[:, scene.attacked] = gradient
-    # Every trial has the same gradients, but random numbers of its own: what follows from the
-    # gradients alone is computed once for all trials.
+    # Every trial has the same gradients, but its own random numbers: quantities that depend on the
+    # gradients alone are computed once for all trials.
     uniform = rng.random((trials, *local.shape)) if uplink.randomised else None
     rounds = rounds_of(scene, rng)
     sent = device(local, uniform, uplink, rounds.gains, rounds.fading, rounds.active)
@@ -59,8 +62,8 @@ def transmit(
         raise InvalidSetting(f"the audit cannot attack this uplink: {cannot}")
     noise = np.sqrt(uplink.noise_power) * rng.standard_normal((trials, scene.num_rounds, scene.dim))
     received = publish(scene, rounds, air(sent, rounds.fading, noise))
-    # The same symbols with the attacked device at amplitude 0: selecting the others would copy all
-    # symbols.
+    # The other devices' part of the signal: all symbols, with the amplitude of the attacked device
+    # set to 0. Indexing the other devices would copy their symbols.
     others = sent.amplitude.copy()
     others[..., scene.attacked, :] = 0.0
     known = air(Transmission(sent.symbols, others), rounds.fading, np.zeros_like(noise))
@@ -68,8 +71,9 @@ def transmit(
 
 
 def other_gradients(scene: Scene) -> Array:
-    """Fixed gradients of all devices, (round, device, entry), with 0 for the attacked device. The
-    adversary is assumed to know the data of all other devices, so any fixed values serve."""
+    """Gradients of all devices, (round, device, entry), the same in every trial, with 0 for the
+    attacked device. The adversary is assumed to know the data of all other devices, so any values
+    serve."""
     local = np.linspace(-1.0, 1.0, max(1, scene.num_devices - 1) * scene.dim)
     others = scene.uplink.clip * local.reshape(-1, scene.dim)
     gradients = np.zeros((scene.num_rounds, scene.num_devices, scene.dim))
@@ -156,8 +160,9 @@ def log_ratio(scene: Scene, own: Array, first: Array, second: Array | None = Non
 
 
 _TRIALS_AT_ONCE = 20_000
-"""Trials that are simulated together with 100 symbols each (rounds times devices times entries);
-fewer where there are more symbols, so that memory stays bounded."""
+"""Number of trials that are simulated in one batch where a trial has at most 100 symbols (rounds
+times devices times entries); with more symbols, batches are smaller, so that memory stays
+bounded."""
 
 
 def audit(
@@ -192,7 +197,8 @@ def audit(
     if tell is not None:
         tell(expected)
     first, second = draw_statistics(scene, trials, seed, transmit, progress, at_once)
-    # Worlds that never overlap give the largest lower bound that so many trials can prove.
+    # The largest lower bound that so many trials can prove is that of statistics which tell the two
+    # worlds apart in every trial.
     apart = lower_bound(np.ones(trials), np.zeros(trials), delta, confidence, 0.5)
     return Audit(
         scene.num_rounds,

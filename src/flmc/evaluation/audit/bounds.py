@@ -15,7 +15,8 @@ _SHARE_FOR_THRESHOLD = 0.2
 """Share of the trials that serves only to choose the threshold of the statistic above which the
 attack guesses the first of two neighbouring worlds."""
 _THRESHOLDS = 400
-"""Number of thresholds that are compared, at quantiles of the statistics of all trials."""
+"""Number of thresholds of the attack's statistic that are compared, at evenly spaced quantiles of
+its values in both worlds."""
 
 
 def lower_bound(
@@ -25,10 +26,11 @@ def lower_bound(
     confidence: float = CONFIDENCE,
     threshold: float | None = None,
 ) -> float:
-    """Lower confidence bound of epsilon, at least 0, from a statistic of the attack, (trial),
-    measured in the ``first`` and in the ``second`` world; it tends to be larger in the first.
-    ``threshold`` was fixed before the attack; it is tried beside another that is chosen from a part
-    of the trials."""
+    """Lower confidence bound of epsilon, at least 0, from the attack's statistic, (trial), measured
+    in the ``first`` and in the ``second`` of two neighbouring worlds; it tends to be larger in the
+    first. The attack guesses the first world above a threshold, which is chosen from a part of the
+    trials. If a ``threshold`` was fixed beforehand, it is tried, too, and the larger bound
+    counts."""
     error = error_of_a_rate(confidence, thresholds=1 if threshold is None else 2)
     split = int(_SHARE_FOR_THRESHOLD * len(first))
     bound = 0.0
@@ -43,25 +45,27 @@ def lower_bound(
 
 
 def _bound_at(threshold: float, high: Array, low: Array, delta: float, error: float) -> float:
-    """Lower bound of epsilon from the shares of simulated trials whose statistic is above a
-    threshold: ``high`` and ``low`` (trial) are the statistics in the first and the second of two
-    neighbouring worlds; 0 where the shares prove nothing."""
+    """Lower bound of epsilon from the shares of trials whose statistic is above a threshold:
+    ``high`` and ``low`` (trial) are the statistics in the first and the second of two neighbouring
+    worlds. Each of the two shares has a confidence bound that fails with probability ``error``; 0
+    where they prove nothing."""
     right, false = (int((part > threshold).sum()) for part in (high, low))
     at_least, at_most = _rate_below(right, len(high), error), _rate_above(false, len(low), error)
     return math.log((at_least - delta) / at_most) if at_least > delta else 0.0
 
 
 def _best_threshold(high: Array, low: Array, delta: float, error: float) -> float:
-    """The threshold of the statistic at which the lower bound of epsilon would be about largest on
-    these trials."""
+    """The threshold of the attack's statistic with about the largest lower bound of epsilon on the
+    given trials, whose statistics in the first and the second world are ``high`` and ``low``
+    (trial)."""
     candidates = np.unique(
         np.quantile(np.concatenate([high, low]), np.linspace(0, 1, _THRESHOLDS + 2)[1:-1])
     )
     count = len(high)
     right = (count - np.searchsorted(np.sort(high), candidates, side="right")) / count
     false = (count - np.searchsorted(np.sort(low), candidates, side="right")) / count
-    # about the half width of the confidence bounds; a rough one serves, because any threshold gives
-    # a valid bound
+    # A normal approximation of the confidence bounds' half width suffices to choose the threshold,
+    # because any threshold gives a valid bound of epsilon.
     wide = math.sqrt(-2 * math.log(error) / count)
     value = np.maximum(right - delta - wide * np.sqrt(right * (1 - right)), 1e-12)
     rate = false + wide * np.sqrt(false * (1 - false)) + wide**2
@@ -69,9 +73,10 @@ def _best_threshold(high: Array, low: Array, delta: float, error: float) -> floa
 
 
 def error_of_a_rate(confidence: float, thresholds: int = 1) -> float:
-    """Probability with which the confidence bound of a single rate of alarms may fail, so that the
-    bound of epsilon holds with ``confidence``: by the union bound, two directions with two rates at
-    each threshold share one minus the confidence."""
+    """Probability with which the confidence bound of a single rate of alarms may fail if the bound
+    of epsilon is to hold with ``confidence``. By the union bound it is 1 - ``confidence`` over the
+    number of rates: two rates in each of two directions (either world may be the first) at each
+    threshold."""
     return (1.0 - confidence) / (4 * thresholds)
 
 
@@ -79,7 +84,7 @@ def rates_below(hits: Array, count: int, error: float) -> Array:
     """Clopper and Pearson's lower confidence bounds of rates, in the shape of ``hits``, the counts
     of successes in ``count`` trials; each bound fails with probability ``error`` at most. Expected
     counts need not be whole."""
-    # importing this function takes a tenth of the time of importing scipy.stats
+    # Importing this function takes a tenth of the time of importing scipy.stats.
     from scipy.special import betaincinv
 
     rates = betaincinv(np.maximum(hits, 1e-9), count - hits + 1, error)

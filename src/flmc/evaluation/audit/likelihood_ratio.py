@@ -1,10 +1,10 @@
 """Law of the privacy loss of an attack: of the logarithm of the likelihood of the received signal
 in the first world over that in the second, where the worlds are two neighbouring data sets.
 
-The received entry y is a mixture of normal distributions, and the loss a function of y. Its law is
-put on a grid, and the laws of all entries are composed by Fourier transform. This is no bound, as
-the accountant's are, but as exact as the grid: it predicts what an attack can find, and shares no
-code with the accountant."""
+A received entry y follows a mixture of normal distributions, and its loss is a function of y. The
+law of the loss is put on a grid, and the laws of all entries are composed by Fourier transform. The
+result is not a bound, as the accountant's are, but exact up to the grid: it predicts the epsilon
+that an attack can show, and shares no code with the accountant."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ from flmc.uplink.power import finite_cap
 _POINTS = 2**14
 """Number of values of the privacy loss in the grid on which its probabilities are computed."""
 _SPREADS = 10.0
-"""Number of standard deviations of the privacy loss by which its grid of values reaches beyond the
-mean losses in both neighbouring worlds."""
+"""Distance of the ends of the grid of privacy losses from the nearer of the mean losses in the two
+neighbouring worlds, in standard deviations of the loss."""
 _NODES = np.linspace(-8.5, 8.5, 2001)
 _WEIGHTS = np.exp(-0.5 * np.square(_NODES)) / np.exp(-0.5 * np.square(_NODES)).sum()
-"""Nodes at which a standard normal distribution is discretised, and the weight of each."""
+"""``_NODES`` are the points at which a standard normal distribution is discretised, ``_WEIGHTS``
+their probabilities, which add up to 1."""
 
 
 class AttackLossLaw(NamedTuple):
@@ -62,12 +63,12 @@ class AttackLossLaw(NamedTuple):
 
     def epsilon(self, delta: float) -> float:
         r"""Smallest epsilon >= 0 for which the two worlds are (epsilon,
-        ``delta``)-indistinguishable, exact up to a step of the grid, if the adversary knows the
-        true gains.
+        ``delta``)-indistinguishable, exact up to a step of the grid. It holds if the adversary
+        knows the true gains, so that the loss L is the true log likelihood ratio.
 
-        Then :math:`\delta = E_1[(1 - e^{\epsilon - L})_+]` needs the first world only, and no tiny
-        probabilities of the second. Beyond an epsilon of 600, which no trials can show, the result
-        is too small."""
+        It solves :math:`\delta = E_1[(1 - e^{\epsilon - L})_+]`, a mean in the first world, which
+        avoids the tiny probabilities of the second. Results above 600, which no number of trials
+        can show, are too small."""
         positive = self.losses >= 0
         losses, masses = self.losses[positive], self.first[positive]
         if not losses.size:
@@ -79,7 +80,8 @@ class AttackLossLaw(NamedTuple):
 
 
 def _sums_from(masses: Array) -> Array:
-    """Sums of ``masses`` (point) from each index to the last, (point)."""
+    """For each index, the sum of ``masses`` (point) from that index to the last, as an array
+    (point)."""
     return np.cumsum(masses[::-1])[::-1]
 
 
@@ -104,10 +106,10 @@ class _Entry(NamedTuple):
 
 
 def loss_law(scene: Scene, first: Array, second: Array, louder: float = 1.0) -> AttackLossLaw:
-    """Law of the privacy loss summed over all rounds and entries of a scene, where the attacked
-    device has the gradients ``first`` in one world and ``second`` in the other, (round, entry)
-    each. Its symbols arrive louder by the factor ``louder`` than the adversary, who trusts the
-    scene's gains, expects."""
+    """Law of the privacy loss summed over all rounds and entries of a scene, if the attacked device
+    has the gradients ``first`` in one world and ``second`` in the other, (round, entry) each. The
+    device's symbols arrive with ``louder`` times the gains of the scene, while the adversary
+    computes the loss with the scene's gains."""
     uplink = scene.uplink
     gains = scene.gains / math.sqrt(uplink.noise_power)
     one, two = uplink.clipped(first), uplink.clipped(second)
@@ -116,8 +118,8 @@ def loss_law(scene: Scene, first: Array, second: Array, louder: float = 1.0) -> 
     if levels is not None:
         make = _bit if uplink.symbol_format.kind == "bits" else partial(_level, levels)
     worlds = [row for each in (one, two) for row in _rows(level_law(uplink, each), each)]
-    # Equal entries are computed once; rounding to 12 digits, because equal ones may differ in the
-    # last bits.
+    # Entries with equal gains and symbol laws are computed once. They are compared after rounding
+    # to 12 digits, because equal ones may differ in the last bits.
     kinds = np.stack([gains.ravel(), *worlds])
     kinds, counts = np.unique(kinds.round(12), axis=1, return_counts=True)
     return _composed(
@@ -137,8 +139,8 @@ def _rows(law: Array | None, clipped: Array) -> list[Array]:
 
 def _bit(louder: float, gain: float, high: float, low: float) -> _Entry:
     """Law of the privacy loss of an entry that sends one bit under noise of variance 1; the bit is
-    +1 with probability ``high`` in the first of two neighbouring worlds and ``low`` in the
-    second."""
+    +1 with probability ``high`` in the first of two neighbouring worlds and ``low`` in the second.
+    The adversary assumes the amplitude ``gain``, and the bit arrives ``louder`` times as large."""
     received = np.concatenate([louder * gain + _NODES, -louder * gain + _NODES])
     u = 2 * gain * received
     losses = np.logaddexp(_log(high) + u, _log(1 - high))
@@ -150,13 +152,14 @@ def _bit(louder: float, gain: float, high: float, low: float) -> _Entry:
 
 def _level(levels: tuple[float, ...], louder: float, gain: float, *chances: float) -> _Entry:
     """Law of the privacy loss of an entry that sends one of several ``levels`` under noise of
-    variance 1; ``chances`` are the probabilities of all levels but the first, in the first of two
-    neighbouring worlds and then in the second."""
+    variance 1. ``chances`` are the probabilities of all levels but the first, in the first of two
+    neighbouring worlds and then in the second. The adversary assumes the amplitude ``gain``, and
+    the symbol arrives ``louder`` times as large."""
     half = len(levels) - 1
     one, two = (np.array([1.0 - sum(p), *p]) for p in (chances[:half], chances[half:]))
     means = gain * np.array(levels)
     received = (louder * means[:, None] + _NODES).ravel()
-    # log(0) is meant: the level is never sent in one of the worlds
+    # log(0) = -inf is right here: one of the worlds may never send a level.
     with np.errstate(divide="ignore"):
         seen = -0.5 * np.square(received[:, None] - means)
         losses = np.logaddexp.reduce(seen + np.log(np.maximum(one, 0.0)), axis=1)
@@ -166,7 +169,8 @@ def _level(levels: tuple[float, ...], louder: float, gain: float, *chances: floa
 
 def _value(louder: float, gain: float, one: float, two: float) -> _Entry:
     """Law of the privacy loss of an entry that sends the value ``one`` in the first of two
-    neighbouring worlds and ``two`` in the second, under noise of variance 1."""
+    neighbouring worlds and ``two`` in the second, under noise of variance 1. The adversary assumes
+    the amplitude ``gain``, and the value arrives ``louder`` times as large."""
     received = np.concatenate([louder * gain * each + _NODES for each in (one, two)])
     losses = gain * (one - two) * (received - gain * (one + two) / 2)
     none = np.zeros_like(_WEIGHTS)
@@ -193,7 +197,8 @@ def _composed(entries: list[tuple[_Entry, int]]) -> AttackLossLaw:
         for entry, count in entries:
             spectrum = spectrum * np.fft.rfft(_on_grid(entry, world, step)) ** count
         law = np.maximum(np.fft.irfft(spectrum, _POINTS), 0.0)
-        # The grid is a circle of losses: shift the masses so that index 0 is the loss ``start``.
+        # The Fourier transform treats the grid of losses as a circle: roll the probabilities so
+        # that index 0 stands for the loss ``start``.
         worlds.append(np.roll(law, -math.floor(start / step)))
     losses = step * (math.floor(start / step) + np.arange(_POINTS))
     return AttackLossLaw(losses, *worlds)
@@ -214,8 +219,9 @@ def _on_grid(entry: _Entry, world: str, step: float) -> Array:
 
 
 _CENTRES = 49
-"""Number of values of the ``centre`` of a scene, the gradient entry half way between its values in
-two neighbouring worlds, that are compared, over the range that clipping allows."""
+"""Number of values that are tried for the ``centre`` of a scene (the value of a gradient entry half
+way between its values in the two neighbouring worlds), evenly over the range that clipping
+allows."""
 
 
 def at_worst_centre(scene: Scene, delta: float) -> Scene:
@@ -230,21 +236,22 @@ def at_worst_centre(scene: Scene, delta: float) -> Scene:
     def revealed(centre: float) -> tuple[float, float]:
         there = replace(scene, centre=centre)
         law = loss_law(there, canary(there), neighbour(there))
-        # Where epsilon is 0 at every centre, the largest difference of the worlds' probabilities
-        # decides.
+        # Centres are compared by epsilon and, where epsilon is 0 at every centre, by the largest
+        # difference of the probabilities of an alarm in the two worlds.
         return law.epsilon(delta), float((law.above_first - law.above_second).max())
 
-    # Centres from 0 on suffice: a centre and its mirror image have the same two worlds, in opposite
-    # order.
+    # Both signs are tried: a centre and its negative have the same two worlds in opposite order,
+    # and ``epsilon`` is that of one order.
     return replace(scene, centre=float(max(np.linspace(-most, most, _CENTRES), key=revealed)))
 
 
 def loss_of_round(plan: Plan) -> AttackLossLaw | None:
-    """Law of the privacy loss of one round with every entry at the largest gain that the plan
-    allows in any round and entry; exact up to the grid, not a bound.
+    """Law of the privacy loss of one round in which every entry is sent at the largest gain that
+    the plan allows in any round and entry; exact up to the grid, not a bound.
 
-    None where it is unknown: no privacy statement, an ideal uplink, inexact channel estimates, or
-    bits of gradients whose norm is clipped, which have another worst pair of data sets."""
+    None where it is unknown: without a privacy statement, on an ideal uplink, with inexact channel
+    estimates, or for bits of gradients whose norm is clipped, because the most revealing pair of
+    data sets is then another one."""
     uplink = plan.uplink
     if plan.exposure is None or uplink.noise_is_exact or uplink.estimated is not None:
         return None

@@ -33,14 +33,15 @@ from flmc.sampling.roles import air, device
 from flmc.uplink.noise import why_not_drawn
 
 _LARGEST = 40.0
-"""Upper end of the search for epsilon; guessed coins of no realistic number of devices prove as
-much."""
+"""Upper end of the search for the largest refuted epsilon; no realistic number of devices refutes
+an epsilon as large as that."""
 
 
 @dataclass(frozen=True)
 class OneRun:
-    """Outcome of an audit with one run: an adversary guessed ``correct`` of the coins of
-    ``num_canaries`` devices, so that epsilon is at least ``lower`` with probability ``confidence``;
+    """Outcome of an audit with one run of ``num_rounds`` rounds: in each of ``num_canaries``
+    devices a coin decides which of two data sets it has, and an adversary guesses ``correct`` of
+    the coins. So epsilon at ``delta`` is at least ``lower`` with probability ``confidence``;
     ``upper`` is the accountant's bound, and ``most`` the lower bound that right guesses of all
     coins would give."""
 
@@ -60,8 +61,8 @@ class OneRun:
 
     @property
     def complaint(self) -> str:
-        """A sentence that says that the mechanism or the accountant must be broken, with the bounds
-        of epsilon that show it; empty where they do not."""
+        """A sentence that says that the mechanism or the accountant must be broken, with the two
+        bounds of epsilon; empty if the lower bound does not exceed the upper one."""
         if not self.broken:
             return ""
         return (
@@ -70,7 +71,8 @@ class OneRun:
         )
 
     def to_document(self) -> dict[str, Any]:
-        """The audit as plain values, for JSON; an unbounded value is null."""
+        """The fields of the audit by name, and ``broken``, as plain values for JSON; an infinite
+        upper bound is null."""
         upper = None if math.isinf(self.upper) else self.upper
         return {**vars(self), "upper": upper, "broken": self.broken}
 
@@ -104,8 +106,8 @@ class OneRun:
 
 
 TransmitAll = Callable[[Scene, Array, np.random.Generator], Array]
-"""A function from a scene, gradients (round, device, entry) of all devices and random numbers to
-the received signal, (round, entry)."""
+"""A function that simulates one transmission: from a scene, the gradients of all devices (round,
+device, entry) and a random number generator it returns the received signal, (round, entry)."""
 
 
 def transmit_all(scene: Scene, gradient: Array, rng: np.random.Generator) -> Array:
@@ -157,12 +159,13 @@ def audit_one_run(
 
 
 def _guess(scene: Scene, received: Array, first: Array, second: Array) -> Array:
-    """Guesses of all devices' coins, each of which decided which of two gradients the device had,
-    +1 or -1, (device): the signs of the best linear estimate of all coins together from the signal
-    ``received`` (round, entry), given the gradients for both sides of the coins, ``first`` and
-    ``second`` (round, device, entry)."""
-    # Ridge regression: a coin has variance 1, hence the identity; the noise of an entry is that of
-    # the channel plus that of random symbols.
+    """Guesses of all devices' coins, +1 or -1, (device). A coin decides which of two gradients a
+    device has: ``first`` for +1, ``second`` for -1, (round, device, entry) each. A guess is the
+    sign of the coin's best linear estimate from the signal ``received`` (round, entry), for all
+    coins together."""
+    # Ridge regression of the signal on all coins: the identity matrix in the normal equations is
+    # there because a coin has variance 1; an entry is weighted by the noise of channel and random
+    # symbols.
     uplink, rounds = scene.uplink, rounds_of(scene, np.random.default_rng(0))
     scale = rounds.gains[:, None] * rounds.active[..., None]
     one, two = (uplink.mean_symbol(each) for each in (first, second))
@@ -190,8 +193,8 @@ def bound_from_guesses(correct: int, count: int, delta: float, confidence: float
 def chance_of_guesses(correct: int, count: int, epsilon: float, delta: float) -> float:
     """Upper bound of the probability of at least ``correct`` right guesses of ``count`` coins, if
     the mechanism is (``epsilon``, ``delta``)-private."""
-    # The sum over j of the module's formula: the largest probability of Bin(j, p) is that of its
-    # mode.
+    # The second term of the bound in this module's docstring: a sum over j of the largest
+    # probability of Bin(j, p), which is that of its mode.
     from scipy.special import bdtrc, gammaln
 
     p = 1.0 / (1.0 + math.exp(-epsilon))

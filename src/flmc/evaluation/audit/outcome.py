@@ -16,9 +16,10 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Audit:
-    """Outcome of an attack on the uplink: epsilon is at least ``lower`` with probability
-    ``confidence``, ``upper`` is the accountant's bound, and ``most`` is the largest lower bound
-    that so many trials can give."""
+    """Outcome of an attack on the uplink with ``trials`` simulated transmissions of ``num_rounds``
+    rounds in each of two neighbouring worlds: epsilon at ``delta`` is at least ``lower`` with
+    probability ``confidence``, ``upper`` is the accountant's bound, and ``most`` is the largest
+    lower bound that so many trials can give."""
 
     num_rounds: int
     delta: float
@@ -28,13 +29,14 @@ class Audit:
     confidence: float
     most: float
     neighbouring: str = "device"
-    """The difference between the two neighbouring worlds that the attack tells apart: all data of a
-    ``device``, or one ``example``."""
+    """Unit in which the two neighbouring worlds of the attack differ: all data of a ``device``, or
+    one ``example``."""
     loudest: float = 1.0
-    """Largest gain at which devices really transmit, over the cap that the accountant assumes."""
+    """Largest gain at which devices really transmit, over the cap that the accountant assumes;
+    above 1 the stated epsilon does not hold."""
     resolution: Resolution | None = None
-    """Smallest understatement of epsilon that the audit could detect, computed before it
-    started."""
+    """Smallest understatement of epsilon by the accountant that the audit could detect, computed
+    before the attack; None if it was not computed."""
 
     @property
     def too_loud(self) -> bool:
@@ -64,7 +66,8 @@ class Audit:
         return ""
 
     def to_document(self) -> dict[str, Any]:
-        """The audit as plain values, for JSON; an unbounded value is null."""
+        """The fields of the audit by name as plain values, for JSON; an infinite epsilon is
+        null."""
         upper = None if math.isinf(self.upper) else self.upper
         resolution = None if self.resolution is None else self.resolution.to_document()
         return {**vars(self), "upper": upper, "resolution": resolution, "broken": self.broken}

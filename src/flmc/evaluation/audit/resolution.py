@@ -1,12 +1,13 @@
 r"""The resolution of an audit: the smallest understatement of epsilon by the accountant that the
 attack will detect, stated before it starts.
 
-The epsilon that is claimed would be understated by a factor f if every gain were louder by some
-factor g: then the two neighbours have the epsilon :math:`f\epsilon`. The law of their loss gives
-the rates of right and false alarms at a threshold, the number of trials gives the confidence bounds
-of both rates and how these scatter, and so the probability that the lower bound of such a mechanism
-exceeds the claim. The threshold at which the smallest understatement is seen is part of the
-statement: the attack uses it, beside one that it finds by itself."""
+If every gain were larger by a factor g than the accountant assumes, the two neighbouring data sets
+would have the epsilon :math:`f\epsilon` with some f > 1, and the claimed epsilon would be
+understated by f. The law of the privacy loss gives the rates of right and false alarms at a
+threshold; the number of trials gives the confidence bounds of both rates, and how these scatter.
+From both follows the probability that the attack's lower bound exceeds the claim. The threshold at
+which the smallest understatement is detected is stated with it: the attack tries this threshold
+beside one that it finds by itself."""
 
 from __future__ import annotations
 
@@ -26,12 +27,13 @@ SEEN_WITH = 0.95
 """Probability with which an audit must detect an understatement of epsilon that it claims to
 detect."""
 _LOUDEST = 100.0
-"""Largest factor of all gains that is tried in the search for an understatement that the audit
-detects."""
+"""Upper end of the search for the factor of all gains with which the audit detects that the
+accountant understates epsilon."""
 _SHOWN = (1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 4.0)
-"""Factors of all gains for which the probability of detection is reported."""
+"""Factors of all gains for which the audit's probability of detection is reported."""
 _THRESHOLDS = 200
-"""Number of thresholds of the privacy loss that are compared, spread over rates of false alarms."""
+"""Number of thresholds of the privacy loss that are compared, at rates of false alarms from 1e-6 to
+0.9."""
 
 
 class Power(NamedTuple):
@@ -57,8 +59,8 @@ class Power(NamedTuple):
 class Resolution:
     """The smallest understatement of epsilon that an audit detects with probability ``seen_with``:
     ``epsilon_factor`` is the true epsilon over the claimed one, ``gain_factor`` the factor of all
-    gains that causes it; NaN where the audit detects none. ``powers`` has the probabilities of
-    detection for some factors."""
+    gains that raises epsilon that much; both are NaN where the audit detects none. ``powers`` has
+    the probabilities of detection for some factors of the gains."""
 
     epsilon_factor: float
     gain_factor: float
@@ -170,9 +172,9 @@ class _AuditTest:
         return law.losses, law.above_first, law.above_second
 
     def _bounds(self, right: Array, false: Array) -> tuple[Array, Array]:
-        """Expected lower bounds of epsilon, (threshold), for rates of right and false alarms,
-        (threshold) each, and by how many standard deviations each bound exceeds the claimed
-        epsilon."""
+        """Expected lower bounds of epsilon, and by how many standard deviations each exceeds the
+        claimed epsilon, (threshold) each, for the rates of ``right`` and ``false`` alarms,
+        (threshold) each."""
         at_least = rates_below(right * self.trials, self.trials, self.error) - self.delta
         at_most = rates_above(false * self.trials, self.trials, self.error)
         useful = at_least > 0

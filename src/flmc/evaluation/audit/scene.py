@@ -23,12 +23,12 @@ from flmc.uplink.uplink import Uplink
 
 
 class Rounds(NamedTuple):
-    """Some rounds of a run: who transmits, how loudly, over which path gains.
+    """Some rounds of a run: which devices transmit, with which gains, over which path gains.
 
     Attributes
     ----------
     caps
-        Caps of the gain, which the accountant knows, (round, dim).
+        Upper limits of the gain from which the accountant computes epsilon, (round, dim).
     gains
         Gains that the run uses, (round, dim).
     fading
@@ -36,7 +36,7 @@ class Rounds(NamedTuple):
     active
         1 for devices that transmit, else 0, (round, device).
     step_sizes
-        Steps, (round).
+        Step sizes eta of the server's update, (round).
     """
 
     caps: Array
@@ -57,7 +57,8 @@ class Scene:
 
     uplink: Uplink
     gain: float
-    """Largest cap of the gain; where there is no ``run``, the gain of all rounds and entries."""
+    """Largest cap of the gain over rounds and entries; where ``run`` is None, the gain of all
+    rounds and entries."""
     dim: int
     num_devices: int
     num_rounds: int
@@ -65,13 +66,13 @@ class Scene:
     """The difference between the two neighbouring worlds that the attack tells apart: all data of a
     ``device``, or one ``example`` of it."""
     run: Rounds | None = None
-    """Rounds of a run that are attacked; None: all rounds have the one ``gain``, and path gains as
-    the uplink draws them."""
+    """The rounds of a run that are attacked. None: in all ``num_rounds`` rounds all devices
+    transmit at the one ``gain``, over path gains that the uplink draws."""
     attacked: int = 0
     """Number of the attacked device, from 0."""
     centre: float = 0.0
-    """Gradient entry of the attacked device half way between its values in the two neighbouring
-    worlds, where these differ in one example."""
+    """Value of a gradient entry of the attacked device half way between its values in the two
+    neighbouring worlds; it is used only where these differ in one example."""
 
     def __post_init__(self) -> None:
         if self.uplink.estimated is not None:
@@ -82,15 +83,16 @@ class Scene:
 
     @classmethod
     def of_plan(cls, plan: Plan, num_rounds: int, seed: int = 0) -> Scene:
-        """The scene of up to ``num_rounds`` loudest rounds of a plan's run, with the run's gains.
-        The attacked device is the one whose squared gains in these rounds add up to most.
+        """The scene with up to ``num_rounds`` rounds of a plan's run, those in which the attacked
+        device transmits at the largest gains. The attacked device is the one whose squared gains in
+        such rounds have the largest sum.
 
-        Rounds are drawn block by block (blocks of the random streams), from the block with the
-        largest cap of the gain on, until there are ``num_rounds``; the scene has fewer where the
-        device transmits in fewer of them."""
+        Rounds are drawn in blocks of consecutive rounds, as a run draws them, from the block with
+        the largest cap of the gain on, until there are ``num_rounds``; the scene has fewer rounds
+        where the device transmits in fewer of them."""
         checks.at_least("num_rounds", num_rounds, 1)
         rounds = _rounds_from_the_loudest(plan, num_rounds, seed)
-        # the device's squared gains, shape (round, device)
+        # Squared gains of each device, summed over entries, shape (round, device).
         heard = rounds.active * np.square(rounds.gains).sum(axis=1)[:, None]
         attacked = int(np.argmax(np.sort(heard, axis=0)[::-1][:num_rounds].sum(axis=0)))
         loudest = np.argsort(-heard[:, attacked], kind="stable")[:num_rounds]
@@ -121,8 +123,8 @@ class Scene:
         return np.full((self.num_rounds, self.dim), self.gain)
 
     def louder(self, factor: float) -> Scene:
-        """The scene with all gains multiplied by ``factor``, while the caps of its run stay: the
-        gains may then exceed them."""
+        """The scene with all gains multiplied by ``factor``, and the caps of its run unchanged, so
+        that the gains may exceed the caps."""
         run = None if self.run is None else self.run._replace(gains=factor * self.run.gains)
         return replace(self, gain=factor * self.gain, run=run)
 
@@ -136,13 +138,15 @@ class Scene:
 
     @property
     def event(self) -> Event:
-        """The privacy event that the accountant states for these rounds, at their caps."""
+        """The privacy event from which the accountant computes epsilon for these rounds: every gain
+        at its cap."""
         return self.uplink.event_of_rounds(self.caps, self.dim, self.neighbouring)
 
 
 def _rounds_from_the_loudest(plan: Plan, num_rounds: int, seed: int) -> Rounds:
-    """All rounds of some blocks of a plan's run, beginning with the block that has the largest cap
-    of the gain: at least ``num_rounds`` rounds, or all rounds of the run."""
+    """Rounds of a plan's run in blocks of consecutive rounds, beginning with the block that has the
+    largest cap of the gain: at least ``num_rounds`` rounds, or all rounds of the run if it has
+    fewer."""
     caps = finite_cap(plan.uplink, plan.gain)
     num_blocks = -(-plan.num_rounds // ROUNDS_PER_BLOCK)
     first = int(np.argmax(caps.max(axis=1))) // ROUNDS_PER_BLOCK if len(caps) > 1 else 0
@@ -167,20 +171,20 @@ def _rounds_from_the_loudest(plan: Plan, num_rounds: int, seed: int) -> Rounds:
     return Rounds(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
 
 
-# The two worlds of an attack: gradients of the attacked device that lie as far apart as clipping
+# The gradients of the attacked device in the two worlds of an attack lie as far apart as clipping
 # lets them.
 
 
 _BEYOND = 2.0
-"""Factor of the clip at which a canary's gradient lies: a mechanism that forgets to clip is then
-louder than it may be, and the audit detects it."""
+"""Factor of the clip at which the attacked device's gradient entries lie before clipping: a
+mechanism that forgets to clip then sends more than it may, and the audit detects it."""
 
 
 def canary(scene: Scene) -> Array:
     """Gradients that the attacked device has in the first of the two neighbouring worlds that the
     attack tells apart, (round, entry)."""
-    # Signs follow the sequence of Thue and Morse, which repeats nowhere for long: an implementation
-    # that reuses random numbers between rounds or entries would show.
+    # The signs are a Thue-Morse sequence, which has no period: with it, the attack shows an
+    # implementation that reuses random numbers between rounds or entries.
     return gradients_of_worlds(scene)[0] * _signs(scene)
 
 
@@ -198,8 +202,8 @@ def gradients_of_worlds(scene: Scene) -> tuple[float, float]:
         most = _BEYOND * scene.uplink.clip
         return most, -most
     bound = example_reach(scene)
-    # Examples of the device, clipped one by one as a model does it, then summed: the examples that
-    # both worlds share put the sum at the centre, and the one that differs has a gradient far
+    # The gradient is a sum over the device's examples, each clipped, as a model computes it. The
+    # examples that both worlds share sum to the centre; the one that differs has a gradient far
     # beyond its clip.
     count = max(1, math.ceil(abs(scene.centre) / bound))
     shared = np.full(count, scene.centre / count)
@@ -230,9 +234,10 @@ def thue_morse(count: int) -> Array:
 
 
 def level_law(uplink: Uplink, gradient: Array) -> Array | None:
-    """Probabilities with which clipped gradients are sent as each level of the symbol, (...,
-    level); None where the symbol is the gradient itself. ``InvalidSetting`` for an uplink with
-    random symbols that does not state their probabilities: it cannot be attacked."""
+    """Probabilities with which each level of the symbol is sent for clipped gradients, (..., level)
+    for ``gradient`` (...); None where the symbol is the gradient itself. ``InvalidSetting`` for an
+    uplink with random symbols that does not state their probabilities, because it cannot be
+    attacked."""
     law = uplink.level_probabilities(gradient)
     if law is None and uplink.randomised:
         raise InvalidSetting(

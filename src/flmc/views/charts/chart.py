@@ -1,4 +1,5 @@
-"""The parts of a chart: axes, layers drawn over each other, and light and dark colours."""
+"""The parts of which a chart is described: axes, layers drawn over each other, and light and dark
+colours."""
 
 from __future__ import annotations
 
@@ -67,11 +68,13 @@ THEMES = {"light": LIGHT, "dark": DARK}
 
 
 Colour = Literal["blue", "vermilion", "green", "purple", "orange", "sky", "ink", "muted"]
-"""Name of a colour of :data:`flmc.views.charts.chart.Theme`; ``ink`` is that of text."""
+"""Name of one of the ``colours`` of a :data:`flmc.views.charts.chart.Theme`; ``ink`` is the colour
+of text, ``muted`` a paler one."""
 Stroke = Literal["solid", "dashed", "dotted"]
 """Styles of a line in a chart."""
 Numbers = tuple[float, ...]
-"""Coordinates as plain numbers, so that charts can be compared and sent to a browser."""
+"""Coordinates as a tuple of floats, not an array, so that charts can be compared and sent to a
+browser."""
 
 
 def numbers(values: Iterable[float] | Array) -> Numbers:
@@ -87,12 +90,14 @@ class ChartAxis:
     ----------
     label
         Quantity along the axis, with its unit.
+    logarithmic
+        Whether the scale is logarithmic.
     low, high
-        Ends of the axis; None: as the layers need.
+        Ends of the axis; None: the layers decide.
     categories
-        Names in place of numbers: the i-th stands at i, from 0.
+        Labels in place of numbers: the i-th label, from 0, is at the value i; empty for numbers.
     equal
-        For a y axis: whether its unit is as long as that of the x axis.
+        For a y axis: whether its unit is drawn as long as that of the x axis.
     """
 
     label: str
@@ -110,13 +115,13 @@ class Line:
     Attributes
     ----------
     x, y
-        The points; a NaN interrupts the line.
+        Coordinates of the points; a NaN interrupts the line.
     width
-        Width in points.
+        Width in typographic points.
     label
         Name in the legend; empty: not in the legend.
     low, high
-        Shaded band about the line, for every point; empty: none.
+        y of the lower and the upper edge of a shaded band at every point; empty for no band.
     dots
         Whether every point has a dot.
     """
@@ -138,8 +143,10 @@ class Points:
 
     Attributes
     ----------
+    x, y
+        Coordinates of the dots.
     size
-        Diameter in points.
+        Diameter of a dot in typographic points.
     label
         Name in the legend; empty: not in the legend.
     """
@@ -153,12 +160,12 @@ class Points:
 
 @dataclass(frozen=True)
 class Words:
-    """A layer of a chart: a few words beside the place (x, y).
+    """A layer of a chart: a few words beside the point (x, y).
 
     Attributes
     ----------
     side
-        Side of the place on which the words stand.
+        Side of the point on which the words are.
     """
 
     x: float
@@ -175,7 +182,7 @@ class Mark:
     Attributes
     ----------
     axis
-        The axis on which the value is marked: ``x`` gives an upright line.
+        The axis to which ``value`` belongs: ``x`` gives a vertical line.
     text
         Words beside the line; empty for none.
     """
@@ -189,18 +196,19 @@ class Mark:
 
 @dataclass(frozen=True)
 class Cells:
-    """A layer of a chart: a rectangle of coloured cells, which fills the axes exactly.
+    """A layer of a chart: a grid of coloured cells, which fills the axes exactly.
 
     Attributes
     ----------
     x, y
         Middles of the columns and of the rows, evenly spaced on their axes.
     codes
-        For every row from below, the index of each cell's kind; -1: a cell without a kind.
+        Row by row from below, the index of each cell's kind in ``kinds``; -1 for a cell without a
+        kind.
     kinds
-        Names of the kinds, for the legend.
+        Names of the kinds of cells, for the legend.
     colours
-        Colour of every kind.
+        Colour of the cells of each kind.
     """
 
     x: Numbers
@@ -211,7 +219,7 @@ class Cells:
 
 
 Layer = Line | Points | Words | Mark | Cells
-"""A layer of a chart; later layers lie above earlier ones."""
+"""A layer of a chart; layers later in a chart's tuple are drawn above earlier ones."""
 
 
 @dataclass(frozen=True)
@@ -221,9 +229,11 @@ class Chart:
     Attributes
     ----------
     name
-        Name for files and addresses: letters, digits and hyphens.
+        Name used in file names and URLs: letters, digits and hyphens.
+    x, y
+        The two axes.
     layers
-        Layers, from below.
+        Layers in the order in which they are drawn, the lowest first.
     caption
         Message of the picture in a sentence or two; empty for none.
     """
@@ -240,7 +250,7 @@ class Chart:
         return tuple(layer for layer in self.layers if isinstance(layer, kind))
 
     def over(self, *layers: Layer) -> Self:
-        """A copy of the chart with further layers below its own."""
+        """A copy of the chart in which ``layers`` are drawn first, below its own."""
         return type(self)(
             self.name, self.title, self.x, self.y, (*layers, *self.layers), self.caption
         )

@@ -58,7 +58,7 @@ def draw_chart(axes: Axes, chart: Chart, theme: Theme = LIGHT) -> None:
             axes.annotate(layer.text, (layer.x, layer.y), color=colour, **place)
         else:
             _draw_mark(axes, layer, theme)
-    # Limits are set last, because drawing a layer changes those that Matplotlib finds by itself.
+    # Limits of the axes are set last, because Matplotlib changes them whenever a layer is drawn.
     if chart.x.low is not None or chart.x.high is not None:
         axes.set_xlim(chart.x.low, chart.x.high)
     if chart.y.low is not None or chart.y.high is not None:
@@ -73,22 +73,23 @@ def draw_chart(axes: Axes, chart: Chart, theme: Theme = LIGHT) -> None:
 def render_chart(
     chart: Chart, file_format: FileFormat, theme: Theme = LIGHT, *, titled: bool = True
 ) -> bytes:
-    """A chart drawn as the bytes of a file, with its title above if ``titled``; the same chart
-    gives the same bytes."""
+    """The bytes of a picture file with the chart, and with its title above if ``titled``. Equal
+    charts give equal bytes."""
     figure, (axes,) = new_figure(columns=1, width=6.4, height=4.0)
     figure.set_facecolor(theme.background)
     draw_chart(axes, chart, theme)
     if titled:
         figure.suptitle(chart.title, fontsize=11, color=theme.colours["ink"])
     stream = io.BytesIO()
-    # Without dates two files of the same chart are equal.
+    # Files of equal charts are to be equal, so the date is left out of the metadata.
     dates: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     figure.savefig(stream, format=file_format, dpi=160, metadata=dates.get(file_format))
     return stream.getvalue()
 
 
 def _prepare(axes: Axes, chart: Chart, theme: Theme) -> None:
-    """Set scales, labels and colours of Axes as the chart and the theme say."""
+    """Set scales, labels, grid and colours of Axes of Matplotlib to those of the chart and the
+    theme."""
     ink = theme.colours["ink"]
     axes.set_facecolor(theme.background)
     axes.set_xlabel(chart.x.label, color=ink)
@@ -123,8 +124,8 @@ def _draw_line(axes: Axes, line: Line, theme: Theme) -> None:
 
 
 def _draw_mark(axes: Axes, mark: Mark, theme: Theme) -> None:
-    """Draw a straight line across the Axes at the mark's value, with its words at the upper or
-    right end."""
+    """Draw the vertical or horizontal line of ``mark`` across the Axes, with its words at the
+    line's upper or right end."""
     colour = theme.colours[mark.colour]
     style: dict[str, Any] = {"color": colour, "linestyle": _STROKES[mark.stroke], "linewidth": 1.2}
     words: dict[str, Any] = {"color": colour, "fontsize": 8, "textcoords": "offset points"}
@@ -148,7 +149,8 @@ def _draw_cells(axes: Axes, chart: Chart, cells: Cells, theme: Theme) -> None:
     """Draw the coloured cells of a chart into Axes, with a square of each kind in the legend."""
     from matplotlib.colors import ListedColormap
 
-    # Codes begin at -1, a cell without a plan, which has the colour of the grid.
+    # A code is the index of a cell's kind; the first colour, of code -1, is that of the grid, for
+    # cells without a kind.
     colours = [theme.grid, *(theme.colours[name] for name in cells.colours)]
     axes.pcolormesh(
         edges(cells.x, chart.x.logarithmic),
@@ -165,8 +167,8 @@ def _draw_cells(axes: Axes, chart: Chart, cells: Cells, theme: Theme) -> None:
 
 
 def edges(middles: tuple[float, ...], logarithmic: bool) -> Array:
-    """Edges of cells from their middles, ascending and evenly spaced on their axis: one more edge
-    than there are cells.
+    """Edges of the cells whose ``middles`` ascend and are evenly spaced on a linear or logarithmic
+    axis, (cells + 1).
 
     Examples
     --------

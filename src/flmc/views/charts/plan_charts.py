@@ -37,17 +37,19 @@ COLOUR_OF_CONSTRAINT: dict[str, Colour] = {
     "langevin": "blue",
     "privacy": "green",
 }
-"""Colour of every constraint of the gain, the same in all charts."""
+"""Colour of each constraint that may decide the gain, the same in all charts."""
 NAME_OF_CONSTRAINT = {"power": "power", "langevin": "sampler", "privacy": "privacy"}
-"""One word for every constraint of the gain, by the constraint's name in a plan."""
+"""Word for each constraint that may decide the gain, as charts show it, by the constraint's name in
+a plan."""
 _MARGIN_DB = 6.0
-"""Half of the decibels by which the gain's axis exceeds the range from the smallest to the largest
-limit."""
+"""Half the distance, in decibels, from the smallest or largest limit of the gain to the end of the
+axis of the gain."""
 
 
 def limits_chart(plan: Plan) -> Chart:
-    """Chart of a plan with a bar for each constraint, up to the largest gain that it allows; the
-    shortest bar decides the gain."""
+    """Chart of a plan with a bar for each constraint of the gain (power, sampler's noise, privacy),
+    which reaches to the largest gain that the constraint allows; the shortest bar decides the
+    gain."""
     gain = decibels(plan.typical_gain)
     limits = {name: decibels(value) for name, value in vars(plan.gain_limits).items()}
     finite = [value for value in (*limits.values(), gain) if math.isfinite(value)]
@@ -76,18 +78,20 @@ def limits_chart(plan: Plan) -> Chart:
 
 
 def decibels(gain: float) -> float:
-    """A positive gain in decibels of power, 20 log10(gain); infinite for an infinite gain."""
+    """The ``gain`` in decibels, 20 log10(gain), for a positive gain; infinite for an infinite
+    one."""
     return 20.0 * math.log10(gain) if math.isfinite(gain) else math.inf
 
 
 def _words(decides: bool, margin: float) -> str:
-    """Words at the end of a constraint's bar: that it decides the gain (``decides``), or by how
-    many dB (``margin``) it would allow more."""
+    """Words at the end of a constraint's bar: ``decides`` if it decides the gain, else the number
+    of dB (``margin``) by which it would allow a larger gain."""
     return "decides" if decides else f"{margin:+.1f} dB"
 
 
 def _limits_sentence(plan: Plan) -> str:
-    """A sentence that says which constraint decides the plan's gain, and which comes next."""
+    """A sentence that names the constraint that decides the plan's gain and the one with the next
+    larger limit, with its distance in dB."""
     if plan.binding == "given":
         return "The gain was given; the bars show what the constraints would allow."
     if plan.binding not in CONSTRAINTS:
@@ -103,17 +107,18 @@ def _limits_sentence(plan: Plan) -> str:
 
 
 _RATIOS = (1.02, 1.1, 1.5, 3.0, 10.0, 100.0)
-"""Predicted ratios of the samples' variance to the posterior's for which the map of regimes (over
-SNR and epsilon) has a contour."""
+"""Values of the predicted variance ratio (variance of the samples over the posterior's) at which
+the chart over SNR and epsilon has contour lines."""
 _EPSILONS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
-"""Epsilons of the whole run for which the map of regimes (over SNR and epsilon) has a contour."""
+"""Values of the whole run's epsilon at which the chart over SNR and epsilon has contour lines."""
 
 
 def regime_chart(regimes: RegimeMap, here: tuple[float, float], scope: str, delta: float) -> Chart:
-    """Map over SNR and epsilon: each cell has the colour of the constraint that decides the gain
-    there, with contours of predicted numbers, and a dot at the SNR (dB) and epsilon of the present
-    settings (``here``); ``scope`` (``round`` or ``run``) and ``delta`` say what the epsilon on the
-    axis is about."""
+    """Chart over SNR and epsilon. Each cell has the colour of the constraint that decides the gain
+    there; contour lines show the predicted variance ratio, the epsilon of the whole run, and where
+    analog is better than digital. A dot marks ``here``, the SNR (dB) and epsilon of the user's
+    settings. The epsilon on the axis is that of a ``round`` or a ``run`` (``scope``) at
+    ``delta``."""
     cells = Cells(
         regimes.snr_db,
         regimes.epsilon,
@@ -140,14 +145,14 @@ def regime_chart(regimes: RegimeMap, here: tuple[float, float], scope: str, delt
 
 
 def _code(binding: str) -> int:
-    """Index of ``binding``, the constraint that decides the gain, among those that have a colour in
-    the map of regimes; -1 where no plan can be made."""
+    """Index of the constraint ``binding`` in ``BINDING``, for the colour of its cells; -1 if no
+    constraint decides the gain, or no plan can be made."""
     return BINDING.index(binding) if binding in BINDING else -1
 
 
 def _regime_sentence(regimes: RegimeMap) -> str:
-    """Sentences about the map of regimes, over SNR and epsilon: how wide the samples are predicted
-    to be, and which scheme, digital or analog, comes closer to the posterior."""
+    """Caption of the chart over SNR and epsilon: the range of the predicted variance ratio, and
+    whether digital or analog transmission is predicted to come closer to the posterior."""
     ratios = regimes.values("variance_ratio")
     ratios = ratios[np.isfinite(ratios)]
     width = ""
@@ -157,8 +162,8 @@ def _regime_sentence(regimes: RegimeMap) -> str:
 
 
 def _better_scheme(regimes: RegimeMap) -> str:
-    """A sentence that says which scheme, digital or analog, is predicted to come closer to the
-    posterior, and in which part of the map over SNR and epsilon."""
+    """A sentence that says whether digital or analog transmission is predicted to come closer to
+    the posterior, and in what share of the cells over SNR and epsilon."""
     better = regimes.values("analog_is_better")
     known = better[~np.isnan(better)]
     if not known.size:
@@ -188,14 +193,15 @@ def _contours(
     stroke: Stroke,
     label: str,
 ) -> list[Layer]:
-    """Contours of the quantity ``name`` over the map of SNR and epsilon, as lines at the values
-    ``levels``, with the value written at the middle of each line; empty if nothing is known."""
+    """Contour lines of a quantity over SNR and epsilon, at the values ``levels``, as layers of a
+    chart; ``name`` is that of a field of :class:`Regime`. The value stands at the middle of each
+    line, and ``label`` in the legend. Empty if no value of the quantity is known."""
     from contourpy import contour_generator  # a package that Matplotlib brings
 
     values = regimes.values(name)
     if name != "analog_is_better":
-        # Contours are interpolated linearly between cells, which fits logarithms better, because
-        # the values span decades.
+        # Contour lines are found by linear interpolation between cells. The values span decades, so
+        # their logarithms are closer to linear.
         values = np.log(np.maximum(values, 1e-300))
         levels_drawn = [math.log(level) for level in levels]
     else:
@@ -219,8 +225,8 @@ def _contours(
 
 
 def _plain(line: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Points of a contour as two tuples, SNR and epsilon; ``line`` (point, 2) has SNR and the
-    logarithm of epsilon."""
+    """SNR and epsilon at the points of a contour line, as two tuples; ``line`` (point, 2) holds SNR
+    and the logarithm of epsilon."""
     return tuple(map(float, line[:, 0])), tuple(float(math.exp(y)) for y in line[:, 1])
 
 
@@ -231,13 +237,14 @@ _QUANTITIES: dict[str, Callable[[Plan], float | None]] = {
         None if plan.prediction is None else plan.prediction.mean_shift
     ),
 }
-"""Quantities of a plan that a chart may show, as functions of the plan by the label of their
-axis."""
+"""Quantities of a plan that the chart of ``solve`` may have on its y axis: functions of the plan,
+by the label of the axis."""
 
 
 def solution_chart(solution: Solution) -> Chart:
-    """Chart of the plans for tried values of one setting, with the setting on the x axis and on the
-    y axis that quantity of a plan that varies most."""
+    """Chart of the plans for all values that ``solve`` tried for a setting: the setting is on the x
+    axis, and on the y axis is the one of three quantities (temperature, needed burn-in, shift of
+    the mean) that varies most."""
     label = max(_QUANTITIES, key=lambda name: _spread(solution, _QUANTITIES[name]))
     known = [
         (point.value, number, not point.broken)
@@ -266,8 +273,8 @@ def solution_chart(solution: Solution) -> Chart:
 
 
 def _number(point: Point, quantity: Callable[[Plan], float | None]) -> float | None:
-    """A quantity of the plan at one tried value; None where it is not known, not positive or
-    infinite."""
+    """Value of a quantity for the plan of one tried value; None where there is no plan, or the
+    value is unknown, infinite or not positive."""
     number = None if point.plan is None else quantity(point.plan)
     return number if number is not None and 0 < number < math.inf else None
 
@@ -280,14 +287,14 @@ def _spread(solution: Solution, quantity: Callable[[Plan], float | None]) -> flo
 
 
 COLOURS: tuple[Colour, ...] = ("blue", "vermilion", "green", "purple")
-"""Colours of curves for settings that are compared, in their order."""
+"""Colours of the curves of compared settings, in the order of the settings."""
 _SHOWN_POINTS = 80
 """Number of points at which the density of a privacy loss is drawn."""
 
 
 def spending_chart(curves: Mapping[str, Sequence[SpentAfter]], plan: Plan) -> Chart:
-    """Chart of the epsilon spent against rounds for one plan or several, by name (an empty name is
-    not shown); ``plan`` gives the delta and the budget that the chart states."""
+    """Chart of the epsilon spent against rounds, a curve for each plan by its name in the legend
+    (an empty name is left out of it). Budget and delta in the chart are those of ``plan``."""
     layers: list[Layer] = []
     for (name, curve), colour in zip(curves.items(), COLOURS, strict=False):
         known = [point for point in curve if math.isfinite(point.epsilon) and point.epsilon > 0]
@@ -313,8 +320,8 @@ def spending_chart(curves: Mapping[str, Sequence[SpentAfter]], plan: Plan) -> Ch
 
 def loss_chart(laws: Mapping[str, AttackLossLaw], plan: Plan, *, marked: bool = True) -> Chart:
     """Chart of the probability density of the privacy loss in a plan's worst round, a curve for
-    each law by its name in the legend, with a mark at the epsilon that ``plan`` states for a round,
-    if ``marked``."""
+    each of the ``laws`` by its name in the legend. If ``marked``, a line marks the epsilon that
+    ``plan`` states for a round."""
     cost = plan.round_cost
     layers: list[Layer] = []
     for (name, law), colour in zip(laws.items(), COLOURS, strict=False):
@@ -333,8 +340,8 @@ def loss_chart(laws: Mapping[str, AttackLossLaw], plan: Plan, *, marked: bool = 
 
 
 def _meaning(criterion: str, delta: float) -> str:
-    """A sentence that says what the stated epsilon means for the privacy loss under a privacy
-    criterion."""
+    """A sentence that says what the stated epsilon means for the privacy loss, given the criterion
+    by which the plan computes epsilon (``tight``, ``tail`` or ``paper``)."""
     if criterion == "tight":
         return (
             "At epsilon the mean of 1 - exp(epsilon - loss) over larger losses is at"
@@ -344,9 +351,9 @@ def _meaning(criterion: str, delta: float) -> str:
 
 
 def _density(law: AttackLossLaw) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Values of the privacy loss, and the probability density at these values in the first of two
-    neighbouring worlds, without the outer 1e-4 of probability at either end; both arrays are empty
-    for a law on too coarse a grid."""
+    """Values of the privacy loss, and its probability density at these values in the first of two
+    neighbouring data sets. The smallest and the largest losses, with probability 1e-4 each, are
+    left out; both tuples are empty if the law's grid is too coarse."""
     total = np.cumsum(law.first)
     first, last = (int(np.searchsorted(total, share)) for share in (1e-4, 1 - 1e-4))
     edges = np.unique(

@@ -28,20 +28,20 @@ from flmc.views.charts.chart import (
 _COLOURS: tuple[Colour, ...] = ("blue", "green", "purple", "orange")
 """Colours of the chains in a trace, which shows at most as many chains as there are colours."""
 _MOST_POINTS = 400
-"""Largest number of points in a chain's trace."""
+"""Largest number of points in the line of one chain; of longer chains every n-th draw is shown."""
 
 
 class ChainAgreement(NamedTuple):
-    """How well the chains of a run agree with each other after some rounds.
+    """R-hat and effective draws of a run's chains, computed after some of its rounds.
 
     Attributes
     ----------
     round
-        Rounds that were done.
+        Number of rounds that were finished.
     r_hat
-        Largest R-hat over the entries.
+        Largest R-hat over the entries of theta; about 1 where chains agree.
     effective_draws
-        Fewest effective draws over the entries.
+        Smallest number of effective draws over the entries of theta.
     """
 
     round: int
@@ -50,9 +50,9 @@ class ChainAgreement(NamedTuple):
 
 
 def trace_chart(draws: Array, first_round: int, thin: int = 1, entry: int = 0) -> Chart:
-    """Chart of one entry of theta (from 0) against rounds, for up to four chains of kept draws
-    (chain, draw, dim); ``first_round`` is the round of the first draw, from 1, and ``thin`` the
-    rounds between draws."""
+    """Chart of one entry of theta (index ``entry``, from 0) against rounds, for up to four chains
+    of kept draws (chain, draw, dim). ``first_round`` is the number of the first draw's round, from
+    1, and ``thin`` the number of rounds between draws."""
     every = max(1, -(-draws.shape[1] // _MOST_POINTS))
     rounds = first_round + thin * np.arange(draws.shape[1])[::every]
     layers: list[Layer] = [
@@ -71,9 +71,10 @@ def trace_chart(draws: Array, first_round: int, thin: int = 1, entry: int = 0) -
 
 
 def agreement_chart(history: Sequence[ChainAgreement]) -> Chart:
-    """Chart of the chains' largest R-hat against rounds, with a mark at the value below which
-    chains count as agreed."""
-    # Early values may be huge, and would hide all others: so the axis ends at the latest values.
+    """Chart of the largest R-hat of a run's chains against rounds, with a line at the R-hat below
+    which chains count as agreeing with each other."""
+    # R-hat may be huge in early rounds, which would hide later values: the axis is limited to the
+    # range of the latest ones.
     history = [each for each in history if math.isfinite(each.r_hat)]
     rounds, r_hat, _ = zip(*history, strict=True) if history else ((), (), ())
     last = history[-1] if history else None
@@ -104,8 +105,8 @@ def posterior_chart(
     entries: tuple[int, int] = (0, 1),
     title: str = "What will be sampled",
 ) -> Chart:
-    """Chart of two entries of theta (from 0) of the first data set: two-sigma ellipses of the exact
-    posterior and of other Gaussians by name, and draws (draw, dim) as dots."""
+    """Chart of two entries of theta (indices from 0) for the first data set: two-sigma ellipses of
+    the exact posterior and of ``others``, by name, and ``draws`` (draw, dim) as dots."""
     layers: list[Layer] = []
     if draws is not None and len(draws):
         shown = draws[:: max(1, len(draws) // 800)]
@@ -128,8 +129,8 @@ def posterior_chart(
 
 
 def ellipse(law: Gaussian, entries: tuple[int, int]) -> tuple[Numbers, Numbers]:
-    """x and y of points at Mahalanobis distance 2 from the mean of two entries of a Gaussian, for
-    the first data set."""
+    """x and y of points on the ellipse at Mahalanobis distance 2 from the mean, for two entries of
+    the Gaussian of the first data set."""
     angle = np.linspace(0.0, 2.0 * np.pi, _CORNERS + 1)
     circle = np.stack([np.cos(angle), np.sin(angle)])
     root = np.linalg.cholesky(law.covariance[0][np.ix_(entries, entries)])
@@ -157,7 +158,7 @@ class RoundSeen(NamedTuple):
 
 
 def active_chart(seen: Sequence[RoundSeen], num_devices: int) -> Chart:
-    """Chart of the number of devices that transmitted against rounds, with a mark at the number of
+    """Chart of the number of devices that transmitted against rounds, with a line at the number of
     all devices."""
     active = [each.active for each in seen]
     caption = ""
@@ -170,9 +171,11 @@ def active_chart(seen: Sequence[RoundSeen], num_devices: int) -> Chart:
 
 
 def spent_chart(seen: Sequence[RoundSeen]) -> Chart:
-    """Chart of the epsilon of the rounds so far, for the device that spends most, against rounds;
-    a run that is stopped after looking has spent the whole run."""
-    # Accounting lags behind the rounds: rounds without an epsilon yet are left out.
+    """Chart of the epsilon of the finished rounds against rounds, for the device that has spent
+    most. Its caption says that this epsilon is valid only if the round at which a run stops was
+    fixed beforehand."""
+    # Epsilon is computed later than the rounds are run: rounds whose epsilon is not known yet are
+    # left out.
     seen = [each for each in seen if math.isfinite(each.epsilon)]
     spent = [each.epsilon for each in seen]
     caption = (
@@ -203,8 +206,8 @@ def _chart(
     caption: str,
     *more: Layer,
 ) -> Chart:
-    """A chart with a line of ``values`` (one for each of the rounds ``seen``) against rounds, and
-    the layers ``more``; fewer than three values are drawn as dots too."""
+    """A chart of ``values`` against rounds, one value for each item of ``seen``, with the layers
+    ``more``; if there are fewer than three values, each has a dot."""
     rounds = numbers(each.round for each in seen)
     line = Line(rounds, numbers(values), "blue", dots=len(seen) < 3)
     return Chart(name, title, ChartAxis("round"), axis, (line, *more), caption)

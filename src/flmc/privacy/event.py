@@ -119,7 +119,8 @@ class Event(ABC):
     @property
     def tight_only(self) -> tuple[str, str]:
         """Two phrases for the message that refuses the criteria ``tail`` and ``paper`` for this
-        event: what needs the criterion ``tight``, such as ``a GaussianEvent``, and why."""
+        event: the name of the setting or event that needs the criterion ``tight``, such as
+        ``example_norm``, and the reason."""
         return f"a {type(self).__name__}", "nothing else is proven for it"
 
     def check_criterion(self, criterion: str, num_devices: int | None) -> None:

@@ -87,7 +87,8 @@ class LinearData:
         ends = np.cumsum(self.device_sizes)
         blocks = [slice(end - size, end) for end, size in zip(ends, self.device_sizes, strict=True)]
         gram = np.empty((len(features), len(blocks), *2 * features.shape[2:]))
-        # written into the result in place: a list and np.stack would hold all matrices twice
+        # Each device's matrix is written into the result, because a list and np.stack would hold
+        # all matrices twice.
         for device, b in enumerate(blocks):
             gram[:, device] = np.swapaxes(features[:, b], 1, 2) @ features[:, b]
         moment = np.stack(

@@ -184,10 +184,10 @@ class TiltedLoss:
         inside = min(len(self.mass), factor - offset)
         coarse = np.zeros(3)
         for cell, start, part in ((0, offset, self.mass[:inside]), (1, 0, self.mass[inside:])):
-            # Distances from the lower and from the upper end of the coarse cell. Each share is
-            # computed from its own distance, because near the other end 1 minus it would lose
-            # digits. ``factor`` may be too large for an array of integers, so that distances are
-            # computed as floats.
+            # Distances from the lower and from the upper end of the coarse cell. The share of the
+            # upper end follows from the first, that of the lower end from the second, because 1
+            # minus a share near 1 would lose digits. ``factor`` may be too large for integers of 64
+            # bits, so distances are floats.
             steps = np.arange(len(part), dtype=np.float64)
             below, above = self.step * (start + steps), self.step * ((factor - start) - steps)
             upper = np.expm1(-below) / math.expm1(-wide)

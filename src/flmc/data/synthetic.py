@@ -30,11 +30,11 @@ _NUMBERS_AT_ONCE = 4_000_000
 """Largest count of numbers that the data sets drawn at one time may hold in memory: 32 MB in double
 precision."""
 _MOST_WORK = 2e11
-"""Largest number of multiplications for which the largest curvature of the negative log likelihood
-is computed from the examples themselves; so many take ten seconds."""
+"""Largest number of multiplications for which the largest eigenvalue of the sum of u u^T, over a
+data set's examples with features u, is computed from the examples; so many take ten seconds."""
 _UNLIKELY = 1e-9
-"""Upper bound of the probability that the largest curvature of any data set exceeds the bound that
-is computed before drawing."""
+"""Upper bound of the probability that, in any data set, the largest eigenvalue of the sum of u u^T
+over its examples exceeds the bound that is known before drawing."""
 
 
 @one_blas_thread()
@@ -306,8 +306,8 @@ class DrawnExamples:
 
     @property
     def too_many(self) -> bool:
-        """Whether there are so many examples and features that computing the largest curvature of
-        the negative log likelihood from them would take more than about ten seconds."""
+        r"""Whether there are so many examples and features that computing the largest eigenvalue of
+        the sum of :math:`u u^\top` from them would take more than about ten seconds."""
         count, dim = self.num_samples, self.dim
         return float(count) * dim * min(count, dim) > _MOST_WORK
 

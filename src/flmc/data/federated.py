@@ -36,11 +36,11 @@ class FederatedData:
     device_names
         Names of the devices.
     data_dependent
-        Whether features were standardised by their own mean and spread, over all devices: then
-        there is no privacy statement for a deployment.
+        Whether features were standardised by their own mean and standard deviation over all
+        devices: these are not private, so no privacy statement holds for a deployment.
     findings
-        What speaks against the data, for the findings of plans; None: found by themselves. Data
-        that are dealt anew or standardised keep them.
+        Doubts about the data, such as units that differ among devices, which plans repeat; None:
+        they are determined from the data. Data that are dealt anew or standardised keep them.
 
     Raises
     ------

@@ -30,9 +30,10 @@ class LinearData:
         device 1 the next ``device_sizes[1]``, and so on; all data sets are dealt alike. A device
         may hold none.
     findings
-        What speaks against the data, for the findings of plans; None: found by themselves.
+        Doubts about the data, such as units that differ among devices, which plans repeat; None:
+        they are determined from the data.
     data_dependent
-        Whether features were scaled by statistics of all devices' examples.
+        Whether features were scaled by statistics of all devices' examples, which are not private.
 
     Raises
     ------

@@ -144,12 +144,12 @@ class BitEvent(ComposedEvent):
         return [(BitLossLaw.under_first(pair), count) for pair, count in self.pairs]
 
     def _paper_delta(self, epsilon: float, num_devices: int) -> float:
-        """Delta that goes with ``epsilon`` by the paper's bound X of the privacy loss: twice the
-        probability that X exceeds epsilon.
+        """Probability that the magnitude of the paper's bound X of the privacy loss exceeds
+        ``epsilon``, from above: twice the probability that X exceeds epsilon, because the bound for
+        the other sign of the loss is the mirror image of X.
 
-        X is the loss at the received value w = z + A (K - 1), with noise z, gain A and K =
-        ``num_devices``. Twice, because the mirror image of X, for the other sign of the loss, may
-        fall below -epsilon too."""
+        X is the privacy loss at the received value w = z + A (K - 1), with noise z, gain A and K =
+        ``num_devices``."""
         if self.deterministic:  # The loss is linear in the noise, so its tail has a closed form.
             mean = (num_devices - 1) * self.mu**2 / 2
             return min(1.0, 2 * math.exp(log_ndtr((mean - epsilon) / self.mu)))
@@ -157,8 +157,8 @@ class BitEvent(ComposedEvent):
         return min(1.0, 2 * exceedance(laws, epsilon))
 
     def delta_without_noise(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Delta that goes with ``epsilon`` when every bit is received as it was sent, so that only
-        the randomness of bits hides the data."""
+        """Delta that goes with ``epsilon`` by the given ``criterion`` when every bit is received as
+        it was sent, so that only the randomness of bits hides the data."""
         # Deterministic bits that are received without noise reveal the sign of the gradient. The
         # paper's bound of the privacy loss tends to the largest possible loss, which exceeds
         # epsilon. So delta is 1 in both cases.

@@ -46,8 +46,8 @@ _SMALL = 1e-4
 """Size of privacy losses below which they are not computed as the difference of two logarithms,
 which would be rounded too much."""
 _LARGEST_LOSS = 700.0
-"""Largest magnitude of a privacy loss that is used in computations, for pairs with a certain bit:
-beyond it exponentials overflow. A grid ends before it, and counts larger losses as infinite."""
+"""Largest magnitude of a privacy loss that is used in computations, because exponentials of larger
+ones overflow. Losses are larger only if a data set gives one of the bits for certain."""
 
 
 @dataclass(frozen=True)
@@ -277,14 +277,15 @@ _FLOOR = 1e-15
 """Smallest probability that is resolved; it is added to every computed tail probability, so that
 the result stays an upper bound."""
 _DISTINCT = 2.0
-"""Amplitude, in standard deviations of the noise, above which losses are nearly discrete, because
-bits are received without error."""
+"""Amplitude of a bit, in standard deviations of the noise, above which losses are added on a grid
+and not by a contour integral: bits are received almost without error there, so losses are nearly
+discrete."""
 _STEEPEST = 3e3
 """Largest product of the parameter s of Chernoff's bound and the largest derivative of the privacy
 loss with respect to the received value: larger products would take many nodes of the quadrature."""
 _CHUNK = 32
 """Number of points on the contour of the integral for a tail probability at which the integrand is
-computed in one go."""
+computed at one time."""
 _SHARES = 8
 """Number n of equal parts of each grid cell. Part i of n gives the share i/n of its probability to
 the cell's upper end and the rest to the lower end."""
@@ -407,8 +408,8 @@ class _Line:
         self._width = math.inf
 
     def log_moment(self, first: int) -> ComplexArray:
-        """Values of ln E[exp(s loss)], (point), at ``_CHUNK`` points s of the contour, those from
-        number ``first`` on."""
+        """Values of ln E[exp(s loss)], (point), at 32 successive points s of the contour, of which
+        the first has the number ``first``."""
         width = self._law.node_width(self._spacing * (first + _CHUNK))
         if width < self._width:
             self._width = width

@@ -21,8 +21,8 @@ from flmc.base.special import ndtri, normal_between
 from flmc.privacy.root_finding import largest_argument
 
 _ROUNDING = 1 + 1e-9
-"""Factor by which rates are enlarged, so that rounding errors, or a search that ends early, make no
-rate too small."""
+"""Factor by which the bounds of the rate, at which a bit tells two gradient entries apart, are
+enlarged, so that neither rounding errors nor a search that ends early makes them too small."""
 ROOT_HALF_PI = math.sqrt(math.pi / 2)
 """Rate of a bit without noise, for the sigmoid and the probit link, over the slope of the link,
 which is twice its derivative at 0. A rate c says that the bit reveals a move d of its gradient
@@ -54,8 +54,8 @@ class GaussianRate(NamedTuple):
         ``reach`` standard deviations beyond the amplitude are considered."""
         if amplitude == 0.0:
             return 0.0
-        # The soft bound grows with the amplitude A like exp(A^2/2), and is mostly beyond the loud
-        # one here.
+        # Above an amplitude of 2 the bound with ``soft``, which grows like exp(A^2/2), is mostly
+        # larger than ``loud``.
         if amplitude > 2.0 and math.isfinite(self.loud):
             return self.loud
         if not (amplitude <= 10.0 and math.isfinite(self.soft)):

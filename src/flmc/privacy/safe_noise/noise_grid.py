@@ -77,7 +77,8 @@ class NoiseGrid:
         So the noise is never weaker than what is accounted. At a noise power of 1, or another power
         of 4, the step is a power of 2."""
         deviation = math.sqrt(self.noise_power)
-        # The exact root lies between the floating-point neighbours of the rounded root.
+        # The exact square root lies between the floating-point neighbours of the rounded one, so
+        # the step is derived from one of these three numbers.
         candidates = (
             math.nextafter(deviation, 0.0),
             deviation,
@@ -122,20 +123,22 @@ class NoiseGrid:
         *,
         peak_of_norm: bool = False,
     ) -> float:
-        r"""Gain whose privacy event bounds what is sent on the grid with the planned ``gain``,
-        rounded up; ``peak`` is the largest symbol :math:`\ell`, at :math:`c` steps. It is 0 for a
-        gain of 0.
+        r"""Gain for which the privacy event must be computed if symbols are sent on the grid with
+        the planned ``gain``, rounded up; 0 for a gain of 0. ``peak`` is the largest symbol
+        :math:`\ell`, which arrives at :math:`c` steps.
 
-        ``move`` None is for bits, and for the replacement of a whole device's data whose entries
-        are clipped one by one: a symbol then moves from one end to the other at most. The ends are
-        rounded towards 0, so the planned gain is a bound, and the one on the grid a better one.
+        With ``move`` None, a symbol moves from one end of its range to the other at most: this is
+        so for bits, and for analog entries that are clipped one by one if all data of a device are
+        replaced. The ends are rounded towards 0 to the grid, so the result is at most the planned
+        gain, up to rounding.
 
-        ``move`` is otherwise the largest move D of a symbol before the gain, as if one example of
+        Otherwise ``move`` is the largest move D of a symbol before the gain, as if one example of
         an analog uplink is replaced. On the grid it is at most :math:`\lceil cD/\ell + 1/2 \rceil`
-        steps: the half covers rounding, provided that the sums behind a gradient are right to a
-        fifth of the width :math:`\ell/c` of a step. If ``sharing`` = m symbols share a move whose
-        norm is at most D, :meth:`shared_move` bounds the norm in steps; ``peak_of_norm`` says that
-        the peak bounds the norm of the m symbols, not only each of them."""
+        steps: the half covers rounding, provided that the sums over examples that make a gradient
+        are right to a fifth of the width :math:`\ell/c` of a step. If ``sharing`` = m symbols share
+        a move whose norm is at most D, :meth:`shared_move` bounds the norm in steps;
+        ``peak_of_norm`` says that ``peak`` bounds the norm of the m symbols, not only each of
+        them."""
         steps, span = self.peak_steps(gain, peak), Fraction(2) * Fraction(peak)
         if steps == 0:
             return 0.0
@@ -159,16 +162,16 @@ class NoiseGrid:
     def shared_move(
         steps: int, scaled: Fraction, sharing: int, *, peak_of_norm: bool = False
     ) -> Fraction:
-        r"""Largest norm, in steps and rounded up, by which the m = ``sharing`` rounded symbols of a
-        round differ between two gradients whose symbols differ by a norm of at most ``scaled``
-        steps before rounding; the peak lies at ``steps``.
+        """Upper bound, in grid steps, of the norm by which the m = ``sharing`` rounded symbols of a
+        round differ under two neighbouring data sets. Before rounding the symbols differ by a norm
+        of at most ``scaled`` steps, and the largest possible symbol, the peak, lies at ``steps``.
 
         Three bounds hold, and the smallest is returned. No symbol passes the peak. Rounding adds at
-        most 3/2 steps to the move of each symbol: 1 of the symbols themselves, 1/2 of the sums
-        behind their gradients. And where the peak bounds the norm of all symbols together, rounding
-        adds at most 1/2 to each one's distance from 0, and the two vectors differ by at most twice
-        the norm of the longer one. The last two are convex programs, solved by
-        ``_largest_square``."""
+        most 3/2 steps to the move of each symbol: 1 in the symbols themselves, 1/2 in the sums over
+        examples that make the gradients. And with ``peak_of_norm``, where the peak bounds the norm
+        of all m symbols together, rounding adds at most 1/2 to each one's distance from 0, and the
+        two vectors differ by at most twice the norm of the longer one. The last two are convex
+        programs, solved by ``_largest_square``."""
         squares = [4 * sharing * steps**2, _largest_square(scaled**2, sharing, 1 + _SLACK)]
         if peak_of_norm:
             reach = (steps * _NORM_SLACK) ** 2

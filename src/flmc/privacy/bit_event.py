@@ -70,8 +70,8 @@ class BitEvent(ComposedEvent):
 
     @property
     def deterministic(self) -> bool:
-        """Whether a bit reveals the gradient's sign for certain, so that only the channel's noise
-        hides the data."""
+        """Whether a bit gives the sign of the gradient for certain in the worst case, so that only
+        the channel's noise hides the data."""
         return self.symmetric and self.error <= 0.0
 
     @property

@@ -50,9 +50,9 @@ class EntryLoss:
     grid: Callable[[float], LossGrid]
     """Function from the step of a grid to the law of one entry's privacy loss on that grid."""
     low: float
-    """Smallest privacy loss of an entry that its grid covers."""
+    """Smallest privacy loss of one entry that the grid of its law must cover."""
     high: float
-    """Largest privacy loss of an entry that its grid covers."""
+    """Largest privacy loss of one entry that the grid of its law must cover."""
     spread: float
     """Approximate standard deviation of an entry's privacy loss."""
     count: int
@@ -141,8 +141,8 @@ class ComposedLoss:
     @property
     def loose(self) -> bool:
         """Whether any delta or epsilon computed so far is a looser upper bound than usual: the grid
-        of values on which an entry's privacy loss lies was made coarser to limit the work, or no
-        grid was affordable, so that Chernoff's bound took its place."""
+        of an entry's privacy loss was made coarser to limit the work, or the FFT for the law of the
+        sum would be too long, so that Chernoff's bound took its place."""
         return self.coarsened or any(self._sums[theta] is None for theta in self._asked)
 
     def afresh(self) -> ComposedLoss:
@@ -242,8 +242,8 @@ class ComposedLoss:
 
     @property
     def _widest_step(self) -> float:
-        """Step of the grid on which the sum of all privacy losses lies, the widest step of all
-        grids."""
+        """Step of the grid on which the sum of all privacy losses lies; it is at least as wide as
+        those of the grids of single entries' losses."""
         return self.parts[0][0].step * 2.0 ** self.doublings[0]
 
     @cached_property

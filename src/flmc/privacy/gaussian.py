@@ -32,7 +32,8 @@ def delta(epsilon: float, mu: float) -> float:
         return 0.0
     if math.isinf(mu):
         return 1.0
-    # By logarithms: for large epsilon the factor exp(epsilon) overflows and its partner underflows.
+    # Both terms of delta are computed as logarithms, because for a large epsilon the factor
+    # exp(epsilon) overflows and the probability that it multiplies underflows.
     first = log_ndtr(mu / 2 - epsilon / mu)
     second = epsilon + log_ndtr(-mu / 2 - epsilon / mu)
     # Bound of the rounding error of the difference of these two logarithms.

@@ -145,8 +145,8 @@ def _proven(
     with the uniform number v, the standard deviation s = 2^bits, and Q(x) the probability that a
     standard normal variable exceeds x in magnitude."""
     above, below = (_bracket_thresholds(2 * magnitude + side, digits, bits) for side in (-1, 1))
-    # The uniform number v is anywhere in [digits, digits + 1); the magnitude k = 0 has no threshold
-    # above v.
+    # In units of 2^-63 the uniform number v lies anywhere in [digits, digits + 1). The magnitude k
+    # = 0 has no upper threshold that v must be below.
     small_enough = (magnitude == 0) | (above.gap >= 1.0 + above.margin)
     return np.asarray(small_enough & (below.gap <= -below.margin))
 

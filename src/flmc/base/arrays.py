@@ -2,9 +2,9 @@
 on one thread.
 
 The order of summation inside a matrix product or a factorisation depends on the number of threads
-that share it. What a digest covers (plans), and what a resumed run must repeat to the same bits on
-a machine with fewer cores, is therefore computed on one thread. The matrices are small there: more
-threads would not be faster."""
+that share it. Plans are covered by a digest, and a resumed run must repeat the same bits on a
+machine with fewer cores, so both are computed on one thread. Their matrices are small: more threads
+would not be faster."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from typing import Any
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-# Written out, because importing numpy.typing takes longer than deciding a plan.
+# The types are written out, because importing numpy.typing takes longer than making a plan.
 Array = np.ndarray[tuple[Any, ...], np.dtype[np.float64]]
-"""Real numbers in double precision; the shape is stated where an array is passed."""
+"""Array of real numbers in double precision; its axes are stated wherever one is passed."""
 ComplexArray = np.ndarray[tuple[Any, ...], np.dtype[np.complex128]]
-"""Complex numbers in double precision."""
+"""Array of complex numbers in double precision."""
 IntArray = np.ndarray[tuple[Any, ...], np.dtype[np.int64]]
-"""Whole numbers of 64 bits, for what must be added without rounding."""
+"""Array of whole numbers of 64 bits, for sums that must not be rounded."""
 BoolArray = np.ndarray[tuple[Any, ...], np.dtype[np.bool_]]
-"""Truth values."""
+"""Array of truth values."""
 AnyArray = np.ndarray[tuple[Any, ...], np.dtype[Any]]
-"""Arrays of any kind of entries, as files hold them."""
+"""Array of entries of any data type, as read from files."""
 
 
 def without_copies(array: Array) -> Array:
-    """View of an array that holds each number once: every axis that broadcasting made (its entries
-    are the same memory) has length 1."""
+    """View of an array that holds each number once: every axis along which broadcasting repeats the
+    same memory has length 1."""
     return array[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in array.strides)]
 
 
 def one_of_equals(array: Array) -> Array:
-    """View (..., 1, entry) of an array (..., row, entry) whose rows are broadcast copies of one;
-    any other array as it is. Devices with the same path gains are computed once in this way."""
+    """View (..., 1, entry) of an array (..., row, entry) whose rows were made by broadcasting one
+    row; any other array as it is. With it, numbers that all devices share are computed once."""
     return array[..., :1, :] if array.strides[-2] == 0 else array
 
 
@@ -49,8 +49,8 @@ def without_copied_entries(array: Array) -> Array:
 
 
 def broadcast(array: Array, shape: tuple[int, ...]) -> Array:
-    """Read-only view of an array in a shape, as ``np.broadcast_to`` gives it, but faster where the
-    array has that shape already, which short runs notice."""
+    """Read-only view of an array in the given shape, as ``np.broadcast_to`` gives it, but faster
+    for an array that has this shape already."""
     if array.shape != shape:
         return np.broadcast_to(array, shape)
     view = array.view()
@@ -59,12 +59,12 @@ def broadcast(array: Array, shape: tuple[int, ...]) -> Array:
 
 
 def mean_over_entries(values: Array, dim: int) -> Array:
-    """Mean over ``dim`` entries, to the bits of NumPy's mean, of (..., dim) or of (..., 1) where
-    all entries share one value."""
+    """Means (...) over the last axis of ``values``, which is (..., dim), or (..., 1) if all ``dim``
+    entries share one value; equal to NumPy's mean to the last bit."""
     if values.shape[-1] == dim or dim >= 8:
         return np.asarray(np.mean(np.broadcast_to(values, (*values.shape[:-1], dim)), axis=-1))
-    # NumPy adds up to seven numbers one after the other. So does this, for all means at once,
-    # because NumPy takes as long for a sum of so few numbers as for one of a hundred.
+    # For up to seven numbers NumPy's sum adds one after the other, and so does this loop, for all
+    # means at once: NumPy takes as long for a sum of so few numbers as for one of a hundred.
     total = np.array(values[..., 0])
     for _ in range(dim - 1):
         total += values[..., 0]

@@ -13,8 +13,8 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 
 EXTREME = 1e30
-"""Positive settings lie between 1/``EXTREME`` and ``EXTREME``, so that squares and products of some
-of them do not overflow in double precision."""
+"""Largest value of a positive setting; the smallest is 1/``EXTREME``. So squares and products of
+some settings do not overflow in double precision."""
 
 
 def number(name: str, value: Any) -> float:
@@ -70,7 +70,8 @@ def not_negative(name: str, value: Any) -> float:
 
 
 def at_least(name: str, value: Any, lowest: int, *, highest: int | None = None) -> int:
-    """The value as an int from ``lowest`` to ``highest`` (None: any); 3.0 counts as whole."""
+    """The value as an int from ``lowest`` to ``highest`` (None: without an upper bound); a float
+    such as 3.0 counts as whole."""
     if isinstance(value, numbers.Integral) and not isinstance(value, bool):
         whole = int(value)  # not by way of a float, which would round a large seed
     else:
@@ -98,7 +99,8 @@ def between(name: str, value: Any, low: float, high: float) -> float:
 
 
 def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
-    """The value, if it is one of the words ``choices``; else an error that names them."""
+    """The value, if it is one of the words ``choices``; else ``InvalidSetting`` is raised, with a
+    message that lists them."""
     if value not in choices:
         raise InvalidSetting(f"{name} must be one of {', '.join(choices)}; got {value!r}")
     return str(value)
@@ -122,14 +124,15 @@ def finite_array(name: str, value: Any) -> Array:
 
 
 def precision(name: str, value: Any, dim: int) -> Array:
-    """A number, ``dim`` numbers for a diagonal, or a matrix, as the symmetric positive definite
-    matrix (dim, dim) that it stands for."""
+    """The symmetric positive definite matrix (dim, dim) that the value stands for: the value times
+    the identity for a number, a diagonal matrix for ``dim`` numbers, or the matrix itself."""
     matrix = finite_array(name, value)
     diagonal = matrix.shape in ((), (dim,))
     smallest = float(matrix.min()) if diagonal else 0.0
     if diagonal:
         matrix = np.diag(np.broadcast_to(matrix, (dim,)))
-    # Symmetric up to rounding: a matrix that the user has inverted is no better than that.
+    # A matrix need be symmetric up to rounding only, because one that the user has computed by
+    # inversion is not exactly symmetric.
     elif matrix.shape != (dim, dim) or not np.allclose(matrix, matrix.T):
         raise InvalidSetting(
             f"{name} must be a number, {dim} numbers or a symmetric matrix, got {matrix.shape}"

@@ -59,12 +59,12 @@ def count_marked(marked: BoolArray, active: Array | None = None) -> int:
 
 def _comparable(gradient: Array) -> Array:
     """The gradients (..., dim), scaled down where needed so that their norms are finite. NaN
-    becomes 0, and beside infinite entries the finite ones become 0; gradients that are finite and
-    not huge stay as they are."""
+    becomes 0. In a gradient with infinite entries the finite ones become 0. Gradients that are
+    finite and not huge stay as they are."""
     known = np.where(np.isnan(gradient), 0.0, gradient)
     endless = np.isinf(known)
-    # Infinite entries outweigh all others. 1e140 leaves room for the sum of many squares: below
-    # 1e308 for up to 1e28 entries.
+    # Infinite entries become plus or minus 1e140, and the finite entries of the same gradient 0.
+    # 1e140 leaves room for the sum of many squares: below 1e308 for up to 1e28 entries.
     known = np.where(endless.any(axis=-1, keepdims=True), np.sign(known) * endless * 1e140, known)
     largest = np.abs(known).max(axis=-1, keepdims=True)
     return np.asarray(np.where(largest > 1e140, known / (largest / 1e140), known))

@@ -1,4 +1,4 @@
-"""Conversion of values to plain JSON values that still name the class of each value."""
+"""Conversion of objects to plain JSON values in which the class of each object is named."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 LATER = {"later": True}
-"""Mark, in the metadata of a dataclass's field, that the field was added after documents had been
-written: at its default it is left out of documents, so that older documents and their digests stay
-the same."""
+"""Mark for the metadata of a dataclass's field that was added when documents (JSON) had already
+been written. Such a field is left out of a document while it has its default, so that older
+documents and their digests stay the same."""
 ANSWER_VERSION = 1
 """``schema_version`` of the JSON that commands print and of the files of a sweep; plans and records
-count versions of their own."""
+of runs have versions of their own."""
 
 
 def to_document(value: Any) -> Any:

@@ -29,7 +29,7 @@ class InvalidSetting(FlmcError, ValueError):  # noqa: N818 (the name is part of 
 
 
 class UnknownPrivacy(InvalidSetting):
-    """No privacy guarantee is known for what was asked; the message says why."""
+    """No privacy guarantee is known for the settings that were asked for; the message says why."""
 
 
 class RunFailed(FlmcError, RuntimeError):  # noqa: N818 (the name is part of the interface)
@@ -43,6 +43,7 @@ class Interrupted(FlmcError, RuntimeError):  # noqa: N818 (not an error, but an 
 
 
 class MissingExtra(FlmcError, ImportError):  # noqa: N818 (the name is part of the interface)
-    """An optional dependency is not installed; the message names the extra that brings it."""
+    """An optional dependency is not installed; the message names the installation extra that brings
+    it."""
 
     exit_code = 2

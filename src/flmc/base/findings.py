@@ -1,5 +1,5 @@
-"""Findings: statements about a plan or a result, mostly against it, as values for people and
-programs."""
+"""Findings: statements about a plan or a result, mostly warnings, with a message for people and a
+code and numbers for programs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, Literal
 from flmc.base.tables import Row, Severity
 
 Grade = Literal["note", "unknown", "warning", "infeasible"]
-"""How much a finding matters: a ``note`` is to be known, ``unknown`` says what could not be judged,
-a ``warning`` speaks against the result, ``infeasible`` says that it cannot be what was asked for.
-"""
+"""Severity of a finding: a ``note`` is good to know, ``unknown`` names something that could not be
+judged, a ``warning`` speaks against the plan or result, and ``infeasible`` says that the plan
+cannot meet what was asked for."""
 Light = Literal["sampling", "privacy", "use"]
 """What a finding is about: whether the samples are those of the posterior (sampling), whether the
 privacy budget is kept (privacy), or whether the samples are enough to be useful (use)."""
@@ -24,12 +24,13 @@ _SEVERITIES: dict[Grade, Severity] = {
     "warning": "warning",
     "infeasible": "bad",
 }
-"""Severity of the row in which a finding is shown, by the finding's grade."""
+"""Severity with which a finding's row is shown in a table, for each severity of a finding."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A statement about a plan or result, mostly against it: code, severity, words, numbers.
+    """A statement about a plan or a result, mostly against it, as a code, a severity, words and
+    numbers.
 
     Attributes
     ----------
@@ -75,7 +76,8 @@ class Finding:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Finding:
-        """The finding that :meth:`to_document` wrote; a number that is null becomes NaN."""
+        """The finding for which :meth:`to_document` made ``document``; a number that is null
+        becomes NaN."""
         numbers = {
             name: math.nan if value is None else value
             for name, value in document["numbers"].items()
@@ -91,8 +93,8 @@ class Finding:
 
 
 def gravest(findings: Sequence[Finding]) -> list[Finding]:
-    """The gravest of the findings: all that make a plan infeasible, if there are any; else all
-    warnings, else all that could not be judged. Notes are never among them."""
+    """The gravest of the findings: all ``infeasible`` ones, if there are any; else all warnings,
+    else all of severity ``unknown``. Notes are never among them."""
     for grade in ("infeasible", "warning", "unknown"):
         graded = [each for each in findings if each.severity == grade]
         if graded:

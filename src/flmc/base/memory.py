@@ -1,7 +1,8 @@
 """Checks of memory: work that would not fit is refused before anything is allocated, with the
 number of bytes that it needs.
 
-Callers state the bytes that are held at the same time, copies included, as measured."""
+The code that asks states the bytes that it will hold at the same time, copies included, as
+measured."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ _MEMORY = Path("/proc/meminfo")
 
 
 def fits(what: str, num_bytes: float) -> None:
-    """Raise ``InvalidSetting`` if ``num_bytes`` exceed :func:`available_bytes`; ``what`` names in
-    the message what was to be allocated. Less than 100 MB always fit."""
-    # Less than 100 MB is never refused, whatever a strange system says of its memory.
+    """Raise ``InvalidSetting`` if ``num_bytes`` exceed :func:`available_bytes`; ``what`` is the
+    name in the message of what was to be allocated. Less than 100 MB are never refused."""
+    # Less than 100 MB is never refused, even if a strange system reports less free memory.
     if num_bytes < 1e8:
         return
     memory = available_bytes()
@@ -30,8 +31,9 @@ def fits(what: str, num_bytes: float) -> None:
 
 
 def available_bytes() -> float:
-    """Bytes that may be used: what ``FLMC_MEMORY`` says, in GB; else what this machine has to give
-    without swapping, or a container's limit if that is less."""
+    """Number of bytes that may be used: the environment variable ``FLMC_MEMORY``, in GB, if it is
+    set; else what this machine can give without swapping, or a container's limit if that is
+    less."""
     asked = os.environ.get(_VARIABLE)
     if asked is not None:
         try:
@@ -45,21 +47,21 @@ def available_bytes() -> float:
 
 
 def _of_machine() -> float:
-    """Bytes that the operating system can give without swapping; all physical memory on systems
-    other than Linux."""
+    """Number of bytes that the operating system can give without swapping; all physical memory on
+    systems other than Linux."""
     try:
         for line in _MEMORY.read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 return 1024.0 * int(line.split()[1])
-    # /proc/meminfo is missing or has another form: a system other than Linux
+    # A system other than Linux: /proc/meminfo is missing or has another form.
     except (OSError, ValueError, IndexError):
         pass
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def _of_container() -> float:
-    """Bytes that a container (control group of Linux) may use by its memory limit; infinity if
-    there is no limit."""
+    """Memory limit in bytes of the container (control group of Linux) in which this process runs;
+    infinity if there is no limit."""
     try:
         return float(_CGROUP.read_text())
     except (OSError, ValueError):  # no limit: the file does not exist, or it says "max"

@@ -9,8 +9,9 @@ Progress = Callable[[float], None]
 
 
 def report_within(progress: Progress | None, first: float, last: float) -> Progress:
-    """Function that takes the finished fraction of one part of the work and reports that of the
-    whole to ``progress``, from ``first`` to ``last``; it does nothing if ``progress`` is None."""
+    """Function that takes the finished fraction (0 to 1) of one part of some work and calls
+    ``progress`` with that of the whole, which grows from ``first`` to ``last`` meanwhile; it does
+    nothing if ``progress`` is None."""
 
     def report(fraction: float) -> None:
         if progress is not None:
@@ -20,6 +21,7 @@ def report_within(progress: Progress | None, first: float, last: float) -> Progr
 
 
 def report_part(progress: Progress | None, index: int, count: int) -> Progress:
-    """Function that takes the finished fraction of part ``index``, from 0, of ``count`` equal parts
-    and reports that of the whole to ``progress``."""
+    """Function that takes the finished fraction (0 to 1) of part ``index`` (counted from 0) of
+    ``count`` equal parts, and calls ``progress`` with that of the whole; it does nothing if
+    ``progress`` is None."""
     return report_within(progress, index / count, (index + 1) / count)

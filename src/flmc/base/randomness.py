@@ -1,11 +1,12 @@
 """Random streams: one seed gives many independent generators, each with a name.
 
-A stream is named by what it is for (:class:`Purpose`), the data set, the chain and the block of
-rounds that it serves. It is seeded by NumPy's ``SeedSequence(seed, spawn_key=(purpose, experiment,
-chain, block))``. What several chains or blocks share has 0 in their place, as fading that is drawn
-for a whole run. So results depend neither on threads nor on the number of data sets handled at
-once, two schemes that run with one seed see the same data, fading and channel noise, and a run that
-goes on after an interruption needs no generator state, only the number of the block."""
+A stream is named by what it is for (:class:`Purpose`), and by the data set, the chain and the block
+of rounds that it serves. It is seeded by NumPy's ``SeedSequence(seed, spawn_key=(purpose,
+experiment, chain, block))``; a stream that several chains or blocks share, such as that of fading
+drawn for a whole run, has 0 in place of their numbers. So results depend neither on threads nor on
+the number of data sets handled at once, two schemes that run with one seed see the same data,
+fading and channel noise, and a run that goes on after an interruption needs no generator state,
+only the number of the block."""
 
 from __future__ import annotations
 
@@ -16,16 +17,17 @@ import numpy as np
 from flmc.base import checks
 
 ROUNDS_PER_BLOCK = 128
-"""Number of rounds that share a random stream. It is part of what a seed means: changing it changes
-every random number."""
+"""Number of consecutive rounds that draw from one random stream. It is part of what a seed means:
+changing it changes every random number."""
 
 _SECOND_STAGE = 1 << 20
-"""A number in the spawn key of a second stage's seed: no random stream has the same key, because
-streams have four numbers."""
+"""Spawn key of ``SeedSequence`` from which the seed of a run's second stage is derived. It differs
+from the keys of all random streams, because these have four numbers."""
 
 
 class Purpose(IntEnum):
-    """What a random stream is for; its number is part of what a seed means."""
+    """What a random stream is for, as a number. The numbers are part of what a seed means, so they
+    never change."""
 
     DATA = 0
     INIT = 1
@@ -59,7 +61,7 @@ def check_seed(seed: int) -> int:
 
 
 def second_seed(seed: int) -> int:
-    """Seed of the second stage of a run of two stages, derived from the seed of the first; their
-    random streams have nothing in common."""
+    """Seed of the second stage of a run in two stages, derived from the seed of the first; the
+    random streams of the stages have nothing in common."""
     words = np.random.SeedSequence(check_seed(seed), spawn_key=(_SECOND_STAGE,)).generate_state(2)
     return int(words[0]) << 32 | int(words[1])  # two words of 32 bits make a seed of 64 bits

@@ -18,20 +18,20 @@ import numpy as np
 from flmc.base.arrays import Array
 
 _SHORT = 0.1
-"""Half length of an interval below which its normal probability is integrated, not computed as a
-difference of two probabilities."""
+"""Half length of an interval below which its normal probability is computed by integration; a
+difference of two probabilities would lose digits."""
 _NODES, _FEW_NODES = 8, 5
-"""Number of nodes of the Gauss-Legendre rule for an interval shorter than ``_SHORT``, and for one
-ten times shorter."""
+"""Numbers of nodes of the Gauss-Legendre rule for the normal probability of an interval: ``_NODES``
+for a half length from a tenth of ``_SHORT`` up to it, ``_FEW_NODES`` for a shorter one."""
 _LARGE = 20_000
-"""Size of an array, in numbers, from which SciPy is used: the C library takes 6 ms for so many."""
+"""Size of an array, in numbers, above which SciPy's normal distribution function is used; the C
+library, one number at a time, takes 6 ms for so many."""
 
 
 def median(values: Array) -> float:
     """Median of all numbers in an array, with the same bits as ``np.median``; NaN if one of them is
     NaN."""
-    # np.median is not used, because it imports the whole of numpy.ma: 3 % of the CPU time of `flmc
-    # plan`.
+    # np.median would import the whole of numpy.ma: 3 % of the CPU time of `flmc plan`.
     ordered = np.sort(values, axis=None)  # np.sort puts NaN last
     if np.isnan(ordered[-1]):
         return math.nan
@@ -39,20 +39,22 @@ def median(values: Array) -> float:
 
 
 def expit(x: Array) -> Array:
-    """Logistic function :math:`1/(1 + e^{-x})`."""
+    """Logistic function :math:`1/(1 + e^{-x})` of every entry."""
     with np.errstate(over="ignore"):  # exp(-x) = inf gives the right limit, 0
         return np.asarray(1.0 / (1.0 + np.exp(-x)))
 
 
 def ndtr(x: Array) -> Array:
-    """Standard normal distribution function, with full relative accuracy in the lower tail."""
+    """Standard normal distribution function of every entry, with full relative accuracy in the
+    lower tail."""
     fast = _fast_ndtr() if np.size(x) > _LARGE else None
     return _by_c_library(x) if fast is None else np.asarray(fast(x), dtype=np.float64)
 
 
 def ndtr_once(x: Array) -> Array:
-    """The distribution function of :func:`ndtr`, for arrays that are computed only once: up to a
-    million numbers by the C library, which takes no longer for them than importing SciPy does."""
+    """Standard normal distribution function of every entry, for arrays that are computed only once:
+    up to a million numbers by the C library, which takes no longer for them than importing SciPy
+    does."""
     if np.size(x) > 50 * _LARGE:
         return ndtr(x)
     return _by_c_library(x)
@@ -63,7 +65,8 @@ def normal_between(centre: Array, half_width: float) -> Array:
     ``half_width``, with full relative accuracy; centres must not be negative."""
     if half_width >= _SHORT:
         return np.asarray(ndtr(half_width - centre) - ndtr(-half_width - centre))
-    # The difference of two nearly equal tails would lose digits: Gauss-Legendre rule instead.
+    # The difference of two nearly equal tails would lose digits, so the density is integrated by a
+    # Gauss-Legendre rule.
     total = np.zeros_like(centre, dtype=np.float64)
     count = _NODES if half_width > _SHORT / 10 else _FEW_NODES
     for node, weight in zip(*_legendre(count), strict=True):
@@ -72,7 +75,7 @@ def normal_between(centre: Array, half_width: float) -> Array:
 
 
 def ndtri(p: Array) -> Array:
-    """Standard normal quantile of probabilities strictly between 0 and 1."""
+    """Standard normal quantile of every entry, a probability strictly between 0 and 1."""
     from statistics import NormalDist  # imported here, because few plans need it
 
     return np.asarray(np.frompyfunc(NormalDist().inv_cdf, 1, 1)(p), dtype=np.float64)
@@ -81,13 +84,14 @@ def ndtri(p: Array) -> Array:
 def log_ndtr(x: float) -> float:
     """Logarithm of the standard normal distribution function, without underflow in the tail."""
     if x > 0.0:
-        # Near 1 the complement, which is small, has the digits that the function itself loses.
+        # Where the function is near 1, its logarithm is computed from the complement, which is
+        # small and has more digits.
         return math.log1p(-0.5 * math.erfc(x * math.sqrt(0.5)))
-    # Below -30 the function itself would soon underflow, so an asymptotic series is used there.
+    # From -30 down the function would soon underflow, so an asymptotic series is used there.
     if x > -30.0:
         return math.log(0.5 * math.erfc(-x * math.sqrt(0.5)))
     inverse = 1.0 / (x * x)
-    # Four terms after the leading 1: at x = -30 the next one is below 2e-12.
+    # The series has four terms after the leading 1: at x = -30 the next one is below 2e-12.
     series = 1.0 - inverse * (1.0 - 3.0 * inverse * (1.0 - 5.0 * inverse * (1.0 - 7.0 * inverse)))
     return -0.5 * x * x - math.log(-x * math.sqrt(2 * math.pi)) + math.log(series)
 
@@ -96,11 +100,12 @@ def variance_of_mean(memory: Array, count: int) -> Array:
     r"""Variance of the mean of n = ``count`` successive values of an autoregression of order one,
     relative to that of a single value, where r = ``memory`` is the correlation of neighbours:
     :math:`\frac1n\bigl[\frac{1+r}{1-r} - \frac{2r(1-r^n)}{n(1-r)^2}\bigr]`, 1 for :math:`r = 1`."""
-    # At r = 1 both terms are infinite; at this slightly smaller r the formula is near its limit 1.
+    # At r = 1 both terms of the formula are infinite. At the slightly smaller r that replaces it
+    # the result is near its limit 1.
     r = np.minimum(memory, 1.0 - min(1e-6, 1e-3 / count))
     gap = 1 - r
-    # Computed in place: for many values, allocating memory at each step would take longer than the
-    # arithmetic.
+    # The result is computed in place: for many values, allocating memory at each step would take
+    # longer than the arithmetic.
     ended = np.asarray(r**count)
     np.subtract(1, ended, out=ended)
     ended *= 2 * r
@@ -116,7 +121,8 @@ def _by_c_library(x: Array) -> Array:
     """Standard normal distribution function of every entry of an array, computed one number at a
     time by the C library."""
     scaled = np.asarray(np.asarray(x) * -math.sqrt(0.5), dtype=np.float64)
-    # A list of floats in and an array of floats out: objects in an array would take twice as long.
+    # math.erfc gets Python floats from a list, and the results go straight into an array: an array
+    # of objects would take twice as long.
     tails = np.fromiter(map(math.erfc, scaled.ravel().tolist()), np.float64, scaled.size)
     return np.asarray(0.5 * tails.reshape(scaled.shape))
 

@@ -1,5 +1,5 @@
-"""Rows and grids: the form in which plans, results and ledgers offer their facts, and its plain
-text.
+"""Rows and grids: the form in which plans, results and records of runs offer their facts to be
+shown, and the plain text of it.
 
 ``print``, the command line, HTML pages and the studio draw the same rows and grids, each in its own
 way; none of them computes."""
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 Severity = Literal["plain", "good", "unknown", "warning", "bad"]
-"""How much a row matters: ``unknown`` could not be judged, ``warning`` speaks against a result,
-``bad`` makes it useless."""
+"""How much a row matters: ``plain`` has no mark, ``good`` is as it should be, ``unknown`` could not
+be judged, ``warning`` speaks against a plan or result, ``bad`` makes it useless."""
 
 
 class Row(NamedTuple):
@@ -69,7 +69,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells under a header, with notes below; the first column names the row.
+    """Table of text cells under a header, with notes below; the first column names the rows.
 
     Attributes
     ----------
@@ -95,11 +95,11 @@ class Grid:
 
 
 def format_grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Text of a grid, without a newline at the end: columns under a header, whose cells may have
-    several lines, and a rule; the first column is left-aligned, the others right-aligned."""
+    """Text of a table, without a newline at the end: a header, whose cells may have several lines,
+    a rule, and the rows. The first column is left-aligned, the others right-aligned."""
     cells = [cell.split("\n") for cell in header]
     height = max(len(cell) for cell in cells)
-    # Short header cells stand at the bottom, just above their column.
+    # A header cell with fewer lines than others is moved down, next to its column.
     heads = list(zip(*([""] * (height - len(cell)) + cell for cell in cells), strict=True))
     widths = [max(len(row[i]) for row in [*heads, *rows]) for i in range(len(header))]
     lines = [
@@ -113,18 +113,18 @@ def format_grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def format_up(value: float, digits: int = 5) -> str:
-    """The number as text with ``digits`` significant digits, rounded up, so that an upper bound is
+    """A number as text with ``digits`` significant digits, rounded up, so that an upper bound is
     still one as printed."""
     if math.isinf(value) or value == 0:
         return format_number(value)
-    # One unit of the last significant digit. A value that exceeds a multiple of it only by rounding
-    # must not be pushed up by a whole unit, hence the factor below.
+    # ``unit`` is one unit of the last significant digit. A value that exceeds a multiple of it only
+    # by rounding must not be raised by a whole unit, hence the factor 1 - 1e-9 below.
     unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
     return f"{math.ceil(value * (1 - math.copysign(1e-9, value)) / unit) * unit:.{digits}g}"
 
 
 def format_number(value: float | None) -> str:
-    """Number as text with five significant digits; None becomes ``unknown``, infinity
+    """A number as text with five significant digits; None becomes ``unknown``, infinity
     ``unbounded``."""
     if value is None:
         return "unknown"
@@ -132,14 +132,14 @@ def format_number(value: float | None) -> str:
 
 
 def format_short(value: float | None) -> str:
-    """Number with three significant digits, for the narrow columns of a grid; None becomes a dash,
-    and an int keeps its digits."""
+    """A number as text with three significant digits, for the narrow columns of a table; None
+    becomes a dash, and an int keeps all its digits."""
     if value is None:
         return "-"
     return "inf" if math.isinf(value) else str(value) if isinstance(value, int) else f"{value:.3g}"
 
 
 def format_percent(share: float) -> str:
-    """Share (0 to 1) in per cent with two significant digits; ``less than 0.0001 %`` for a positive
-    one below 1e-6."""
+    """A share (0 to 1) as text in per cent, with two significant digits; ``less than 0.0001 %`` for
+    a positive one below 1e-6."""
     return f"{100 * share:.2g} %" if share == 0 or share >= 1e-6 else "less than 0.0001 %"

@@ -1,4 +1,5 @@
-"""Data on devices: files, synthetic draws, sufficient statistics, and ways to deal examples.
+"""Data on devices: reading from files, synthetic draws, sufficient statistics, and ways to deal
+examples to devices.
 
 Gradients and posteriors of the data are in :mod:`flmc.models`."""
 

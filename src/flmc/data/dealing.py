@@ -11,11 +11,12 @@ from flmc.base.errors import InvalidSetting
 from flmc.base.memory import fits
 
 DEALS = ("iid", "label", "dirichlet:ALPHA", "size:ALPHA")
-"""Ways of dealing examples: evenly at random; sorted by label; by Dirichlet shares of each class;
-at random with Dirichlet shares as sizes. ALPHA is the concentration of the Dirichlet
-distribution."""
+"""Ways of dealing examples to devices: ``iid``, evenly at random; ``label``, sorted by target;
+``dirichlet``, with Dirichlet shares of each class; ``size``, at random with Dirichlet shares as the
+devices' sizes. ALPHA is the concentration of the Dirichlet distribution."""
 _MOST_CLASSES = 1000
-"""Number of distinct targets beyond which targets count as numbers, without classes to deal by."""
+"""Number of distinct targets beyond which targets count as numbers, so that examples cannot be
+dealt by class."""
 
 
 def split_evenly(num_samples: int, num_devices: int) -> tuple[int, ...]:
@@ -56,8 +57,8 @@ def split_evenly(num_samples: int, num_devices: int) -> tuple[int, ...]:
 def deal(targets: Array, num_devices: int, how: str, seed: int) -> list[IntArray]:
     """Indices of the examples that each device gets, one array per device with at least one index.
     ``how`` is one of the ways in ``DEALS``, with a number for ALPHA; ``targets`` (sample) are the
-    targets of all examples, by which some ways sort them. Raises ``InvalidSetting`` for another
-    name, or more devices than examples."""
+    targets of all examples, which ``label`` and ``dirichlet`` need. Raises ``InvalidSetting`` for
+    another name, or for more devices than examples."""
     sizes = split_evenly(len(targets), num_devices)
     rng = np.random.default_rng(checks.at_least("seed", seed, 0))
     kind, _, text = how.partition(":")
@@ -86,10 +87,12 @@ def _alpha(how: str, text: str) -> float:
 
 
 def _cut(rng: np.random.Generator, order: IntArray, alpha: float, parts: int) -> list[IntArray]:
-    """The indices ``order`` cut into ``parts`` consecutive parts, whose shares of all examples are
-    one draw of the symmetric Dirichlet distribution with parameter ``alpha``."""
-    # Dirichlet shares are gamma variates over their sum. Those of a small alpha underflow, so they
-    # are drawn in logarithms: gamma(alpha) is gamma(alpha + 1) times u^(1/alpha), u uniform.
+    """The indices ``order`` cut into ``parts`` consecutive parts. Their sizes, as shares of the
+    whole, are one draw of the symmetric Dirichlet distribution with parameter ``alpha``,
+    rounded."""
+    # Dirichlet shares are gamma variates over their sum. For a small alpha these underflow, so they
+    # are drawn as logarithms: gamma(alpha) has the law of gamma(alpha + 1) times u^(1/alpha), u
+    # being uniform.
     weights = np.log(rng.gamma(alpha + 1.0, size=parts)) + np.log(rng.random(parts)) / alpha
     shares = np.exp(weights - weights.max())
     ends = np.rint(np.cumsum(shares / shares.sum()) * len(order)).astype(np.intp)
@@ -99,8 +102,8 @@ def _cut(rng: np.random.Generator, order: IntArray, alpha: float, parts: int) ->
 def _by_class(
     rng: np.random.Generator, targets: Array, alpha: float, num_devices: int
 ) -> list[IntArray]:
-    """Indices of the examples that each device gets, where the shares of the devices in each class
-    are a separate draw of the Dirichlet distribution with parameter ``alpha``. Raises
+    """Indices of the examples that each device gets. The shares of the devices in each class are a
+    separate draw of the symmetric Dirichlet distribution with parameter ``alpha``. Raises
     ``InvalidSetting`` for more than 1000 distinct targets."""
     classes = np.unique(targets)
     if len(classes) > _MOST_CLASSES:
@@ -115,8 +118,8 @@ def _by_class(
 
 
 def _filled(groups: list[IntArray]) -> list[IntArray]:
-    """Groups of indices of which none is empty: each empty one got an index of the group that was
-    largest then; the list is changed in place."""
+    """The same groups of indices, none of which is empty: each empty group in turn takes the last
+    index of the largest group. The list is changed in place."""
     for index, group in enumerate(groups):
         if not len(group):
             largest = max(range(len(groups)), key=lambda k: len(groups[k]))

@@ -36,11 +36,11 @@ class FederatedData:
     device_names
         Names of the devices.
     data_dependent
-        Whether features were standardised by their own mean and spread, over all devices: then
-        there is no privacy statement for a deployment.
+        Whether features were standardised by their own mean and standard deviation over all
+        devices: these are not private, so no privacy statement holds for a deployment.
     findings
-        What speaks against the data, for the findings of plans; None: found by themselves. Data
-        that are dealt anew or standardised keep them.
+        Doubts about the data, such as units that differ among devices, which plans repeat; None:
+        they are determined from the data. Data that are dealt anew or standardised keep them.
 
     Raises
     ------
@@ -65,7 +65,7 @@ class FederatedData:
     findings: tuple[Finding, ...] | None = None
 
     def __post_init__(self) -> None:
-        # LinearData makes the wanted checks: shapes, sizes and finite numbers.
+        # LinearData checks what is needed here: shapes, sizes and finite numbers.
         checked = LinearData(
             self.features, self.targets, self.device_sizes, self.data_dependent, findings=()
         )
@@ -122,7 +122,7 @@ class FederatedData:
         )
 
     def split(self, num_devices: int, how: str = "iid", seed: int = 0) -> FederatedData:
-        """The examples of these data, dealt to devices anew.
+        """The same examples, dealt to devices anew.
 
         Parameters
         ----------
@@ -162,8 +162,8 @@ class FederatedData:
         )
 
     def hold_out(self, share: float = 0.2, seed: int = 0) -> tuple[FederatedData, FederatedData]:
-        """Two parts of the data: all examples but some of every device, which are held out, and the
-        held-out examples.
+        """The data without a random share of each device's examples, and the data of these held-out
+        examples alone.
 
         Parameters
         ----------
@@ -184,7 +184,7 @@ class FederatedData:
         for begin, size in zip(
             np.cumsum((0, *self.device_sizes[:-1])), self.device_sizes, strict=True
         ):
-            # A device without examples has size - 1 = -1, hence the max in the mask.
+            # For a device without examples ``count`` is -1, hence the maximum with 0 below.
             count = min(round(share * size), size - 1)
             out[begin + rng.permutation(size)[: max(count, 0)]] = True
         return self._part(~out), self._part(out)

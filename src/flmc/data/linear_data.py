@@ -30,9 +30,10 @@ class LinearData:
         device 1 the next ``device_sizes[1]``, and so on; all data sets are dealt alike. A device
         may hold none.
     findings
-        What speaks against the data, for the findings of plans; None: found by themselves.
+        Doubts about the data, such as units that differ among devices, which plans repeat; None:
+        they are determined from the data.
     data_dependent
-        Whether features were scaled by statistics of all devices' examples.
+        Whether features were scaled by statistics of all devices' examples, which are not private.
 
     Raises
     ------
@@ -87,7 +88,8 @@ class LinearData:
         ends = np.cumsum(self.device_sizes)
         blocks = [slice(end - size, end) for end, size in zip(ends, self.device_sizes, strict=True)]
         gram = np.empty((len(features), len(blocks), *2 * features.shape[2:]))
-        # written into the result in place: a list and np.stack would hold all matrices twice
+        # Each device's matrix is written into the result, because a list and np.stack would hold
+        # all matrices twice.
         for device, b in enumerate(blocks):
             gram[:, device] = np.swapaxes(features[:, b], 1, 2) @ features[:, b]
         moment = np.stack(

@@ -1,5 +1,5 @@
-"""Reading of devices' data from files, and coding of table columns as numbers: features, words by a
-vocabulary, and the target."""
+"""Reading of devices' data from files, and coding of table columns as numbers: numeric features,
+words that become columns of zeros and ones, and the target."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flmc.data.federated import FederatedData
 from flmc.data.table_files import FileTable, read_bundled, read_table_file
 
 Constants = Mapping[str, tuple[float, float]]
-"""Pairs of centre and scale of features, by name."""
+"""Centre and scale of each feature, by its name: a feature x becomes (x - centre)/scale."""
 
 
 def read(
@@ -184,15 +184,16 @@ class Coding:
 
 
 def code_features(tables: Sequence[FileTable], coding: Coding) -> tuple[Array, tuple[str, ...]]:
-    """Features of all tables below each other, (sample, feature), and their names. A column of
-    words becomes one column for each category but the first. Raises ``InvalidSetting`` for words
-    without a vocabulary."""
+    """Features of all tables, one table's rows after the other's, (sample, feature), and their
+    names. A column of words becomes one column of zeros and ones for each category but the first.
+    Raises ``InvalidSetting`` for words without a vocabulary."""
     parts, names = [], []
     for name in coding.names:
         if name in coding.categories:
             words = coding.categories[name]
             column = np.concatenate([_category_numbers(each, name, words) for each in tables])
-            # Without the first category: all columns together would add up to an intercept.
+            # The first category gets no column: the columns of all categories would add up to 1, as
+            # an intercept does.
             parts += [(column == number).astype(np.float64) for number in range(1, len(words))]
             names += [f"{name}={word}" for word in words[1:]]
             continue
@@ -225,9 +226,10 @@ def _category_numbers(table: FileTable, name: str, words: Sequence[str]) -> Arra
 def code_target(
     tables: Sequence[FileTable], name: str, classes: Sequence[str] | None
 ) -> tuple[Array, tuple[str, ...]]:
-    """Targets of all tables, (sample), and the names of their classes, in the given order or
-    sorted; no names for targets that are numbers. Two classes are -1 and +1, more 0, 1, 2, ...
-    Raises ``InvalidSetting`` for fewer than two classes."""
+    """Targets of all tables, (sample), and the names of their classes: ``classes``, or the distinct
+    words in alphabetical order if that is None. Two classes become -1 and +1, more become 0, 1, 2,
+    ... A column of numbers stays as it is if ``classes`` is None, without names. Raises
+    ``InvalidSetting`` for fewer than two classes."""
     if classes is None and all(table.is_number(name) for table in tables):
         return np.concatenate([table.numbers(name) for table in tables]), ()
     if classes is None:
@@ -244,8 +246,8 @@ def code_target(
 
 
 def _refuse_alike(name: str, classes: Sequence[str]) -> None:
-    """Raise an error if two classes of the target ``name`` differ in case or spaces alone, as
-    ``Yes`` and ``yes``: they would count as two."""
+    """Raise ``InvalidSetting`` if two classes of the target ``name`` differ in case or spaces
+    alone, as ``Yes`` and ``yes``, which would count as two classes."""
     written: dict[str, str] = {}
     for word in classes:
         plain = " ".join(word.casefold().split())

@@ -1,8 +1,9 @@
-"""Synthetic data: the paper's linear regression, for any number of samples, entries and devices.
+"""Synthetic data of the paper's linear regression, for any number of samples, entries of theta and
+devices.
 
-Examples are drawn at once, or when they are first needed, so that a plan for very many can be made
-without them. Sufficient statistics of many data sets are drawn a block at a time, by way of
-examples or directly."""
+Examples are drawn at once, or only when they are needed, so that a run with very many can be
+planned without them. Sufficient statistics of many data sets are drawn a few data sets at a time,
+either from examples that are drawn and summed, or directly from their own law."""
 
 from __future__ import annotations
 
@@ -23,15 +24,17 @@ from flmc.data.linear_data import LinearData, LinearStatistics
 PAPER_THETA = (0.418, -0.289, 0.3982, 0.8231, 0.5251)
 """True theta of the paper's experiments (its section IV), from which targets are drawn."""
 KINDS = ("examples", "sufficient")
-"""Ways in which synthetic statistics are drawn: by way of examples, or directly."""
+"""Ways in which sufficient statistics are drawn: ``examples`` draws examples and adds them up,
+``sufficient`` draws the sums directly from their law."""
 _NUMBERS_AT_ONCE = 4_000_000
-"""Largest count of numbers, 32 MB in double precision, that a block of data sets may take in
-memory."""
+"""Largest count of numbers that the data sets drawn at one time may hold in memory: 32 MB in double
+precision."""
 _MOST_WORK = 2e11
-"""Largest number of products of two features for which the largest curvature is computed from the
-examples themselves; so many take ten seconds."""
+"""Largest number of multiplications for which the largest eigenvalue of the sum of u u^T, over a
+data set's examples with features u, is computed from the examples; so many take ten seconds."""
 _UNLIKELY = 1e-9
-"""Probability with which the largest curvature of any data set may exceed its bound."""
+"""Upper bound of the probability that, in any data set, the largest eigenvalue of the sum of u u^T
+over its examples exceeds the bound that is known before drawing."""
 
 
 @one_blas_thread()
@@ -81,7 +84,8 @@ def draw_linear(
     >>> data.features.shape, data.targets.shape, data.device_sizes
     ((100, 3), (100,), (25, 25, 25, 25))
     """
-    # 8 bytes for each number, times three for the copies on the way, as measured.
+    # Bytes that are held at the same time: 8 for each number, times three for copies on the way, as
+    # measured.
     fits("the examples", 24.0 * num_samples * (dim + 1) * (num_experiments or 1))
     sizes, truth = _problem(num_samples, dim, num_devices, device_sizes, theta)
     checks.positive("noise_variance", noise_variance)
@@ -211,7 +215,8 @@ class DrawnStatistics:
             wanted = range(max(first, experiments.start), min(block.stop, experiments.stop))
             place = slice(wanted.start - experiments.start, wanted.stop - experiments.start)
             part = self._draw(block, wanted)
-            # one block has them all: it is returned without a copy, because it may be large
+            # One block has all wanted data sets: its statistics are returned without a copy,
+            # because they may be large.
             if wanted == experiments:
                 return part
             gram[place], moment[place] = part.gram, part.moment
@@ -219,16 +224,17 @@ class DrawnStatistics:
 
     @property
     def _at_once(self) -> int:
-        """Number of data sets in a block, which are drawn together from one stream."""
+        """Number of consecutive data sets in a block: those that are drawn at one time."""
         if self.kind == "examples":
             return max(1, _NUMBERS_AT_ONCE // (sum(self.device_sizes) * self.dim))
-        # Data sets of a block share a stream, so that the size of a block is part of what a seed
-        # means: it must not depend on how many data sets there are.
+        # The data sets of a block share a random stream, so the size of a block is part of what a
+        # seed means, and must not depend on the number of data sets.
         return max(1, min(64, _NUMBERS_AT_ONCE // (4 * self.num_devices * self.dim**2)))
 
     def _draw(self, block: range, wanted: range) -> LinearStatistics:
-        """Statistics of the data sets ``wanted``, which all lie in ``block``; data sets of a block
-        share a random stream if statistics are drawn directly."""
+        """Statistics of the data sets ``wanted``, which all lie in ``block``. If statistics are
+        drawn directly, the data sets of a block share a random stream; otherwise each has its
+        own."""
         if self.kind == "examples":
             several = _draw_several(
                 self.seed, wanted, self.device_sizes, self.theta, self.noise_variance
@@ -238,18 +244,19 @@ class DrawnStatistics:
         return LinearStatistics(*(array[place] for array in self._bartlett(block)))
 
     def _bartlett(self, block: range) -> tuple[Array, Array]:
-        r"""Gram matrices (experiment, device, dim, dim) and moments (experiment, device, dim) of a
-        block of data sets, drawn by Bartlett's decomposition.
+        r"""Sums G of :math:`u u^\top`, (experiment, device, dim, dim), and sums of :math:`u v`,
+        (experiment, device, dim), over the examples of each device with features u and targets v,
+        for a block of data sets, drawn by Bartlett's decomposition.
 
-        With n normal inputs of m entries, n >= m, :math:`G = A A^\top` where A is lower triangular,
-        :math:`A_{ii}^2 \sim \chi^2_{n-i}` (i = 0, 1, ...) and standard normals lie below the
-        diagonal. Given the inputs the moment is :math:`G\theta + \sigma N(0, G)`, that is
-        :math:`G\theta + \sigma A z` with standard normal z. A device with fewer than m examples
-        gets its inputs as the columns of A instead."""
+        With n >= m examples of m standard normal features, :math:`G = A A^\top` where A is lower
+        triangular, :math:`A_{ii}^2 \sim \chi^2_{n-i}` (i = 0, 1, ...) and standard normals lie
+        below the diagonal. Given the features, the second sum is :math:`G\theta + \sigma N(0, G)`,
+        that is :math:`G\theta + \sigma A z` with standard normal z. For a device with fewer than m
+        examples the columns of A are the features of its examples."""
         rng = generator(self.seed, Purpose.DATA, block.start, 1)
         shape = (len(block), self.num_devices, self.dim)
         root = rng.standard_normal((*shape, self.dim))
-        # zeroed in place, because np.tril copies
+        # The upper triangle of A is set to zero in place, because np.tril copies.
         np.copyto(root, 0.0, where=np.tri(self.dim, dtype=np.bool_).T)
         # Chi-square needs at least 1 degree of freedom: the matrix A of a device with fewer
         # examples than entries is replaced below.
@@ -267,7 +274,8 @@ class DrawnStatistics:
 
 @dataclass(frozen=True)
 class DrawnExamples:
-    """Examples of :func:`flmc.data.synthetic.draw_linear` that are not drawn yet.
+    """Examples of :func:`flmc.data.synthetic.draw_linear`, known by their seed and sizes before
+    they are drawn.
 
     Attributes
     ----------
@@ -298,21 +306,22 @@ class DrawnExamples:
 
     @property
     def too_many(self) -> bool:
-        """Whether there are so many examples and features that computing the largest curvature from
-        them would take long."""
+        r"""Whether there are so many examples and features that computing the largest eigenvalue of
+        the sum of :math:`u u^\top` from them would take more than about ten seconds."""
         count, dim = self.num_samples, self.dim
         return float(count) * dim * min(count, dim) > _MOST_WORK
 
     @property
     def largest_curvature(self) -> float:
-        r"""Upper bound of the eigenvalues of every data set's sum of :math:`u u^\top`, which is too
-        small with probability 1e-9 at most.
+        r"""Upper bound of the largest eigenvalue of every data set's sum of :math:`u u^\top` over
+        its examples with features u; the bound fails with probability 1e-9 at most.
 
         For n examples with m independent standard normal features the largest eigenvalue is above
         :math:`(\sqrt n + \sqrt m + t)^2` with a probability of at most :math:`e^{-t^2/2}` (Davidson
-        and Szarek, *Local operator theory, random matrices and Banach spaces*, theorem II.13). It
-        is known before anything is drawn, and within some per cent of what the examples have."""
-        # beyond is t of the theorem; the union bound counts all data sets
+        and Szarek, *Local operator theory, random matrices and Banach spaces*, theorem II.13). The
+        bound is known before anything is drawn, and within some per cent of the true value."""
+        # ``beyond`` is t of the theorem, for a probability of 1e-9 over the number of data sets
+        # (union bound).
         beyond = math.sqrt(2.0 * math.log(self.num_experiments / _UNLIKELY))
         return (math.sqrt(self.num_samples) + math.sqrt(self.dim) + beyond) ** 2
 
@@ -331,8 +340,8 @@ class DrawnExamples:
 def _draw_several(
     seed: int, experiments: range, sizes: tuple[int, ...], theta: Array, noise_variance: float
 ) -> LinearData:
-    """Examples of the data sets with numbers ``experiments``: features (experiment, sample, dim)
-    and targets (experiment, sample)."""
+    """Examples of the data sets with the numbers ``experiments``, drawn one after the other:
+    features (experiment, sample, dim) and targets (experiment, sample)."""
     pairs = [
         _draw_one(seed, experiment, sum(sizes), theta, noise_variance) for experiment in experiments
     ]
@@ -363,7 +372,7 @@ def _problem(
 ) -> tuple[tuple[int, ...], Array]:
     """Number of examples of each device, and the true theta (dim), of a synthetic regression, with
     defaults filled in; raises ``InvalidSetting`` for settings that do not fit together."""
-    # Whole numbers up to 2^53 are exact in double precision.
+    # At most 2^53, because whole numbers up to there are exact in double precision.
     checks.at_least("num_samples", num_samples, 1, highest=2**53)
     checks.at_least("dim", dim, 1)
     if device_sizes is None:

@@ -19,32 +19,34 @@ from flmc.base.memory import fits
 BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
 """Names of data sets that are bundled with scikit-learn."""
 _MISSING = ("", "na", "n/a", "nan", "none", "null", "?")
-"""Words for a missing value, in lower case; case does not matter in files."""
+"""Words in a file that stand for a missing value, in lower case; upper case counts as the same."""
 _MOST_RATIO, _SMALL_BYTES = 100.0, 100_000_000
 """Limits against files that unpack to fill the memory: an npz whose arrays take more than
-``_SMALL_BYTES`` must not be packed more than ``_MOST_RATIO`` times. Measured numbers hardly
-shrink."""
+``_SMALL_BYTES`` bytes must not be compressed by more than a factor of ``_MOST_RATIO``. Measured
+data hardly compress."""
 _COPIES = 3.0
-"""Number of arrays of the size of all features that reading holds at the same time: the file's, its
-columns, and the columns side by side."""
+"""Number of arrays as large as all features together that reading a file holds at the same time:
+the file's content, its columns, and the columns side by side."""
 Words = np.ndarray[tuple[Any, ...], np.dtype[np.object_]]
 """Array of text, with the data type object."""
 
 
 @dataclass(frozen=True)
 class FileTable:
-    """Columns of one file, each as numbers or as words."""
+    """Columns of one data file, each of numbers or of words."""
 
     name: str
     """Name of the file, without its ending."""
     columns: Mapping[str, Array | Words]
-    """Arrays of one length, (row), by name: floating point, or objects that are text."""
+    """Columns by name, all of the same length, (row): arrays of floating-point numbers, or of text
+    with the data type object."""
     target: str | None = None
-    """Column that is to be predicted, if the source determines it."""
+    """Name of the column that is to be predicted, if the kind of file determines it; else None."""
     first_line: int = 1
-    """Line number of the first row in the file, for messages."""
+    """Line number in the file of the table's first row, for error messages."""
     classes: tuple[str, ...] = ()
-    """Classes of the target in their order, if the source determines them."""
+    """Names of the target's classes in the order of their numbers, if the data set determines it;
+    else empty."""
 
     def __len__(self) -> int:
         """Number of rows of the table."""
@@ -94,8 +96,9 @@ class FileTable:
         return not np.isnan([_number(text) for text in there]).any()
 
     def _refuse(self, name: str, wrong: BoolArray, kind: str, column: Array | Words) -> None:
-        """Raise ``InvalidSetting`` if any row of a column is marked in ``wrong`` (row); the message
-        names the first such row, and ``kind``, what the column must hold."""
+        """Raise ``InvalidSetting`` if any row of a ``column`` is marked in ``wrong`` (row). The
+        message names the first such row and what the column must hold, ``kind``, such as ``a
+        number``."""
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
             value = str(column[row]).strip()
@@ -126,8 +129,8 @@ def read_table_file(path: Path) -> FileTable:
 
 
 def check_is_file(path: Path) -> None:
-    """Raise an error if a path leads to a pipe, a device or a folder; a missing file is no error
-    here, but when it is opened."""
+    """Raise ``InvalidSetting`` if ``path`` leads to a pipe, a device or a folder. A missing file
+    passes: opening it raises the error."""
     # Opening a pipe waits for its writer, and a device may never end.
     if path.exists() and not path.is_file():
         raise InvalidSetting(
@@ -141,8 +144,8 @@ def read_npz(source: Path | IO[bytes], what: str) -> dict[str, AnyArray]:
     the file in messages."""
     with zipfile.ZipFile(source) as archive:
         packed = sum(member.compress_size for member in archive.infolist())
-        # The sizes that the zip states bound what can be read. A header that claims a larger array
-        # than its member holds would have that array allocated before the reading fails.
+        # No more can be read than the sizes of members that the zip states. A header that claims a
+        # larger array than its member holds would have that array allocated before reading fails.
         unpacked = sum(member.file_size for member in archive.infolist())
         claimed = sum(_claimed_bytes(archive, member) for member in archive.infolist())
     if claimed > unpacked:
@@ -163,8 +166,8 @@ def read_npz(source: Path | IO[bytes], what: str) -> dict[str, AnyArray]:
 
 
 def _claimed_bytes(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> int:
-    """Size in bytes of the array in a member of an npz, as the member's header claims; 0 for a
-    member that is no array."""
+    """Size in bytes of the array in one member of an npz archive, as the header of the member
+    claims; 0 if the member is no array."""
     with archive.open(member) as stream:
         try:
             version = np.lib.format.read_magic(stream)
@@ -195,7 +198,8 @@ def read_bundled(name: str) -> FileTable:
     if words:
         targets = np.array([words[int(each)] for each in targets], dtype=object)
     features = np.asarray(bunch.data, dtype=np.float64)
-    # Constant features would be refused later: the digits have pixels that are dark in all images.
+    # Constant features are left out here, because they would be refused later: the handwritten
+    # digits have pixels that are dark in all images.
     varies = features.std(axis=0) > 0
     if feature_names:
         feature_names = [each for each, kept in zip(feature_names, varies, strict=True) if kept]
@@ -234,8 +238,8 @@ def _read_parquet(path: Path) -> FileTable:
         raise MissingExtra("Parquet files need pyarrow: pip install 'flmc[sweep]'") from error
     try:
         sizes = parquet.ParquetFile(path).metadata
-        # Checked before reading, because a file can be small and its columns large: runs of one
-        # value take hardly any place.
+        # Checked before reading, because a small file can hold large columns: runs of one value
+        # take hardly any space.
         fits(f"reading {str(path)!r}", 8.0 * _COPIES * sizes.num_rows * sizes.num_columns)
         table = parquet.read_table(path)
     except ArrowInvalid as error:
@@ -267,8 +271,8 @@ def _read_npz(path: Path) -> FileTable:
 def _from_arrays(
     name: str, features: AnyArray, targets: AnyArray, feature_names: Sequence[str]
 ) -> FileTable:
-    """Table ``name`` of features (sample, feature) and targets (sample), column ``y``; features
-    without names are ``x0``, ``x1``, ..."""
+    """Table ``name`` of features (sample, feature) and targets (sample), which become the column
+    ``y``; without ``feature_names`` the features are called ``x0``, ``x1``, ..."""
     if features.ndim != 2 or targets.shape != features.shape[:1]:
         raise InvalidSetting(
             f"X (sample, feature) and Y (sample) of {name} must fit, got {features.shape} and"
@@ -284,7 +288,7 @@ def _from_arrays(
 
 
 def _number(text: str) -> float:
-    """The number that a text stands for; NaN if it is none."""
+    """The number that a text stands for; NaN for any other text."""
     try:
         return float(text)
     except ValueError:

@@ -1,5 +1,6 @@
-r"""Tail probabilities of the privacy loss of bits, for the criteria ``tail`` and ``paper``: the
-worst-case pair of one entry, the law of its loss, and the tail of the sum.
+r"""Probability that the privacy loss of one-bit symbols exceeds epsilon, for the paper's criteria:
+``tail``, on the loss itself, and ``paper``, on the paper's bound of the loss. The module holds the
+worst-case laws of one received entry, the law of its loss, and the tail of the sum of losses.
 
 Given every other device's bits, the received entry is :math:`w = A b + z` up to a known constant,
 with the device's bit b and noise z. Under two data sets the bit is +1 with probability :math:`p_1 =
@@ -36,27 +37,29 @@ from flmc.privacy.loss_grid import LossGrid
 from flmc.privacy.root_finding import largest_argument
 
 REACH = 10.0
-"""Number of standard deviations beyond which the noise's mass (1e-23) counts as lost, that is as an
+"""Number of standard deviations beyond which noise, with a probability of 1e-23, counts as an
 infinite privacy loss."""
 _LARGE = 1e9
-"""Largest amplitude, in standard deviations of the noise, that is used in computations; the noise
-changes no bit at much smaller ones."""
+"""Largest amplitude of a bit, in standard deviations of the noise, that is used in computations. It
+stands for all larger ones, because noise changes no bit at far smaller amplitudes already."""
 _SMALL = 1e-4
 """Size of privacy losses below which they are not computed as the difference of two logarithms,
 which would be rounded too much."""
 _LARGEST_LOSS = 700.0
-"""Largest magnitude of a privacy loss that is used in computations, for pairs with a certain bit:
-beyond it exponentials overflow. A grid ends before it, and counts larger losses as infinite."""
+"""Largest magnitude of a privacy loss that is used in computations, because exponentials of larger
+ones overflow. Losses are larger only if a data set gives one of the bits for certain."""
 
 
 @dataclass(frozen=True)
 class BitPair:
-    """Worst-case pair of one entry: a bit in noise of variance 1, under two data sets."""
+    """Laws of one received entry under two data sets, in the worst case: a bit of the given
+    ``amplitude`` plus noise of variance 1. The bit is +1 with probability ``high`` under the first
+    data set and ``low`` under the second."""
 
     high: float
-    """Probability of +1 under the first data set."""
+    """Probability of a +1 bit under the first data set."""
     low: float
-    """Probability of +1 under the second data set, below ``high``."""
+    """Probability of a +1 bit under the second data set, below ``high``."""
     amplitude: float
     """Amplitude of the bit at the receiver, in standard deviations of the noise."""
 
@@ -67,13 +70,15 @@ class BitPair:
         """Privacy losses, in the shape of ``w``, at received values ``w`` in standard deviations of
         the noise."""
         u = 2.0 * self.amplitude * np.asarray(w)
-        # the smaller of exp(u) and exp(-u), so that nothing overflows or cancels below
+        # Both data sets' likelihoods are weighted sums of exp(u/2) and exp(-u/2). They are divided
+        # by the larger of these two, which leaves 1 and exp(-abs(u)), so that nothing overflows.
         fade = np.exp(-np.abs(u))
         plus, minus = np.where(u > 0, 1.0, fade), np.where(u > 0, fade, 1.0)
         above, below = (p * plus + (1.0 - p) * minus for p in (self.high, self.low))
         with np.errstate(divide="ignore"):
-            # The difference of logarithms loses digits where both are nearly equal: there the
-            # logarithm of 1 plus the relative excess is accurate, unless the excess is near -1.
+            # Where both likelihoods are nearly equal, the difference of their logarithms loses
+            # digits. There the logarithm of 1 plus their relative difference is accurate, unless
+            # that is near -1.
             values = np.log(above) - np.log(below)
             if min(2.0 * self.amplitude, 1.0) * (self.high - self.low) < _SMALL:
                 excess = np.copysign((self.high - self.low) * -np.expm1(-np.abs(u)), u) / below
@@ -82,10 +87,12 @@ class BitPair:
 
     def threshold(self, loss: Array) -> Array:
         """Received values, in standard deviations of the noise and in the shape of ``loss``, at
-        which the privacy loss is ``loss``; infinite where ``loss`` is at its bounds or beyond."""
+        which the privacy loss is ``loss``; minus infinity at or below the smallest possible loss,
+        plus infinity at or above the largest."""
         loss = np.minimum(loss, _LARGEST_LOSS)
-        # The loss l is attained where exp(2 A w) = above/below; both are written with the distance
-        # of l from its bounds, so that nothing cancels near them.
+        # The received value w has the loss l where exp(2 A w) = above/below, A being the amplitude.
+        # Both are written with the distance of l from the smallest or largest loss, so that no
+        # digits cancel near these.
         above = (
             (1.0 - self.high) * np.expm1(loss - self.lower_bound)
             if self.high < 1
@@ -96,8 +103,8 @@ class BitPair:
             if self.low > 0
             else np.full_like(loss, self.high)
         )
-        # The bounds of the loss are rounded: a loss that is meant to lie on one must not fall short
-        # of it.
+        # The smallest and the largest loss are rounded: a given loss that is meant to equal one of
+        # them must not fall short of it.
         above = np.where(loss <= self.lower_bound + 1e-12 * abs(self.lower_bound), 0.0, above)
         below = np.where(loss >= self.bound - 1e-12 * abs(self.bound), 0.0, below)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -122,13 +129,15 @@ class BitPair:
 
 
 _LOUDEST = 40.0
-"""Largest amplitude, in standard deviations of the noise, that the quadrature resolves."""
+"""Largest amplitude of a bit, in standard deviations of the noise, for which the quadrature over
+received values is fine enough; it stands for all larger ones."""
 
 
 @dataclass(frozen=True)
 class BitLossLaw:
-    """Law of the privacy loss of one entry, when the received value is normal with variance 1 about
-    one of ``centres``, drawn with the probabilities ``weights``."""
+    """Law of the privacy loss of one entry, if the received value is normal with variance 1 about
+    one of ``centres``, which is drawn with the probabilities ``weights``. The loss is the logarithm
+    of the likelihood ratio of the two data sets of ``pair`` at the received value."""
 
     pair: BitPair
     centres: tuple[float, ...]
@@ -149,17 +158,17 @@ class BitLossLaw:
         return cls(pair, (pair.amplitude * (num_devices - 1),), (1.0,))
 
     def nodes(self, width: float) -> tuple[Array, Array]:
-        """Privacy losses at received values ``width`` apart, and their probabilities by the
-        trapezoidal rule, both (node)."""
+        """Privacy losses at evenly spaced received values, ``width`` apart, and their probabilities
+        by the trapezoidal rule, both (node)."""
         z, density = _normal_nodes(width)
         received = np.concatenate([c + z for c in self.centres])
         return self.pair.loss(received), np.concatenate([w * density for w in self.weights])
 
     def node_width(self, fastest: float) -> float:
-        """Distance of the received values at which a quadrature over the privacy loss is evaluated.
-        It is small enough to resolve exp(i t loss) for t up to ``fastest``, and to keep clear of
-        the loss's singularities, at a distance of pi/(2 A) from the real line, with the amplitude A
-        of a bit."""
+        """Spacing of the received values at which a quadrature over the privacy loss is evaluated,
+        in standard deviations of the noise. It is small enough to resolve exp(i t loss) for t up to
+        ``fastest``, and to keep clear of the loss's singularities, which lie pi/(2 A) off the real
+        line for the amplitude A of a bit."""
         wanted = 2 * math.pi / (25.0 * self.pair.amplitude + self.steepest * fastest + 60.0)
         # Rounded down to a power of sqrt(2): few distinct widths occur, so nodes are reused.
         return float(2.0 ** (math.floor(2 * math.log2(min(0.1, wanted))) / 2))
@@ -197,27 +206,30 @@ class BitLossLaw:
 
     @property
     def steepest(self) -> float:
-        """Largest slope of the privacy loss as a function of the received value w, in standard
-        deviations of the noise: its slope at w = 0 for a symmetric pair."""
+        """Largest derivative of the privacy loss with respect to the received value, which is in
+        standard deviations of the noise; a symmetric pair attains it at the received value 0."""
         return 2.0 * self.pair.amplitude * (self.pair.high - self.pair.low)
 
     @cached_property
     def largest(self) -> float:
-        """Largest privacy loss at received values within 10 standard deviations of a centre."""
+        """Largest privacy loss at received values within 10 standard deviations of a mean in
+        ``centres``."""
         return float(self.pair.loss(np.array([max(self.centres) + REACH]))[0])
 
     @property
     def smallest(self) -> float:
-        """Smallest privacy loss at received values within 10 standard deviations of a centre."""
+        """Smallest privacy loss at received values within 10 standard deviations of a mean in
+        ``centres``."""
         return float(self.pair.loss(np.array([min(self.centres) - REACH]))[0])
 
     def grid(self, step: float, shares: int) -> LossGrid:
         """Law of the privacy loss on a grid, with losses rounded to multiples of ``step``, upwards
         on average.
 
-        Each cell between two points of the grid is divided into ``shares`` equal parts. A part
-        gives its mass to both points, to the upper one the share that its upper end has in the
-        cell, so that no loss is lowered on average. With one part all losses are rounded up."""
+        Each cell between two points of the grid is divided into n = ``shares`` equal parts. Part i
+        of n, counted from the lowest, gives the share i/n of its probability to the upper point and
+        the rest to the lower one, so that no loss is lowered on average. With one part all losses
+        are rounded up."""
         first, last = math.floor(self.smallest / step), math.ceil(self.largest / step)
         fine = step / shares * np.arange(first * shares, last * shares + 1)
         edges = self.pair.threshold(np.asarray(fine))
@@ -233,8 +245,8 @@ class BitLossLaw:
 
 @lru_cache(maxsize=16)
 def _normal_nodes(width: float) -> tuple[Array, Array]:
-    """Values of standard normal noise ``width`` apart and their probabilities by the trapezoidal
-    rule, both (node) and read-only; cached, because many laws share few widths."""
+    """Evenly spaced values of standard normal noise, ``width`` apart, and their probabilities by
+    the trapezoidal rule, both (node) and read-only; cached, because many laws share few widths."""
     z = np.arange(-REACH, REACH + width, width)
     nodes = z, width / math.sqrt(2 * math.pi) * np.exp(-0.5 * z * z)
     for array in nodes:
@@ -243,17 +255,18 @@ def _normal_nodes(width: float) -> tuple[Array, Array]:
 
 
 def _audible(pair: BitPair) -> BitPair:
-    """The ``pair`` of bit probabilities with its amplitude limited to 40 standard deviations of the
-    noise, beyond which the quadrature would need too many nodes.
+    """The ``pair`` with the amplitude of its bit limited to 40 standard deviations of the noise,
+    beyond which the quadrature would need too many nodes.
 
     The tail probabilities stay the same: at amplitude 40 bits are received without error, and
-    losses differ from their bounds by no more than exp(-2 * 40 * 30)."""
+    losses differ from their smallest or largest value by no more than exp(-2 * 40 * 30)."""
     return replace(pair, amplitude=min(pair.amplitude, _LOUDEST))
 
 
 _ALIASING = 40.0
-"""Smallest product of the real part of the contour, on which the integral for a tail probability is
-taken, and the period of the trapezoidal rule: aliases are then below exp(-40) = 4e-18."""
+"""Smallest product of the real part of the contour, along which the integral for a tail probability
+runs, and the period of the trapezoidal rule: the error by aliasing is then below exp(-40) =
+4e-18."""
 _MOST_POINTS = 1 << 10
 """Largest number of points at which the contour integral for a tail probability is evaluated; where
 it needs more, losses are added on a grid instead."""
@@ -261,40 +274,42 @@ _FASTEST = 5e3
 """Largest number of radians by which exp(i t loss) may turn within one standard deviation of the
 noise, for the quadrature of the moment generating function to follow."""
 _FLOOR = 1e-15
-"""Smallest probability that is resolved; it is added to every result, so that this stays an upper
-bound."""
+"""Smallest probability that is resolved; it is added to every computed tail probability, so that
+the result stays an upper bound."""
 _DISTINCT = 2.0
-"""Amplitude, in standard deviations of the noise, above which losses are nearly discrete, because
-bits are received without error."""
+"""Amplitude of a bit, in standard deviations of the noise, above which losses are added on a grid
+and not by a contour integral: bits are received almost without error there, so losses are nearly
+discrete."""
 _STEEPEST = 3e3
-"""Largest product of the parameter s in Chernoff's bound and the steepest slope of the privacy loss
-as a function of the received value: larger products take many nodes of the quadrature."""
+"""Largest product of the parameter s of Chernoff's bound and the largest derivative of the privacy
+loss with respect to the received value: larger products would take many nodes of the quadrature."""
 _CHUNK = 32
 """Number of points on the contour of the integral for a tail probability at which the integrand is
-computed in one go."""
+computed at one time."""
 _SHARES = 8
-"""Number of equal parts of each grid cell; the mass in a part is divided between the cell's two
-ends by the place of the part."""
+"""Number n of equal parts of each grid cell. Part i of n gives the share i/n of its probability to
+the cell's upper end and the rest to the lower end."""
 _FEW = 100
 """Number of entries' privacy losses up to which each loss is rounded up to a multiple of the grid's
 step; more are rounded at random."""
 _FINE, _FINEST = 600.0, 4000.0
-"""Grid steps per standard deviation of one loss: where many losses are added, and where few are."""
+"""Numbers of grid steps per standard deviation of one privacy loss: ``_FINE`` if more than 100
+losses are added, ``_FINEST`` if fewer are."""
 
 
 Sum = Sequence[tuple[BitLossLaw, int]]
-"""Laws of independent losses, each with the number of times that it is added."""
+"""Laws of independent privacy losses, each with the number of times that it is added."""
 
 
 def exceedance(parts: Sum, epsilon: float, both: bool = False, *, quick: bool = False) -> float:
     r"""Upper bound of Pr(X > epsilon) for a sum X of independent privacy losses, whose laws and
-    counts are ``parts``; computed integrals are raised by a relative 1e-9 against rounding, and at
+    counts are ``parts``. Computed integrals are raised by a relative 1e-9 against rounding, and at
     least 1e-15 is returned.
 
-    With ``both`` it is a bound of Pr(abs(X) > epsilon), for the loss under the first data set P of
-    symmetric pairs: X under the second data set Q has the law of -X under P, so :math:`\Pr(X <
-    -\epsilon) = E[e^{-X}; X > \epsilon]`. ``quick`` gives a looser bound, Chernoff's, in little
-    time."""
+    With ``both`` it is an upper bound of Pr(abs(X) > epsilon), for losses under the first data set
+    P whose bit probabilities are symmetric: X under the second data set Q has the law of -X under
+    P, so :math:`\Pr(X < -\epsilon) = E[e^{-X}; X > \epsilon]`. With ``quick`` Chernoff's bound is
+    returned, which is looser and takes little time."""
     highest = sum(count * law.largest for law, count in parts)
     moments = [(law.moments(), count) for law, count in parts]
     mean = sum(count * m for (m, _), count in moments)
@@ -302,7 +317,8 @@ def exceedance(parts: Sum, epsilon: float, both: bool = False, *, quick: bool = 
     if highest <= epsilon:
         return _FLOOR  # only noise beyond 10 standard deviations could do more
     if spread < 1e-6 * abs(mean) or spread == 0 or mean - epsilon > 8.0 * spread:
-        # X > epsilon is nearly certain, or X varies too little to be resolved: 1 is always a bound
+        # The sum of losses nearly certainly exceeds epsilon, or varies too little to be resolved; 1
+        # is an upper bound of every probability.
         return 1.0
     saddle = _saddle(parts, epsilon, spread)
     if quick:
@@ -311,19 +327,19 @@ def exceedance(parts: Sum, epsilon: float, both: bool = False, *, quick: bool = 
     value = None if distinct else _by_contour(parts, epsilon, both, mean, spread, saddle)
     if value is not None:
         return value
-    # Rounding the losses to a grid loosens that bound, so that Chernoff's may be the smaller one.
+    # Rounding losses to a grid loosens the bound from the grid, so that Chernoff's may be smaller.
     return min(_by_chernoff(parts, epsilon, both, saddle), _by_grid(parts, epsilon, both))
 
 
 def _by_chernoff(parts: Sum, epsilon: float, both: bool, s: float) -> float:
     r"""Chernoff's bound :math:`e^{K(s) - s\epsilon}` of the probability that a sum of privacy
-    losses, whose laws and counts are ``parts``, exceeds epsilon; K is the cumulant generating
-    function of the sum, and any ``s`` > 0 gives a bound. With ``both``, times :math:`1 +
-    e^{-\epsilon}`, of the probability that the sum's magnitude exceeds epsilon. The mass beyond the
-    noise's reach is not in K, and is added."""
+    losses, whose laws and counts are ``parts``, exceeds epsilon. K is the cumulant generating
+    function of the sum, and any ``s`` > 0 gives a bound. With ``both`` the result is multiplied by
+    :math:`1 + e^{-\epsilon}` and bounds the probability that the sum's magnitude exceeds epsilon. K
+    leaves out noise beyond 10 standard deviations, whose probability is added."""
     if s <= 0:
         return 1.0
-    # Chernoff's bound holds with any s; a large s would take many quadrature nodes.
+    # Chernoff's bound holds with any s > 0, and a large s would take many quadrature nodes.
     s = min(s, *(_STEEPEST / law.steepest for law, _ in parts))
     exponent = sum(count * law.cumulant(s, exactly=True)[0] for law, count in parts) - s * epsilon
     sides = 1.0 + math.exp(-epsilon) if both else 1.0
@@ -338,8 +354,9 @@ def _by_contour(
     generating function along a contour; ``mean`` and ``spread`` are mean and standard deviation of
     the sum. None if the integral does not converge within 1024 points."""
     top = min(sum(count * law.largest for law, count in parts), max(mean, epsilon) + 60.0 * spread)
-    # Left of the pole at 0 the integral gives minus the complementary probability. With `both`
-    # there is a pole at -1 too: that contour stays right of both.
+    # The integrand has a pole at 0. On a contour left of it, the integral is minus the probability
+    # of the opposite event. With `both` there is a second pole at -1, and the contour stays right
+    # of both.
     sign = 1.0 if saddle >= 0 or both else -1.0
     c = max(saddle, 1.0 / spread) if sign > 0 else min(saddle, -1.0 / spread)
     period = max(_ALIASING / abs(c), top - epsilon if sign > 0 else epsilon + top, 12.0 * spread)
@@ -358,13 +375,14 @@ def _by_contour(
     farthest = spacing * _MOST_POINTS
     if any(farthest * law.steepest > _FASTEST for law, _ in parts):
         return None
-    # Where the integrand has not decayed at the last affordable point, the caller adds up losses on
-    # a grid instead.
+    # None tells the caller to add up losses on a grid: the integrand has not decayed at the last
+    # affordable point.
     decay = sum(count * law.log_magnitude(c, 0.99 * farthest) for law, count in parts) - c * epsilon
     if decay > math.log(1e-13 * abs(c)):
         return None
-    # Where all losses are near plus or minus the largest one, the integrand comes back after pi
-    # over the largest loss: it must have been negligible for as long as that.
+    # If all losses are near plus or minus the largest one, the integrand grows again after a
+    # distance of pi over the largest loss along the contour. So the sum ends only after the
+    # integrand has been negligible over that distance.
     revival = math.pi / max(law.pair.bound for law, _ in parts)
     total, quiet_since = 0.0, 0.0
     for first in range(0, _MOST_POINTS, _CHUNK):
@@ -390,8 +408,8 @@ class _Line:
         self._width = math.inf
 
     def log_moment(self, first: int) -> ComplexArray:
-        """Values of ln E[exp(s loss)], (point), at ``_CHUNK`` points s of the contour, those from
-        number ``first`` on."""
+        """Values of ln E[exp(s loss)], (point), at 32 successive points s of the contour, of which
+        the first has the number ``first``."""
         width = self._law.node_width(self._spacing * (first + _CHUNK))
         if width < self._width:
             self._width = width
@@ -406,7 +424,8 @@ class _Line:
 
 
 def _powers(base: ComplexArray, count: int) -> ComplexArray:
-    """Powers 0, 1, ... of ``base``, ``count`` of them, (power, base), by doubling."""
+    """Powers 0 to ``count`` - 1 of every number in ``base`` (node), as an array (power, node); each
+    pass doubles the number of powers."""
     powers = np.ones((count, len(base)), dtype=np.complex128)
     done, factor = 1, base
     while done < count:
@@ -430,8 +449,9 @@ def _saddle(parts: Sum, epsilon: float, spread: float) -> float:
 
 
 def _bracketed(slope: Callable[[float], float], spread: float) -> float:
-    """Root s > 0 of the increasing function ``slope``, to 2 %, rounded down, searched for from
-    1/``spread`` up to about 1e4/``spread``."""
+    """Root s > 0 of the increasing function ``slope``, to a relative 2 % and rounded down. The
+    search begins with the interval from 0 to 1/``spread`` and doubles it up to about
+    1e4/``spread``; its end is returned if ``slope`` is still negative there."""
     high = 1.0 / spread
     while slope(high) < 0 and high * spread < 1e4:
         high *= 2
@@ -442,8 +462,8 @@ def _by_grid(parts: Sum, epsilon: float, both: bool) -> float:
     """Upper bound of the probability that a sum of privacy losses, whose laws and counts are
     ``parts``, or with ``both`` its magnitude, exceeds epsilon, from losses rounded to a grid.
 
-    Few losses are rounded up. Rounding many up would move their sum too far, so many are rounded at
-    random, upwards on average."""
+    Up to 100 losses are rounded up. Rounding more of them up would raise their sum too much, so
+    these are rounded at random, upwards on average."""
     number = sum(count for _, count in parts)
     few = number <= _FEW
     entries = [
@@ -457,8 +477,8 @@ def _by_grid(parts: Sum, epsilon: float, both: bool) -> float:
         )
         for law, count in parts
     ]
-    # With few losses the grid of the sum is as fine as that of one loss: no grid is made coarser
-    # while losses are added.
+    # With few losses the grid of the sum gets the step of a single loss's grid, so that no grid is
+    # made coarser while losses are added.
     composed = (
         ComposedLoss.of(entries, fine=1.0, resolution=min(_FINEST * math.sqrt(number), 1e4))
         if few

@@ -1,6 +1,6 @@
-"""Privacy events of one-bit symbols whose privacy losses are composed on a grid: from the bit
-probabilities in one entry under two neighbouring data sets, and the gains of all entries, to
-epsilon and delta."""
+"""Privacy events of one-bit symbols whose privacy losses are added on a grid: epsilon and delta
+follow from the probabilities of a +1 bit under two neighbouring data sets, and from the gains of
+all entries."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from flmc.privacy.tilted_loss import TRUNCATED
 from flmc.privacy.transmissions import round_up, total_mu
 
 MOST_GAINS = 64
-"""Largest number of distinct gains whose losses are composed one by one; more are rounded up to so
-many."""
+"""Largest number of distinct gains that are accounted for one by one; if there are more, gains are
+rounded up until this many distinct ones are left."""
 _TINY = 1e-24
-"""Delta below which noise beyond its usual reach may matter, so that delta is computed again with a
-longer reach."""
+"""Delta below which the rare noise beyond 13 standard deviations may matter, so that delta is
+computed again with noise up to 37 standard deviations."""
 _FAR = 600.0
-"""Minus the logarithm of the tilted mass that may leave the window of an FFT when delta is below
-1e-24."""
+"""Minus the natural logarithm of the probability, under the law tilted by exp(theta loss), that an
+FFT may cut off on either side of the summed loss, where delta is below 1e-24."""
 _FEW, _FINE_FOR_MANY = 4, 40.0
-"""Number of distinct gains up to which the grids of losses are as fine as usual; and the number of
-grid steps per standard deviation of a loss where there are more gains, or several pairs of bit
-probabilities."""
+"""The grid of one entry's privacy loss has its usual number of steps (220 per standard deviation)
+for up to ``_FEW`` distinct gains and a single possible pair of bit probabilities; otherwise it has
+``_FINE_FOR_MANY`` steps per standard deviation, to limit the work."""
 _LOUD = 1e6
 """Amplitude of a bit, in standard deviations of the noise, that stands for an infinite one: the
 noise changes no bit."""
@@ -54,25 +54,26 @@ class ComposedEvent(Event):
 
     @property
     def largest_loss(self) -> float:
-        """Upper bound of the privacy loss at any signal-to-noise ratio: as if every entry had the
-        largest loss of the most revealing pair."""
+        """Upper bound of the privacy loss at any gain and noise: the number of entries times the
+        largest loss that one entry can have."""
         return self.hull.largest_loss * self.num_transmissions
 
     def tight_delta(self, epsilon: float) -> float:
-        """Upper bound of the delta that goes with ``epsilon`` by the criterion ``tight``: from
-        privacy losses composed on a grid, or in closed form for deterministic bits."""
+        """Upper bound of the delta that goes with ``epsilon`` in standard differential privacy:
+        from privacy losses added on a grid, or in closed form for deterministic bits."""
         if self.deterministic:
             return gaussian.delta(epsilon, self.mu)
         delta = composed_loss(self, REACH).delta(epsilon)
         return delta if delta > _TINY else composed_loss(self, FAR_REACH).delta(epsilon)
 
     def solve_epsilon(self, delta: float) -> tuple[float, bool]:
-        """Upper bound of the epsilon that goes with ``delta`` by the criterion ``tight``, never
-        above the largest loss, and whether it is looser than usual.
+        """Upper bound of the epsilon that goes with ``delta`` in standard differential privacy, and
+        whether it is looser than usual because the exact sum of privacy losses would take too much
+        work.
 
-        Three bounds hold: the composed loss; the largest loss; and, computed only if the first is
-        loose, the Gaussian mechanism of bits that are certain, which reveal more than any
-        others."""
+        It is the smallest of three bounds: the one from losses added on a grid; the largest
+        possible loss; and, computed only if the first is loose, that of a Gaussian mechanism, as if
+        bits had no randomness, which reveals more."""
         if self.deterministic:
             return gaussian.epsilon(delta, self.mu), False
         composed = composed_loss(self, REACH if delta > _TINY else FAR_REACH).afresh()
@@ -83,9 +84,10 @@ class ComposedEvent(Event):
         return min(epsilon, self.largest_loss), False
 
     def averaged_delta(self, epsilon: float, rounds: int, chance: float) -> float:
-        """Upper bound of the delta that goes with ``epsilon`` for ``rounds`` rounds, each of which
-        happens with probability ``chance``: the privacy loss of a round is mixed with the loss 0,
-        and then composed."""
+        """Upper bound of the delta that goes with ``epsilon`` if this event, as one round, happens
+        in each of ``rounds`` rounds with probability ``chance``, and everybody sees in which. The
+        privacy loss of a round is mixed with the loss 0 of a silent round, and the losses of all
+        rounds are added."""
         if self.deterministic:
             return super().averaged_delta(epsilon, rounds, chance)
         delta = composed_loss(self, REACH, rounds, chance).delta(epsilon)
@@ -94,38 +96,40 @@ class ComposedEvent(Event):
         return composed_loss(self, FAR_REACH, rounds, chance).delta(epsilon)
 
     def averaged_epsilon(self, delta: float, rounds: int, chance: float) -> tuple[float, bool]:
-        """Upper bound of the epsilon that goes with ``delta`` for ``rounds`` rounds, each of which
-        happens with probability ``chance``, and whether the bound is looser than usual."""
+        """Upper bound of the epsilon that goes with ``delta`` if this event, as one round, happens
+        in each of ``rounds`` rounds with probability ``chance``, and everybody sees in which; and
+        whether the bound is looser than usual because the exact sum of privacy losses would take
+        too much work."""
         if self.deterministic:
             return super().averaged_epsilon(delta, rounds, chance)
         reach = REACH if delta > _TINY else FAR_REACH
         composed = composed_loss(self, reach, rounds, chance).afresh()
         epsilon = composed.epsilon(delta)
-        # An event that happens in every round costs no less, and its own bound of epsilon may be
-        # smaller.
+        # The epsilon of the event in every one of the rounds is an upper bound too, and may be
+        # smaller than a bound that is loose.
         if composed.loose or math.isinf(epsilon):
             worst, _ = self.repeated(rounds).tight_epsilon(delta)
             return min(epsilon, worst), True
         return epsilon, False
 
     def delta_without_noise(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Upper bound of the delta that goes with ``epsilon`` by the criterion ``tight`` if the
-        noise changes no bit, at gains of any size."""
+        """Upper bound of the delta that goes with ``epsilon`` in standard differential privacy, in
+        the limit of an infinite gain, where the noise changes no bit."""
         number = sum(count for gain, count in self.transmissions if gain > 0)
         loud = ((_LOUD * math.sqrt(self.noise_power), number),)
         event = dataclasses.replace(self, transmissions=loud)  # type: ignore[type-var]  # all are dataclasses
         return composed_loss(event, REACH).delta(epsilon)
 
 
-# Cached: a search for a gain ends with the event whose epsilon is computed next, mostly from the
-# same sum of privacy losses.
+# Cached: a search for a gain ends with the event whose epsilon is asked for next, and mostly both
+# follow from the same sum of privacy losses.
 @lru_cache(maxsize=16)
 def composed_loss(
     event: ComposedEvent, reach: float, rounds: int = 1, chance: float = 1.0
 ) -> ComposedLoss:
-    """Sum of the privacy losses of all entries of an event, as an upper bound; received values
-    farther than ``reach`` standard deviations of the noise from a bit count as lost. The event
-    happens in each of some ``rounds`` with probability ``chance``."""
+    """Sum of the privacy losses of all entries of an event that happens in each of ``rounds``
+    rounds with probability ``chance``; its deltas are upper bounds. A received value farther than
+    ``reach`` standard deviations of the noise from a bit counts as an infinite loss."""
     hull, scale = event.hull, math.sqrt(event.noise_power)
     # Where bits are received without error, the losses of a symmetric pair are plus or minus the
     # largest one: they lie on a lattice.

@@ -28,9 +28,9 @@ from flmc.privacy.root_finding import FIRST_STEP, largest_argument, largest_gain
 from flmc.privacy.transmissions import Transmissions, binomial_counts
 
 CRITERIA = ("tight", "tail", "paper")
-"""Names of the privacy criteria by which a cost can be stated: ``tight`` is standard differential
-privacy, ``tail`` the paper's criterion on the tails of the privacy loss, and ``paper`` that
-criterion with the paper's bound of the loss."""
+"""Names of the privacy criteria by which delta and epsilon can be stated. ``tight`` is standard
+(epsilon, delta)-differential privacy; ``tail`` is the paper's criterion, Pr(abs(privacy loss) <=
+epsilon) >= 1 - delta; ``paper`` is that with the paper's upper bound in place of the loss."""
 _SMALLEST_TAIL = 1e-13
 """Smallest delta that the criteria ``tail`` and ``paper`` accept: probabilities near 1e-15 are lost
 in rounding."""
@@ -44,20 +44,21 @@ class GainSearch(NamedTuple):
     how exact it is."""
 
     start: float
-    """Gain at which the search begins, of about the right size."""
+    """Gain at which the search begins, of the order of the expected result."""
     first_step: float = FIRST_STEP
-    """First step of the search away from its start, in logarithms of the gain; small, because delta
-    is costly to compute far above the allowed gain."""
+    """First step of the search away from its start, in the natural logarithm of the gain; small,
+    because delta is costly to compute far above the allowed gain."""
     tolerance: float = 1e-9
-    """Relative width of the bracket, in logarithms of the gain, at which the search ends."""
+    """Width of the search's interval in the logarithm of the gain, relative to its larger end, at
+    which the search ends."""
     limited: bool = False
-    """Whether some gain is known to break the budget, so that an infinite gain need not be
-    tried."""
+    """Whether some gain is known to break the budget, so that an infinite gain need not be tried
+    first."""
 
 
 def nothing_allowed(epsilon: float, delta: float) -> InvalidSetting:
-    """Error, to be raised by the caller, for a privacy budget that not even the smallest gain is
-    known to keep."""
+    """Error, to be raised by the caller, that says that not even the smallest gain is known to keep
+    the privacy budget (``epsilon``, ``delta``)."""
     return InvalidSetting(
         f"no gain is known to stay within epsilon {epsilon:g} at delta {delta:g}: such a small"
         " delta is lost in the rounding of the accountant; use a larger delta (1e-12 or more) or a"
@@ -80,8 +81,8 @@ class Event(ABC):
 
     @property
     def num_transmissions(self) -> int:
-        """Sum of all counts: the number of entries sent (of rounds, in an event that counts
-        rounds), those with a gain of 0 included."""
+        """Sum of the counts in ``transmissions``, those with a gain of 0 included: the number of
+        entries sent, or of rounds in an event whose counts are rounds."""
         return sum(count for _, count in self.transmissions)
 
     @property
@@ -97,8 +98,8 @@ class Event(ABC):
     @property
     @abstractmethod
     def largest_loss(self) -> float:
-        """Upper bound of the privacy loss whatever the gains and the noise are; infinite where no
-        finite bound holds."""
+        """Upper bound of the privacy loss that holds for all gains and any noise; infinite where
+        there is no finite bound."""
 
     @property
     @abstractmethod
@@ -106,19 +107,20 @@ class Event(ABC):
         """Distance of the means under two neighbouring data sets, in standard deviations of the
         noise, if the event is treated as a Gaussian mechanism.
 
-        It is exact for a Gaussian mechanism; for other events it only sets where a search
-        begins."""
+        It is exact for a Gaussian mechanism; for other events it only says where the search for the
+        allowed gain begins."""
 
     @property
     def criteria(self) -> tuple[str, ...]:
-        """Names in ``CRITERIA`` of the privacy criteria that are proven for this event: ``tight``,
-        unless a subclass knows more."""
+        """Names, among ``CRITERIA``, of the privacy criteria that are proven for this event:
+        ``tight`` (standard differential privacy) alone, unless a subclass overrides this."""
         return ("tight",)
 
     @property
     def tight_only(self) -> tuple[str, str]:
-        """Two parts of the message that refuses the criteria ``tail`` and ``paper``: what needs the
-        criterion ``tight``, and why."""
+        """Two phrases for the message that refuses the criteria ``tail`` and ``paper`` for this
+        event: the name of the setting or event that needs the criterion ``tight``, such as
+        ``example_norm``, and the reason."""
         return f"a {type(self).__name__}", "nothing else is proven for it"
 
     def check_criterion(self, criterion: str, num_devices: int | None) -> None:
@@ -132,35 +134,40 @@ class Event(ABC):
 
     @abstractmethod
     def tight_delta(self, epsilon: float) -> float:
-        """Upper bound of the delta that goes with ``epsilon`` by the criterion ``tight``; called
-        only for an epsilon below the largest loss, and only if something was sent."""
+        """Upper bound of the delta that goes with ``epsilon`` in standard differential privacy
+        (criterion ``tight``). It is called only for an ``epsilon`` below ``largest_loss``, and only
+        if a positive gain was sent."""
 
     def tail_delta(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Upper bound of the delta that goes with ``epsilon`` by the criterion ``tail`` or
-        ``paper``; called only for an epsilon below the largest loss, if something was sent, and for
-        a criterion among ``criteria``. A subclass with one of the two must override it."""
+        """Upper bound of the probability that the magnitude of the privacy loss exceeds
+        ``epsilon``: of the loss itself by the criterion ``tail``, of the paper's bound of the loss
+        by ``paper``. It is called only for an ``epsilon`` below ``largest_loss``, if a positive
+        gain was sent, and for a criterion in ``criteria``. A subclass with ``tail`` or ``paper`` in
+        ``criteria`` must override it."""
         raise NotImplementedError(f"{type(self).__name__} states criteria that it does not answer")
 
     def solve_epsilon(self, delta: float) -> tuple[float, bool]:
-        """Upper bound of the epsilon that goes with ``delta`` by the criterion ``tight``, and
-        whether a grid was so coarse that the bound is loose; called only if something was sent.
-        This default searches with :meth:`delta`, and so is never loose."""
+        """Upper bound of the epsilon that goes with ``delta`` in standard differential privacy, and
+        whether it is looser than usual because a grid of privacy losses had to be made coarser. It
+        is called only if a positive gain was sent. This default searches with :meth:`delta`, uses
+        no grid, and so returns False."""
         return self.tail_epsilon(delta, "tight", None), False
 
     def averaged_delta(self, epsilon: float, rounds: int, chance: float) -> float:
-        """Upper bound of the delta that goes with ``epsilon`` by the criterion ``tight`` if this
-        event happens in each of some ``rounds`` with probability ``chance``, independently of the
-        others and of the data, and everybody sees in which: the mean of delta over how often it
-        happens."""
+        """Upper bound of the delta that goes with ``epsilon`` in standard differential privacy if
+        this event happens in each of ``rounds`` rounds with probability ``chance``, independently
+        of other rounds and of the data, and everybody sees in which. It is the mean of delta over
+        the number of rounds in which the event happens."""
         counts, beyond = binomial_counts(rounds, chance)
         each = (share * self.repeated(count).delta(epsilon) for count, share in counts if count)
         return min(1.0, math.fsum(each) + beyond)
 
     def averaged_epsilon(self, delta: float, rounds: int, chance: float) -> tuple[float, bool]:
-        """Upper bound of the epsilon that goes with ``delta`` by the criterion ``tight`` if this
-        event happens in each of some ``rounds`` with probability ``chance``, and whether it is
-        loose: by a search on the mean delta, below the epsilon of an event that happens in every
-        round."""
+        """Upper bound of the epsilon that goes with ``delta`` in standard differential privacy if
+        this event happens in each of ``rounds`` rounds with probability ``chance``, and everybody
+        sees in which; and whether it is looser than usual because a grid of privacy losses had to
+        be made coarser. It is found by a search with :meth:`averaged_delta`, below the epsilon of
+        an event that happens in every round."""
         worst, coarse = self.repeated(rounds).tight_epsilon(delta)
         if math.isinf(worst):
             return worst, coarse
@@ -168,22 +175,23 @@ class Event(ABC):
         def excess(minus: float) -> float:
             return self.averaged_delta(-minus, rounds, chance) - delta
 
-        # Where no round is ever silent, the search has nothing to gain, and rounding may leave the
-        # mean of delta above the given one even at the epsilon of the worst case.
+        # If the chance is 1, the average is the worst case, and rounding may leave the averaged
+        # delta above the given one even at the epsilon of the worst case: that epsilon is returned.
         if worst == 0 or excess(-worst) > 0:
             return worst, coarse
         return -largest_argument(excess, -worst, 0.0, tolerance=1e-8), coarse
 
     def delta_without_noise(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Upper bound of delta in the limit of an infinite gain, for an epsilon below the largest
-        loss: 1, unless a subclass knows that something besides the noise hides the data."""
+        """Upper bound of delta in the limit of an infinite gain, for an ``epsilon`` below
+        ``largest_loss``: 1, unless a subclass knows that the data are also hidden by something
+        other than the noise."""
         return 1.0
 
     def delta(
         self, epsilon: float, criterion: str = "tight", num_devices: int | None = None
     ) -> float:
-        """Upper bound, between 0 and 1, of the delta that goes with ``epsilon``, the privacy loss
-        that may be exceeded with probability delta only.
+        """Upper bound, between 0 and 1, of the delta that goes with ``epsilon`` by a ``criterion``
+        in ``CRITERIA``: the probability with which the privacy loss may exceed epsilon.
 
         ``num_devices``, the number of devices in the federation, is needed for the criterion
         ``paper`` only. Raises ``InvalidSetting`` for a criterion that is unknown, or not proven for
@@ -198,8 +206,9 @@ class Event(ABC):
     def epsilon(
         self, delta: float, criterion: str = "tight", num_devices: int | None = None
     ) -> float:
-        """Upper bound of the epsilon that goes with ``delta``, the probability with which the
-        privacy loss may be larger; infinite if no epsilon does.
+        """Upper bound of the epsilon that goes with ``delta`` by a ``criterion`` in ``CRITERIA``:
+        the bound of the privacy loss that may fail with probability delta. It is infinite if no
+        finite epsilon is large enough.
 
         ``num_devices``, the number of devices in the federation, is needed for the criterion
         ``paper`` only. Raises ``InvalidSetting`` for a criterion that is unknown, or not proven for
@@ -214,14 +223,14 @@ class Event(ABC):
         return _tail_epsilon(self, delta, criterion, num_devices)
 
     def tight_epsilon(self, delta: float) -> tuple[float, bool]:
-        """Upper bound of the epsilon that goes with ``delta`` by the criterion ``tight``, and
-        whether it is looser than usual because the grid on which privacy losses are composed had to
-        be coarsened."""
+        """Upper bound of the epsilon that goes with ``delta`` in standard differential privacy, and
+        whether it is looser than usual because the grid on which privacy losses are added had to be
+        made coarser."""
         return (0.0, False) if self.silent else _tight_epsilon(self, delta)
 
     def tail_epsilon(self, delta: float, criterion: str, num_devices: int | None) -> float:
-        """Upper bound of the epsilon that goes with ``delta`` by the given criterion (any of the
-        three), found by a search on :meth:`delta`."""
+        """Upper bound of the epsilon that goes with ``delta`` by any ``criterion`` in ``CRITERIA``,
+        found by a search with :meth:`delta`."""
 
         def excess(minus: float) -> float:
             return self.delta(-minus, criterion, num_devices) - delta
@@ -231,16 +240,16 @@ class Event(ABC):
             highest = 1.0  # Without a largest loss the upper end is doubled until delta is kept.
             while excess(-highest) > 0:
                 highest *= 2
-        # The search is over minus epsilon, because the excess of delta increases with it: so it
-        # ends on the side where delta is at most the given one.
+        # The search is over minus epsilon, because delta increases with it: so the search ends at
+        # an epsilon whose delta is at most the given one.
         return -largest_argument(excess, -highest, 0.0, tolerance=1e-8)
 
     def allowed_gain(
         self, epsilon: float, delta: float, criterion: str = "tight", num_devices: int | None = None
     ) -> float:
         """Lower bound of the largest factor by which all gains may be multiplied within the budget
-        (``epsilon``, ``delta``): for an event at gain 1, the largest gain. Infinite if every gain
-        is allowed.
+        (``epsilon``, ``delta``) by a ``criterion`` in ``CRITERIA``; for an event whose gains are 1,
+        it is the largest gain. Infinite if every gain is allowed.
 
         ``num_devices``, the number of devices in the federation, is needed for the criterion
         ``paper`` only. Raises ``InvalidSetting`` if not even the smallest gain is known to keep the
@@ -267,8 +276,9 @@ class Event(ABC):
     def solve_gain(
         self, epsilon: float, delta: float, criterion: str, num_devices: int | None
     ) -> float:
-        """Largest factor of all gains within (``epsilon``, ``delta``) that the search behind
-        :meth:`allowed_gain` finds; 0 if it finds none."""
+        """Largest factor of all gains that a search finds to keep the budget (``epsilon``,
+        ``delta``); 0 if it finds none. :meth:`allowed_gain` checks its arguments and then calls
+        this method."""
         spent = partial(
             self.delta_at_gain, epsilon=epsilon, criterion=criterion, num_devices=num_devices
         )
@@ -277,21 +287,24 @@ class Event(ABC):
         return self.below_violations(gain, epsilon, delta, criterion, num_devices)
 
     def gain_search(self, epsilon: float, delta: float, criterion: str) -> GainSearch:
-        """Settings of the search for the gain that a budget allows: it begins at the gain with mu =
-        min(1, epsilon), of the right size were the privacy loss Gaussian."""
+        """Settings of the search for the largest gain within the budget (``epsilon``, ``delta``):
+        it begins at the factor of the gains at which ``mu`` is min(1, epsilon), which is of the
+        right order if the privacy loss is nearly Gaussian."""
         return GainSearch(min(1.0, epsilon) / self.mu)
 
     def below_violations(
         self, gain: float, epsilon: float, delta: float, criterion: str, num_devices: int | None
     ) -> float:
-        """Largest factor up to ``gain`` below which no gain breaks the budget: ``gain`` itself
-        where delta grows with the gain, as it does by the criterion ``tight``."""
+        """Largest factor of all gains, at most ``gain``, such that every smaller factor keeps the
+        budget (``epsilon``, ``delta``). It is ``gain`` itself where delta grows with the gain, as
+        in standard differential privacy; a subclass overrides this where delta may fall."""
         return gain
 
     def delta_at_gain(
         self, gain: float, *, epsilon: float, criterion: str, num_devices: int | None
     ) -> float:
-        """Upper bound of delta with all gains multiplied by ``gain``, which may be infinite."""
+        """Upper bound of the delta that goes with ``epsilon`` if all gains are multiplied by
+        ``gain``, which may be infinite."""
         if math.isfinite(gain):
             return self.scaled(gain).delta(epsilon, criterion, num_devices)
         if epsilon >= self.largest_loss * _ROUNDED:
@@ -304,7 +317,7 @@ class Event(ABC):
         return dataclasses.replace(self, transmissions=sent)  # type: ignore[type-var]  # all are dataclasses
 
     def repeated(self, times: int) -> Self:
-        """Event of the same transmissions, each made ``times`` times."""
+        """Event in which each of the transmissions is made ``times`` times, with the same gain."""
         sent = tuple((gain, times * count) for gain, count in self.transmissions)
         return dataclasses.replace(self, transmissions=sent)  # type: ignore[type-var]  # all are dataclasses
 
@@ -321,13 +334,14 @@ class Event(ABC):
 @lru_cache(maxsize=1024)
 @one_blas_thread()
 def _tight_epsilon(event: Event, delta: float) -> tuple[float, bool]:
-    """Upper bound of an event's epsilon by the criterion ``tight``, and whether it is loose;
-    cached, because plans that differ in other settings have the same event."""
+    """Upper bound of an event's epsilon in standard differential privacy, and whether it is looser
+    than usual because a grid of privacy losses had to be made coarser. Cached, because plans that
+    differ in other settings often have the same event."""
     return event.solve_epsilon(delta)
 
 
 @lru_cache(maxsize=1024)
 def _tail_epsilon(event: Event, delta: float, criterion: str, num_devices: int | None) -> float:
-    """Upper bound of an event's epsilon by the criterion ``tail`` or ``paper``; cached, because
-    plans that differ in other settings have the same event."""
+    """Upper bound of an event's epsilon by the criterion ``tail`` or ``paper``. Cached, because
+    plans that differ in other settings often have the same event."""
     return event.tail_epsilon(delta, criterion, num_devices)

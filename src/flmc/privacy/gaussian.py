@@ -18,8 +18,9 @@ from flmc.privacy.root_finding import largest_argument
 from flmc.privacy.transmissions import Transmissions, total_mu
 
 _SMALL, _HUGE = 1e-2, 1e10
-"""Distances mu of the means: below the first, delta is a difference of nearly equal numbers; above
-the second, epsilon is mu^2/2 to within a relative 1e-8 for every delta above 1e-300."""
+"""Two distances mu of the means, in standard deviations: below ``_SMALL`` delta is a difference of
+nearly equal numbers; above ``_HUGE`` epsilon is mu^2/2 to within a relative 1e-8 for every delta
+above 1e-300."""
 
 
 def delta(epsilon: float, mu: float) -> float:
@@ -31,10 +32,11 @@ def delta(epsilon: float, mu: float) -> float:
         return 0.0
     if math.isinf(mu):
         return 1.0
-    # By logarithms: for large epsilon the factor exp(epsilon) overflows and its partner underflows.
+    # Both terms of delta are computed as logarithms, because for a large epsilon the factor
+    # exp(epsilon) overflows and the probability that it multiplies underflows.
     first = log_ndtr(mu / 2 - epsilon / mu)
     second = epsilon + log_ndtr(-mu / 2 - epsilon / mu)
-    # bound of the rounding error of the difference of the two logarithms
+    # Bound of the rounding error of the difference of these two logarithms.
     rounding = 4e-16 * (1.0 + 2 * epsilon + abs(first))
     if mu < _SMALL:
         # The logarithms of the two terms of delta are nearly equal, so rounding of their arguments,
@@ -51,7 +53,7 @@ def epsilon(target: float, mu: float) -> float:
         return 0.0
     if math.isinf(mu):
         return math.inf
-    # delta is below 1e-300 at this epsilon: the upper end of the search
+    # Upper end of the search: at this epsilon delta is below 1e-300.
     high = mu * mu / 2 + mu * 40.0
     if mu > _HUGE:
         return high * (1 + 1e-9)
@@ -59,12 +61,12 @@ def epsilon(target: float, mu: float) -> float:
 
 
 def tail_delta(epsilon: float, mu: float) -> float:
-    r"""Probability that the privacy loss exceeds ``epsilon`` in magnitude, the paper's criterion,
-    for two normal distributions whose means are ``mu`` standard deviations apart.
+    r"""Probability that the magnitude of the privacy loss exceeds ``epsilon``, which the paper's
+    criterion bounds, for two normal distributions whose means are ``mu`` standard deviations apart.
 
     It is :math:`1 - T(x)` with :math:`T(x) = \frac12[\operatorname{erf}(\frac{\epsilon-x}{2\sqrt
     x}) - \operatorname{erf}(\frac{-\epsilon-x}{2\sqrt x})]` and :math:`x = \mu^2/2`; the paper
-    leaves out the half that makes T a probability."""
+    omits the factor 1/2, without which T is no probability."""
     if mu == 0.0:
         return 0.0
     if math.isinf(mu):
@@ -89,8 +91,8 @@ def tail_epsilon(target: float, mu: float) -> float:
 
 @dataclass(frozen=True)
 class GaussianEvent(Event):
-    """Privacy event of values in Gaussian noise that neighbouring data move by at most
-    ``sensitivity`` times the gain."""
+    """Privacy event of values that are received in Gaussian noise: neighbouring data move each
+    received value by at most ``sensitivity`` times its gain."""
 
     sensitivity: float
     """Largest distance by which neighbouring data move a transmitted value before the gain
@@ -113,25 +115,26 @@ class GaussianEvent(Event):
 
     @property
     def criteria(self) -> tuple[str, ...]:
-        """Names of the privacy criteria that are proven: every one; ``paper`` is the same as
-        ``tail`` here."""
+        """Names of the privacy criteria that are proven for this event: ``tight`` (standard
+        differential privacy), ``tail`` and ``paper`` (of the paper); the last two are the same
+        here."""
         return CRITERIA
 
     def tight_delta(self, epsilon: float) -> float:
-        """Delta that goes with ``epsilon`` by the criterion ``tight``, in closed form."""
+        """Delta that goes with ``epsilon`` in standard differential privacy, in closed form."""
         return delta(epsilon, self.mu)
 
     def tail_delta(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Delta that goes with ``epsilon`` by the criterion ``tail`` or ``paper``, in closed
-        form."""
+        """Probability that the magnitude of the privacy loss exceeds ``epsilon``, in closed form;
+        the same for the criteria ``tail`` and ``paper``."""
         return tail_delta(epsilon, self.mu)
 
     def solve_epsilon(self, delta: float) -> tuple[float, bool]:
-        """Epsilon that goes with ``delta`` by the criterion ``tight``, rounded up; and False,
-        because the formula uses no grid that could make the epsilon looser than usual."""
+        """Epsilon that goes with ``delta`` in standard differential privacy, rounded up; and False,
+        because no grid is used that could make the epsilon looser than usual."""
         return epsilon(delta, self.mu), False
 
     def tail_epsilon(self, delta: float, criterion: str, num_devices: int | None) -> float:
-        """Epsilon that goes with ``delta`` by the criterion ``tail`` or ``paper``, rounded up, by a
-        search on the closed form of delta."""
+        """Smallest epsilon, rounded up, that the magnitude of the privacy loss exceeds with
+        probability ``delta`` at most; the same for the criteria ``tail`` and ``paper``."""
         return tail_epsilon(delta, self.mu)

@@ -1,4 +1,5 @@
-r"""Rate at which a received bit tells two gradients apart, in units of a Gaussian mechanism.
+r"""Rate at which a received bit tells two values of its gradient entry apart, compared with a
+Gaussian mechanism.
 
 A received entry exceeds t with probability :math:`q = p\,\Phi(A - t) + (1-p)\,\Phi(-A - t)`, where
 the bit is +1 with probability :math:`p(x)`, x being the gradient entry and A the amplitude in
@@ -20,43 +21,47 @@ from flmc.base.special import ndtri, normal_between
 from flmc.privacy.root_finding import largest_argument
 
 _ROUNDING = 1 + 1e-9
-"""Factor by which rates are enlarged, so that rounding errors, or a search that ends early, make no
-rate too small."""
+"""Factor by which the bounds of the rate, at which a bit tells two gradient entries apart, are
+enlarged, so that neither rounding errors nor a search that ends early makes them too small."""
 ROOT_HALF_PI = math.sqrt(math.pi / 2)
-"""Rate at which a bit without noise tells two gradient entries apart, in units of a Gaussian
-mechanism, divided by the link's slope at 0, for the sigmoid and the probit link."""
+"""Rate of a bit without noise, for the sigmoid and the probit link, over the slope of the link,
+which is twice its derivative at 0. A rate c says that the bit reveals a move d of its gradient
+entry no better than a Gaussian mechanism whose means are c d standard deviations apart."""
 
 
 class GaussianRate(NamedTuple):
-    """Bounds of the rate at which a received bit of a link tells two gradient entries apart, per
-    unit of their distance and in units of a Gaussian mechanism: one that is close for bits of small
-    amplitude (soft), and one for any amplitude (loud)."""
+    """Upper bounds of the rate c of a received bit: the bit reveals a move d of its gradient entry
+    no better than a Gaussian mechanism whose means are c d standard deviations apart. One bound is
+    close for bits of small amplitude (``soft``), the other holds for any amplitude (``loud``)."""
 
     soft: float
-    r"""Factor s of the bound :math:`s\,(2\Phi(A) - 1)\,e^{A^2/2}` of the rate at the amplitude A,
-    which holds for links whose slope falls away from 0."""
+    r"""Factor s of the bound :math:`s\,(2\Phi(A) - 1)\,e^{A^2/2}` of the rate, with the amplitude A
+    of the bit in standard deviations of the noise and the normal distribution function
+    :math:`\Phi`. The bound holds for links whose derivative falls away from 0; ``ratio`` corrects
+    it for others."""
     loud: float
-    """Bound of the rate that holds at any amplitude, namely the rate of a bit without noise; may be
-    infinite."""
+    """Bound of the rate that holds for any amplitude of the bit: the rate of a bit without noise;
+    it may be infinite."""
     ratio: float = 0.0
-    r"""Parameter r of a straight link, whose bit has the probability :math:`(1 \pm r)/2` at the
-    clip: its slope does not fall, so at the threshold t the soft bound is multiplied by :math:`1/(y
-    \coth y - r y)`, y = A t. 0 for links whose slope falls."""
+    r"""Parameter r of a straight link, whose bit is +1 with probability :math:`(1 \pm r)/2` for a
+    gradient entry at plus or minus the clip; 0 for links whose derivative falls away from 0. The
+    derivative of a straight link is constant, so for tests of the received value against t the
+    bound with ``soft`` is multiplied by :math:`1/(y \coth y - r y)`, y = A t."""
 
     def at(self, amplitude: float, reach: float = math.inf) -> float:
-        """Upper bound, possibly infinite, of the rate at which a received bit tells two gradient
-        entries apart, at an amplitude in standard deviations of the noise; thresholds more than
-        ``reach`` standard deviations beyond the amplitude are left out."""
+        """Upper bound, possibly infinite, of the rate of a received bit, whose ``amplitude`` is in
+        standard deviations of the noise. Only tests of the received value against thresholds up to
+        ``reach`` standard deviations beyond the amplitude are considered."""
         if amplitude == 0.0:
             return 0.0
-        # The soft bound grows with the amplitude A like exp(A^2/2), and is mostly beyond the loud
-        # one here.
+        # Above an amplitude of 2 the bound with ``soft``, which grows like exp(A^2/2), is mostly
+        # larger than ``loud``.
         if amplitude > 2.0 and math.isfinite(self.loud):
             return self.loud
         if not (amplitude <= 10.0 and math.isfinite(self.soft)):
             return self.loud
-        # the factor 2 Phi(A) - 1 of the soft bound, A being the amplitude and Phi the normal
-        # distribution
+        # The factor 2 Phi(A) - 1 of the soft bound, with the amplitude A and the normal
+        # distribution function Phi.
         between = float(normal_between(np.array(0.0), amplitude))
         steeper = _steeper(self.ratio, amplitude * (amplitude + reach)) if self.ratio else 1.0
         return min(self.soft * between * math.exp(amplitude**2 / 2) * steeper, self.loud)
@@ -64,13 +69,14 @@ class GaussianRate(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _steeper(ratio: float, farthest: float) -> float:
-    """Upper bound of 1/(y coth y - r y) for y from 0 to ``farthest``, where r is ``ratio``; nearly
-    its maximum."""
+    """Upper bound, nearly the maximum, of 1/(y coth y - r y) over y from 0 to ``farthest``, with r
+    = ``ratio``."""
     if ratio < 0.01:
-        # y coth y >= 1 + y^2/3 - y^4/45, so the denominator is at least 1 - 3 r^2/4 - r^4/8.
+        # y coth y >= 1 + y^2/3 - y^4/45, so y coth y - r y is at least 1 - 3 r^2/4 - r^4/8.
         return 1.0 + ratio**2
 
-    # The denominator is convex; this is its derivative, which grows from -r to 1 - r.
+    # The denominator y coth y - r y is convex in y. This function is its derivative, which grows
+    # from -r to 1 - r.
     def excess(y: float) -> float:
         return 1.0 / math.tanh(y) - y / math.sinh(y) ** 2 - ratio
 
@@ -78,27 +84,28 @@ def _steeper(ratio: float, farthest: float) -> float:
     if farthest <= start:
         return 1.0 + farthest
     y = largest_argument(excess, start, min(farthest, 300.0))
-    # the denominator y coth y - r y, without cancellation
+    # The denominator y coth y - r y at its minimum, in a form without cancellation.
     depth = 2.0 * y / math.expm1(2.0 * y) + (1.0 - ratio) * y
     return _ROUNDING / min(1.0, depth) if depth > 0 else math.inf
 
 
 def rate_of_bent_link(slope: float) -> GaussianRate:
-    r"""Bounds of the rate at which bits of the sigmoid or the probit link tell two gradient entries
-    apart, with the ``slope`` :math:`\kappa`, twice the derivative at 0 of the probability of +1:
-    this derivative falls away from 0 as fast as bits become certain, so the soft and the loud bound
-    are both :math:`\kappa\sqrt{\pi/2}`."""
+    r"""Upper bounds of the rate at which bits of the sigmoid or the probit link tell two gradient
+    entries apart. The ``slope`` :math:`\kappa` is twice the derivative at 0 of the probability of
+    +1. This derivative falls away from 0 as fast as bits become certain, so the bounds for small
+    and for any amplitude are both :math:`\kappa\sqrt{\pi/2}`."""
     rate = slope * ROOT_HALF_PI * _ROUNDING
     return GaussianRate(rate, rate)
 
 
 def rate_of_straight_link(ratio: float, clip: float) -> GaussianRate:
-    r"""Bounds of the rate at which bits of the straight link tell two gradient entries apart. A bit
-    is +1 with probability :math:`(1 + r x/\ell)/2` for a gradient entry x, with r = ``ratio`` and
-    :math:`\ell` = ``clip``.
+    r"""Upper bounds of the rate at which bits of the straight link tell two gradient entries apart.
+    A bit is +1 with probability :math:`(1 + r x/\ell)/2` for a gradient entry x, with r = ``ratio``
+    and :math:`\ell` = ``clip``.
 
-    A bit without noise at the clip has the rate :math:`r/(2\ell\,\varphi(\Phi^{-1}((1-r)/2)))`,
-    infinite for r = 1."""
+    A bit without noise has its largest rate for an entry at the clip,
+    :math:`r/(2\ell\,\varphi(\Phi^{-1}((1-r)/2)))` with the normal density :math:`\varphi` and
+    distribution function :math:`\Phi`; it is infinite for r = 1."""
     slope, rest = ratio / clip, (1.0 - ratio) / 2
     loud = math.inf
     if rest > 0.0:

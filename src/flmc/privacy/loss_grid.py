@@ -20,8 +20,8 @@ from flmc.base.arrays import Array
 
 @dataclass(frozen=True)
 class LossGrid:
-    """Distribution of a privacy loss on an even grid, under the first (P) of two data sets, with
-    some mass at an infinite loss."""
+    """Law of one entry's privacy loss on an even grid, under the first (P) of two data sets; part
+    of the probability may be at an infinite loss."""
 
     step: float
     """Distance of two neighbouring privacy losses of the grid."""
@@ -37,14 +37,15 @@ class LossGrid:
     def of_excess(
         cls, excess: Callable[[Array], Array], low: float, high: float, step: float
     ) -> LossGrid:
-        r"""Grid of a privacy loss that dominates a privacy profile, by connecting the dots.
+        r"""Law of a privacy loss on a grid whose delta is nowhere below a given one, by connecting
+        the dots.
 
         ``excess`` is :math:`D(\epsilon) = \delta(\epsilon) - (1 - e^\epsilon)_+` as a function of
-        epsilons (point), for a profile :math:`\delta` that is convex in :math:`x = e^\epsilon`; the
-        range [low, high] of the losses holds 0.
+        epsilons (point), for a privacy profile :math:`\delta` that is convex in :math:`x =
+        e^\epsilon`; the range [low, high] of the losses holds 0.
 
-        With D on the grid, the mass of P at a loss :math:`l_j = j h` is :math:`x_j` times the
-        change of the polygon's slope there, which is :math:`[(D_{j+1} - D_j) - e^h (D_j -
+        With D on the grid of step h, the mass of P at a loss :math:`l_j = j h` is :math:`x_j` times
+        the change of the polygon's slope there, which is :math:`[(D_{j+1} - D_j) - e^h (D_j -
         D_{j-1})]/(e^h - 1)`, plus 1 at the loss 0."""
         first, last = min(math.floor(low / step), -1), max(math.ceil(high / step), 1)
         values = excess(np.asarray(step * np.arange(first, last + 1), dtype=np.float64))
@@ -52,8 +53,9 @@ class LossGrid:
         mass = np.empty_like(values)
         growth = math.expm1(step)
         mass[1:-1] = (rise[1:] - rise[:-1]) / growth - rise[:-1]
-        # From the first point of the polygon a straight line leads to an excess of 0 at
-        # exp(epsilon) = 0; the mass that is left beyond the last point counts at an infinite loss.
+        # The polygon starts with a straight line from an excess of 0 at exp(epsilon) = 0 to the
+        # first point. Beyond the last point it stays level: the excess there is the probability of
+        # an infinite loss.
         mass[0] = rise[0] / growth - values[0]
         mass[-1] = -rise[-1] * (1.0 + 1.0 / growth)
         mass[-first] += 1.0
@@ -66,18 +68,18 @@ class LossGrid:
 
     @cached_property
     def _carried(self) -> tuple[Array, Array]:
-        """Losses of the grid that carry a positive probability, and the logarithms of these
-        probabilities, both (carried point)."""
+        """Privacy losses of the grid whose probability is positive, and the natural logarithms of
+        these probabilities, both (carried point)."""
         carried = self.mass > 0
         return self.losses[carried], np.log(self.mass[carried])
 
     def cumulant(self, s: float) -> tuple[float, float, float]:
-        """Value of ln E[exp(s loss)] of the privacy loss on this grid, with mass at an infinite
-        loss left out, and its first and second derivative in s: mean and variance of the loss when
-        its law is tilted by exp(s loss)."""
+        """Values of K(s) = ln E[exp(s loss); loss finite] of the privacy loss on this grid, of
+        K'(s) and of K''(s). The derivatives are mean and variance of the loss when its law is
+        multiplied by exp(s loss)."""
         losses, log_mass = self._carried
         exponent = s * losses + log_mass
-        # The largest term is taken out, so that no exponential overflows.
+        # All terms are divided by the largest one, so that no exponential overflows.
         largest = float(exponent.max())
         weight = np.exp(exponent - largest)
         total = float(weight.sum())

@@ -1,10 +1,11 @@
 r"""Privacy event of rounds in which a device transmits by chance, and everybody sees in which.
 
-Let S be the schedule, public and drawn without looking at data. The two worlds give (S, y) the laws
-:math:`p(s) P_s(y)` and :math:`p(s) Q_s(y)`, whose hockey-stick divergence is exactly
-:math:`\sum_s p(s) H_x(P_s\|Q_s)`: delta at a fixed epsilon is averaged over schedules, never
-epsilon itself. It is a statement about a schedule that is still to be drawn, once, and not by those
-from whom the data are hidden: of several schedules the loudest could be chosen."""
+Let S be the schedule of these rounds, public and drawn without looking at data. Under two
+neighbouring data sets (S, y), with the received values y, has the laws :math:`p(s) P_s(y)` and
+:math:`p(s) Q_s(y)`, whose hockey-stick divergence is exactly :math:`\sum_s p(s) H_x(P_s\|Q_s)`:
+delta at a fixed epsilon is averaged over schedules, never epsilon itself. The average holds for a
+schedule that is still to be drawn. It must be drawn once, and not by those from whom the data are
+hidden, who could draw several and choose the one that reveals most."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ from flmc.privacy.transmissions import Transmissions
 
 @dataclass(frozen=True)
 class ScheduledEvent(Event):
-    """Privacy event of ``rounds`` in each of which a device transmits with probability ``chance``,
-    independently.
+    """Privacy event of ``rounds`` rounds, in each of which a device transmits with probability
+    ``chance``, independently of other rounds; everybody sees in which.
 
     Attributes
     ----------
@@ -38,7 +39,7 @@ class ScheduledEvent(Event):
 
     @property
     def always(self) -> Event:
-        """The event of a device that happens to transmit in every round: the worst schedule."""
+        """The event of a device that transmits in every round, which is the worst schedule."""
         return self.once.repeated(self.rounds)
 
     @property
@@ -59,23 +60,26 @@ class ScheduledEvent(Event):
 
     @property
     def mu(self) -> float:
-        """Distance of the means of a Gaussian mechanism that transmits as often as is expected; a
-        search for the gain may begin at 1 over it."""
+        """Distance of the means, in standard deviations of the noise, of a Gaussian mechanism that
+        transmits in as many rounds as are expected; it only says where the search for the allowed
+        gain begins."""
         return math.sqrt(self.chance) * self.always.mu
 
     @property
     def tight_only(self) -> tuple[str, str]:
-        """Two parts of the message that refuses the criteria ``tail`` and ``paper``: what needs the
-        criterion ``tight``, and why."""
+        """Two phrases for the message that refuses the criteria ``tail`` and ``paper`` for this
+        event: the name of what needs the criterion ``tight``, and the reason."""
         return "a schedule that is drawn", "only delta may be averaged over schedules"
 
     def tight_delta(self, epsilon: float) -> float:
-        """Upper bound of the delta that goes with ``epsilon``, averaged over schedules."""
+        """Upper bound of the delta that goes with ``epsilon`` in standard differential privacy,
+        averaged over the random schedules of transmissions."""
         return self.once.averaged_delta(epsilon, self.rounds, self.chance)
 
     def solve_epsilon(self, delta: float) -> tuple[float, bool]:
-        """Upper bound of the epsilon at which delta, averaged over schedules, is ``delta``, and
-        whether it is looser than usual."""
+        """Upper bound of the epsilon at which delta, averaged over the random schedules of
+        transmissions, is ``delta``; and whether it is looser than usual because a grid of privacy
+        losses had to be made coarser."""
         return self.once.averaged_epsilon(delta, self.rounds, self.chance)
 
     def delta_without_noise(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
@@ -84,9 +88,9 @@ class ScheduledEvent(Event):
         return self.always.delta_without_noise(epsilon, criterion, num_devices)
 
     def gain_search(self, epsilon: float, delta: float, criterion: str) -> GainSearch:
-        """Settings of the search for the allowed gain: it begins at the gain that is allowed if the
-        device transmits in every round, times the root of the number of rounds over that in which
-        it is expected to transmit."""
+        """Settings of the search for the largest gain within the budget (``epsilon``, ``delta``):
+        it begins at the gain that is allowed if the device transmits in every round, divided by the
+        root of ``chance``."""
         least = self.always.allowed_gain(epsilon, delta, criterion)
         if math.isinf(least):
             return GainSearch(1.0 / self.mu)
@@ -97,5 +101,6 @@ class ScheduledEvent(Event):
         return dataclasses.replace(self, once=self.once.scaled(gain))
 
     def repeated(self, times: int) -> Self:
-        """Event of the same schedule with every transmission made ``times`` times."""
+        """Event of the same random schedule, with everything that is sent in a round sent ``times``
+        times."""
         return dataclasses.replace(self, once=self.once.repeated(times))

@@ -1,8 +1,9 @@
-"""Privacy events of bits when one example is replaced, which moves the gradient from an unknown
-place.
+"""Privacy events of one-bit symbols if neighbouring data sets differ in one example of a device. It
+moves the device's gradient by a bounded amount, from an unknown value.
 
-*Bounded entries*: each entry moves by at most a shift. The worst place differs with epsilon, so the
-profile of one entry is the supremum over places (:mod:`flmc.privacy.bit_pairs`).
+*Bounded entries*: each gradient entry moves by at most a shift. Which value is the worst to move
+from differs with epsilon, so the delta of one entry is the supremum over all values
+(:mod:`flmc.privacy.bit_pairs`).
 
 *Bounded norm*: how the move is shared among the entries of a round is unknown, and may differ from
 round to round. Every entry is dominated by a Gaussian mechanism whose mean moves in proportion to
@@ -27,70 +28,76 @@ from flmc.privacy.gaussian_rate import GaussianRate
 from flmc.privacy.transmissions import Transmissions, binomial_counts, total_mu
 
 _NEARLY, _LOUD = 1.1, 0.3
-"""Two conditions for computing, beside the bound in which entries share the shift, the one in which
-every entry moves by the whole shift: its mu is at most 1.1 times the other's, or amplitudes exceed
-0.3 standard deviations of the noise, where the shared bound is loose."""
+"""If one example moves the gradient by a bounded norm, a second bound of delta, in which every
+entry moves by the whole norm, is computed under one of two conditions: its mu is at most
+``_NEARLY`` times that of the bound in which entries share the move, or an amplitude exceeds
+``_LOUD`` standard deviations of the noise, where the bound with shared moves is loose."""
 _REACHES = (5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 12.0)
-"""Reaches of the noise, in standard deviations, that are tried: received values beyond the reach
-count as lost, that is as an infinite loss."""
+"""Numbers of standard deviations of the noise that are tried as a limit, beyond which received
+values count as an infinite privacy loss."""
 
 
 @dataclass(frozen=True)
 class ShiftedBitEvent(ComposedEvent):
     """Privacy event of bits of gradient entries, each of which moves by at most ``shift`` when one
-    example is replaced."""
+    example of a device is replaced."""
 
     link: MovableLink
-    """Probability of +1 given the clipped gradient entry, with a log-concave density."""
+    """Link, which gives the probability of a +1 bit for a clipped gradient entry; its derivative is
+    log-concave."""
     clip: float
     """Bound of a gradient entry, which lies anywhere in [-clip, clip]."""
     shift: float
-    """Largest move of a gradient entry, twice the bound of an entry of one example's gradient."""
+    """Largest move of a gradient entry: twice the bound of an entry of one example's gradient."""
     noise_power: float
     transmissions: Transmissions
 
     @property
     def hull(self) -> PairHull:
-        """Polygon around all pairs of bit probabilities that neighbouring data can make, wherever
-        the gradient entry is."""
+        """Polygon around all pairs of probabilities of a +1 bit before and after one gradient entry
+        moves by at most ``shift``, from any value in [-clip, clip]."""
         return hull_of_moves(self.link, self.clip, self.shift)
 
     @property
     def mu(self) -> float:
-        """Distance of the means, in standard deviations of the noise, if the bits' expectations
-        were sent in place of bits: it only sets where a search begins."""
+        """Distance of the means, in standard deviations of the noise, of a Gaussian mechanism that
+        sends the expected bits in place of the bits; it only says where the search for the allowed
+        gain begins."""
         moved = float(np.max(self.hull.gap))
         return total_mu(2.0 * moved, self.noise_power, self.transmissions)
 
     @property
     def tight_only(self) -> tuple[str, str]:
-        """Two parts of the message that refuses the criteria ``tail`` and ``paper``: what needs the
-        criterion ``tight``, and why."""
+        """Two phrases for the message that refuses the criteria ``tail`` and ``paper`` for this
+        event: the name of the setting that needs the criterion ``tight``, and the reason."""
         return "neighbouring 'example'", "the worst case is not one pair"
 
     def gain_search(self, epsilon: float, delta: float, criterion: str) -> GainSearch:
-        """Settings of the search for the allowed gain: it begins near the gain that is allowed if
-        the gradient moves symmetrically across 0, which is quick to compute and about as large. The
-        tolerance is coarse, because each trial is costly."""
+        """Settings of the search for the largest gain within the budget (``epsilon``, ``delta``):
+        it begins at the gain that is allowed if every gradient entry moves from -shift/2 to
+        shift/2, which is quick to compute and about as large. The tolerance is coarse, because each
+        trial is costly."""
         x = np.array([-min(self.shift / 2, self.clip)])
         low = float(self.link.moved(x, self.shift).low[0])
         middle = BitEvent(1.0 - low, low, self.noise_power, self.transmissions)
         start = middle.allowed_gain(epsilon, delta)
-        # every gain is allowed for a gradient that moves symmetrically across 0
+        # For moves from -shift/2 to shift/2 every gain is allowed, so the search starts where the
+        # smallest gain is one standard deviation of the noise.
         if math.isinf(start):
             return GainSearch(math.sqrt(self.noise_power) / self.softest, tolerance=1e-5)
-        # A budget that is broken by the pair of bit probabilities for a move across 0 is also
-        # broken by the worst of all pairs.
+        # A budget that some gain breaks for moves from -shift/2 to shift/2 is also broken by it for
+        # the worst of all moves.
         return GainSearch(start, 0.01, 1e-5, limited=middle.surely_limited(epsilon, delta))
 
 
 class RatedLink(MovableLink, Protocol):
-    """Link, as far as the privacy accountant needs it, when the gradients of single examples are
-    bounded by their norm."""
+    """What the privacy accountant needs of a link (the probability of a +1 bit given a gradient
+    entry) if the norms of single examples' gradients are bounded."""
 
     def gaussian_rate(self, clip: float) -> GaussianRate:
-        """Bounds of the rate at which a received bit tells two gradient entries in [-clip, clip]
-        apart, in units of a Gaussian mechanism."""
+        """Upper bounds of the rate c of a received bit: it reveals a move d of its gradient entry
+        within [-clip, clip] no better than a Gaussian mechanism whose means are c d standard
+        deviations apart."""
 
 
 @dataclass(frozen=True)
@@ -98,30 +105,31 @@ class SharedShiftEvent(Event):
     r"""Privacy event of rounds of bits, if one example moves the gradient by a norm of at most
     ``shift``.
 
-    It is the Gaussian mechanism with :math:`\mu^2 = D^2 \sum c(A)^2` over rounds, D being the shift
-    and c(A) the link's rate at the gain A, or the event in which every entry moves by D, whichever
-    costs less. For a straight link, whose rate c grows with the received value, values beyond a
-    reach z of the noise count as lost: their probability, at most :math:`2\Phi(-z)` in each entry,
-    is added to delta."""
+    Its cost is the smaller one of two: that of the Gaussian mechanism with :math:`\mu^2 = D^2 \sum
+    c(A)^2` over rounds, and that of the event in which every entry moves by D. Here D is the shift,
+    and at the gain A the link's bits reveal a move d of an entry no better than a Gaussian
+    mechanism whose means are c(A) d standard deviations apart. For a straight link c grows with the
+    received value, so values more than z standard deviations of the noise from the bit count as an
+    infinite loss: their probability, at most :math:`2\Phi(-z)` in each entry, is added to delta."""
 
     link: RatedLink
-    """Probability of +1 given the clipped gradient entry."""
+    """Link, which gives the probability of a +1 bit for a clipped gradient entry."""
     clip: float
     """Bound of a gradient entry, which lies anywhere in [-clip, clip]."""
     shift: float
     """Largest norm D of the gradient's move, twice the bound of the norm of one example's
     gradient."""
     dim: int
-    """Number of entries of a round."""
+    """Number of entries that are sent in a round."""
     noise_power: float
     transmissions: Transmissions
-    """Gains, each with the number of *rounds* in which the loudest entry was sent with it."""
+    """Gains, each with the number of *rounds* in which it was the largest gain of an entry."""
 
     @property
     def by_entry(self) -> ShiftedBitEvent:
-        """The event in which every entry moves by the whole shift. Its cost is an upper bound as
-        well: the smaller one for a single entry, and the only finite one for bits that are
-        certain."""
+        """The event in which every entry moves by the whole ``shift``. Its cost is an upper bound
+        of the cost of this event: the smaller bound if there is one entry, and the only finite one
+        if bits have no randomness."""
         sent = tuple((gain, self.dim * count) for gain, count in self.transmissions)
         return ShiftedBitEvent(self.link, self.clip, self.shift, self.noise_power, sent)
 
@@ -132,19 +140,19 @@ class SharedShiftEvent(Event):
         return self.by_entry.largest_loss
 
     def shared_mu(self, reach: float = math.inf) -> float:
-        r"""Distance :math:`\mu` of the means of the Gaussian mechanism that dominates all rounds,
-        if received values beyond ``reach`` standard deviations of the noise are left out; may be
-        infinite."""
+        r"""Distance :math:`\mu` of the means, in standard deviations, of the Gaussian mechanism
+        that dominates all rounds, however the entries share the move; may be infinite. Received
+        values more than ``reach`` standard deviations of the noise beyond a bit are left out."""
         rate, deviation = self.link.gaussian_rate(self.clip), math.sqrt(self.noise_power)
         rates = [(rate.at(gain / deviation, reach), count) for gain, count in self.transmissions]
         return self.shift * math.sqrt(sum(count * each * each for each, count in rates))
 
     @property
     def _ways(self) -> list[tuple[float, float]]:
-        r"""Alternative bounds of the event's privacy cost: pairs of the distance :math:`\mu` of the
-        means of a Gaussian mechanism, and a probability that is added to delta. In each but the
-        last, received values beyond some reach of the noise count as lost, because beyond it some
-        links are easier to tell apart."""
+        r"""Alternative upper bounds of the privacy cost: each is a Gaussian mechanism, given by the
+        distance :math:`\mu` of its means, and a probability that is added to its delta. In all but
+        the last, received values far beyond the bits are left out, where the bits of some links
+        tell most, and their probability is what is added."""
         rate = self.link.gaussian_rate(self.clip)
         entries = 2.0 * self.dim * sum(count for _, count in self.transmissions)
         reaches = _REACHES if rate.ratio else ()
@@ -154,28 +162,30 @@ class SharedShiftEvent(Event):
     @property
     def mu(self) -> float:
         """Distance of the means, in standard deviations of the noise, of the Gaussian mechanism
-        that is the best bound of the event: it only sets where a search begins."""
+        that is the best bound of this event; it only says where the search for the allowed gain
+        begins."""
         return min(*(mu for mu, _ in self._ways), self.by_entry.mu)
 
     @property
     def tight_only(self) -> tuple[str, str]:
-        """Two parts of the message that refuses the criteria ``tail`` and ``paper``: what needs the
-        criterion ``tight``, and why."""
+        """Two phrases for the message that refuses the criteria ``tail`` and ``paper`` for this
+        event: the name of the setting that needs the criterion ``tight``, and the reason."""
         return "example_norm", "the worst case is not one pair"
 
     def tight_delta(self, epsilon: float) -> float:
-        """Upper bound of the delta that goes with ``epsilon``: the smaller one of the bound by a
-        Gaussian mechanism and, if worth computing, the bound in which every entry moves by the
-        whole shift."""
+        """Upper bound of the delta that goes with ``epsilon`` in standard differential privacy:
+        from a Gaussian mechanism, or from the event in which every entry moves by the whole
+        ``shift`` where that may give a smaller delta."""
         shared = min(gaussian.delta(epsilon, mu) + lost for mu, lost in self._ways)
         return min(shared, self.by_entry.delta(epsilon)) if self._entries_may_do else shared
 
     def solve_epsilon(self, delta: float) -> tuple[float, bool]:
-        """Upper bound of the epsilon that goes with ``delta``, the smaller one of the bound by a
-        Gaussian mechanism and the bound in which every entry moves by the whole shift; and whether
-        it is loose because a grid was coarsened."""
-        # Each way to bound the cost adds the probability of values that count as lost to delta, so
-        # only the rest of delta is left for its epsilon.
+        """Upper bound of the epsilon that goes with ``delta`` in standard differential privacy:
+        from a Gaussian mechanism, or from the event in which every entry moves by the whole
+        ``shift`` if that is smaller; and whether it is looser than usual because a grid of privacy
+        losses had to be made coarser."""
+        # Each alternative bound adds a probability to the delta of its Gaussian mechanism, so only
+        # the rest of delta is left for the mechanism's epsilon.
         kept = [(mu, delta - lost) for mu, lost in self._ways if lost < delta]
         shared = min(self.largest_loss, *(gaussian.epsilon(left, mu) for mu, left in kept))
         if not self._entries_may_do:
@@ -184,14 +194,16 @@ class SharedShiftEvent(Event):
         return (apart, coarse) if apart < shared else (shared, False)
 
     def averaged_delta(self, epsilon: float, rounds: int, chance: float) -> float:
-        """Upper bound of the delta of rounds that happen with probability ``chance``, averaged over
-        how many happen: the smaller average of the bound by a Gaussian mechanism and the bound in
-        which every entry moves by the whole shift."""
+        """Upper bound of the delta that goes with ``epsilon`` if this event happens in each of
+        ``rounds`` rounds with probability ``chance``, averaged over the number of rounds in which
+        it happens. It is the smaller one of two averages: of a Gaussian mechanism, and of the event
+        in which every entry moves by the whole ``shift``."""
         counts, beyond = binomial_counts(rounds, chance)
 
         def mean(mu: float, lost: float) -> float:
-            """Average, over how many rounds happen, of the delta of the Gaussian mechanism ``mu``
-            plus the probability ``lost``, both of a single round."""
+            """Average, over the number of rounds in which the event happens, of delta: that of a
+            Gaussian mechanism whose means are ``mu`` apart in one round, plus the probability
+            ``lost`` for every such round."""
             each = (
                 share * (gaussian.delta(epsilon, math.sqrt(count) * mu) + count * lost)
                 for count, share in counts
@@ -204,7 +216,8 @@ class SharedShiftEvent(Event):
         return min(shared, self.by_entry.averaged_delta(epsilon, rounds, chance))
 
     def delta_without_noise(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Upper bound of delta at a gain so large that the noise changes no bit."""
+        """Upper bound of the delta that goes with ``epsilon`` at a gain so large that the noise
+        changes no bit."""
         rounds = sum(count for _, count in self.transmissions)
         loud = self.shift * self.link.gaussian_rate(self.clip).loud * math.sqrt(rounds)
         apart = self.by_entry.delta_without_noise(epsilon, criterion, num_devices)
@@ -212,8 +225,8 @@ class SharedShiftEvent(Event):
 
     @property
     def _entries_may_do(self) -> bool:
-        """Whether the bound in which every entry moves by the whole shift may be smaller than that
-        by a Gaussian mechanism, so that it is worth computing."""
+        """Whether the bound of delta in which every entry moves by the whole ``shift`` may be
+        smaller than that by a Gaussian mechanism, so that it is worth computing."""
         loudest = max(gain for gain, _ in self.transmissions)
         if loudest > _LOUD * math.sqrt(self.noise_power):
             return True

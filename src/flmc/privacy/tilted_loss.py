@@ -23,22 +23,24 @@ from flmc.privacy.root_finding import largest_argument
 MOST_POINTS = 2**19
 """Largest length of an FFT with which laws of privacy losses are added."""
 TRUNCATED = 60.0
-"""Minus the logarithm of the tilted mass (1e-26) that may leave the window of an FFT on either
-side."""
+"""Minus the natural logarithm of the probability (1e-26), under the law tilted by exp(theta loss),
+that an FFT may cut off on either side of a sum of losses."""
 _WIDE = 2**12
-"""Number of points up to which an FFT of the whole sum takes less time than finding a window for a
-shorter one. Beyond, rounding would fill the points far from the mean, and later windows would have
-to hold them."""
+"""Number of grid points of a summed loss up to which the FFT covers all of them. For more, a
+shorter range is found first: that is faster then, and rounding errors do not fill points far from
+the mean, which later sums would have to carry along."""
 _ROUNDING = 2e-15
-"""Bound of the tilted mass that rounding moves, for each addition and each doubling of the FFT's
-length: some ten times the rounding of double precision."""
+"""Upper bound of the tilted probability that rounding errors move, for each addition of a loss and
+each doubling of the FFT's length: some ten times the rounding of double precision."""
 _SHARES = (0.3, 0.6, 0.9, 1.2)
-"""Parameters s that are tried in Chernoff's bound, divided by the best one of a normal sum."""
+"""Parameters s that are tried in Chernoff's bound, as multiples of the one that is best if the sum
+of losses is normal."""
 
 
 @dataclass(frozen=True)
 class TiltedLoss:
-    """Law of a privacy loss, or of a sum of losses, on a grid and tilted by exp(theta loss)."""
+    """Law of a privacy loss, or of a sum of independent losses, on a grid: tilted, that is
+    multiplied by exp(theta loss) and scaled so that the probabilities add up to 1."""
 
     step: float
     """Distance of two neighbouring privacy losses of the grid."""
@@ -46,16 +48,17 @@ class TiltedLoss:
     """Index of the smallest privacy loss: the losses are ``step`` times ``first``, ``first`` + 1,
     ..."""
     mass: Array
-    """Tilted mass at each privacy loss of the grid, which adds up to 1, (point)."""
+    """Tilted probability of each privacy loss of the grid, (point); they add up to 1."""
     theta: float
     """The tilt theta: the probability of each privacy loss is multiplied by exp(theta loss), up to
     a common factor."""
     log_scale: float
-    """Logarithm K of the factor: the untilted mass is ``mass`` times exp(K - theta loss)."""
+    """Number K that undoes the tilt: the probability of a loss without the tilt is ``mass`` times
+    exp(K - theta loss)."""
     infinite: float
-    """Untilted probability that is counted at an infinite privacy loss."""
+    """Probability, without the tilt, that is counted at an infinite privacy loss."""
     rounding: float = 0.0
-    """Bound of the tilted mass that rounding may have moved."""
+    """Upper bound of the part of ``mass`` that rounding errors may have moved to other losses."""
 
     @classmethod
     def of(cls, grid: LossGrid, theta: float) -> TiltedLoss:
@@ -92,21 +95,22 @@ class TiltedLoss:
 
     @cached_property
     def _carried(self) -> tuple[int, int]:
-        """Indices of the smallest and the largest privacy loss of the grid with a positive mass."""
+        """Indices of the smallest and the largest privacy loss of the grid whose probability is not
+        0."""
         some = self.mass != 0.0
         return int(some.argmax()), len(some) - 1 - int(some[::-1].argmax())
 
     @property
     def log_tail_mass(self) -> float:
-        """Logarithm of the untilted mass that corresponds to a unit of tilted mass at the largest
-        loss of the grid; beyond it a unit corresponds to less."""
+        """Natural logarithm of the factor that turns the tilted probability of the largest loss of
+        the grid into the probability without the tilt; the factor is smaller for larger losses."""
         return self.log_scale - self.theta * self.step * (self.first + len(self.mass) - 1)
 
     def transform(self, size: int) -> ComplexArray:
-        """Fourier transform of the masses with length ``size``, cached: a stage adds the same law
-        twice, once in groups and once for the losses left over. A law longer than the transform is
-        wrapped around, as the transform wraps the sum, of which only a window matters in the
-        end."""
+        """Fourier transform of the probabilities in ``mass`` with length ``size``, cached: the same
+        law is added to others twice, in groups and for losses that fill no group. If the law is
+        longer than the transform, it is wrapped around, as the transform wraps the sum of laws, of
+        which only a range of that length is kept."""
         if size not in self._transforms:
             mass = self.mass
             if len(mass) > size:
@@ -118,23 +122,25 @@ class TiltedLoss:
 
     @cached_property
     def _transforms(self) -> dict[int, ComplexArray]:
-        """Cache of Fourier transforms, by their length."""
+        """Cache of the Fourier transforms of ``mass``, with their lengths as keys."""
         return {}
 
     def log_moment(self, s: float) -> float:
-        """Logarithm of E[exp(s k)] of the tilted law, k being the number of grid steps from the
-        smallest loss."""
+        """Natural logarithm of E[exp(s k)] under the tilted law, k being the number of grid steps
+        from the smallest loss of the grid."""
         weight = s * self._steps
         largest = max(float(weight[self._carried[1]]), float(weight[self._carried[0]]))
         weight -= largest
-        # points without mass are left out, because their exponentials may overflow
+        # The exponentials of losses without probability may overflow: they are limited to 1, which
+        # changes nothing.
         if self._carried != (0, len(weight) - 1):
             np.minimum(weight, 0.0, out=weight)
         np.exp(weight, out=weight)
         return largest + math.log(dot(weight, self.mass))
 
     def coarser(self, factor: int) -> TiltedLoss:
-        """Upper bound of the law on a grid whose step is ``factor`` times as long.
+        """Law on a grid whose step is ``factor`` times as long; its deltas are upper bounds of
+        those of this law.
 
         A mass at a loss x between two points l and l + h of the coarse grid is divided between them
         so that the masses under both data sets, P and Q, are kept: the share :math:`u = (1 -
@@ -146,13 +152,15 @@ class TiltedLoss:
         if factor > len(self.mass):
             mass = self._in_wide_cells(factor, offset)
         else:
-            # distances x - l of the losses in a cell from its lower end l
+            # Distances x - l of the fine grid's losses x in a coarse cell from its lower end l.
             wide, rest = factor * self.step, self.step * np.arange(factor)
             upper = np.expm1(-rest) / math.expm1(-wide)
-            # A mass that moves to another loss gets the factor exp(theta loss) of that loss.
+            # Probability that moves to another loss is tilted anew, by the factor exp(theta times
+            # the move).
             up = upper * np.exp(self.theta * (wide - rest))
             down = (1.0 - upper) * np.exp(-self.theta * rest)
-            # Cells of the coarse grid, the first and the last padded with zeros.
+            # One row for each cell of the coarse grid; the first and the last cell are padded with
+            # zeros.
             cells = np.zeros((-(-(offset + len(self.mass)) // factor), factor))
             cells.ravel()[offset : offset + len(self.mass)] = self.mass
             mass = np.zeros(len(cells) + 1)
@@ -168,15 +176,18 @@ class TiltedLoss:
         )
 
     def _in_wide_cells(self, factor: int, offset: int) -> Array:
-        """Masses (3) of this law on a grid that is coarser by ``factor`` and whose cells are longer
-        than the whole law, which then lies in one cell or in two: only as many shares are computed
-        as the law has masses."""
+        """Probabilities (3) of this law on a grid whose step is ``factor`` times as long, and
+        longer than the whole law. The law starts ``offset`` fine steps after the first coarse
+        point, and lies in one coarse cell or in two: only as many shares are computed as the law
+        has points."""
         wide = factor * self.step
         inside = min(len(self.mass), factor - offset)
         coarse = np.zeros(3)
         for cell, start, part in ((0, offset, self.mass[:inside]), (1, 0, self.mass[inside:])):
-            # Distances from the lower and from the upper point: near either end only one of them
-            # has digits. The factor may be beyond the whole numbers of an array.
+            # Distances from the lower and from the upper end of the coarse cell. The share of the
+            # upper end follows from the first, that of the lower end from the second, because 1
+            # minus a share near 1 would lose digits. ``factor`` may be too large for integers of 64
+            # bits, so distances are floats.
             steps = np.arange(len(part), dtype=np.float64)
             below, above = self.step * (start + steps), self.step * ((factor - start) - steps)
             upper = np.expm1(-below) / math.expm1(-wide)
@@ -186,11 +197,12 @@ class TiltedLoss:
         return coarse
 
     def mixed(self, chance: float) -> TiltedLoss:
-        """Law of a privacy loss that happens with probability ``chance``, for all to see, and is 0
-        else.
+        """Law of a privacy loss that follows this law with probability ``chance`` and is 0
+        otherwise, where everybody sees which of both happens.
 
-        The masses under both data sets are mixed by the same public coin; the tilt leaves the mass
-        at the loss 0 as it is. Raises ``TooWideError`` if 0 is too far away."""
+        The probabilities under both data sets are mixed in the same way, because chance does not
+        depend on data; the tilt leaves the probability of the loss 0 as it is. Raises
+        ``TooWideError`` if a grid from 0 to the losses of this law would be too long."""
         if chance >= 1.0:
             return self
         first, last = min(self.first, 0), max(self.first + len(self.mass) - 1, 0)
@@ -213,27 +225,27 @@ class TiltedLoss:
         return min(1.0, certain + self.uncertain(epsilon))
 
     def mean_above(self, threshold: float, weight: Callable[[Array], Array]) -> float:
-        """Upper bound of E[weight(loss); loss > threshold] under the untilted law, for a weight of
-        losses with values between 0 and 2."""
+        """Upper bound of E[weight(loss); loss > threshold] under the law without the tilt, for a
+        function ``weight`` of losses with values between 0 and 2."""
         above, mass = self._above(threshold)
         hidden = self.rounding * math.exp(min(self.log_scale - self.theta * threshold, 600.0))
         return dot(mass, weight(above)) + 2.0 * (self.infinite + hidden)
 
     def uncertain(self, epsilon: float) -> float:
-        r"""Part of the bound of delta that may not be real: mass at infinity, and the amount that
-        rounding may hide.
+        r"""Part of the upper bound of delta that the true delta may lack: the probability of an
+        infinite loss, and the most that rounding errors may hide.
 
-        Tilted mass that rounding misses at a loss x counts :math:`e^{K - \theta x} (1 - e^{\epsilon
-        - x})` at most, which is largest at :math:`x = \epsilon + \ln(1 + 1/\theta)`.
-        """
+        Tilted probability that rounding errors leave out at a loss x counts :math:`e^{K - \theta x}
+        (1 - e^{\epsilon - x})` at most, which is largest at :math:`x = \epsilon + \ln(1 +
+        1/\theta)`."""
         theta = self.theta
         peak = theta * math.log(theta / (1 + theta)) - math.log1p(theta) if theta > 0 else 0.0
         exponent = self.log_scale - theta * epsilon + peak
         return self.infinite + self.rounding * math.exp(min(exponent, 600.0))
 
     def epsilon(self, target: float) -> float:
-        """Smallest epsilon >= 0 whose delta is at most ``target``, rounded up; infinite if no
-        epsilon within the grid is large enough."""
+        """Smallest epsilon >= 0 whose delta is at most ``target``, rounded up; infinite if delta is
+        above ``target`` at every epsilon up to the largest loss of the grid."""
         low, high = 0.0, self.step * (self.first + len(self.mass))
         if high <= 0.0 or self.delta(high) > target:
             return math.inf if self.delta(max(high, 0.0)) > target else 0.0
@@ -244,38 +256,42 @@ class TiltedLoss:
             certain = dot(mass[first:], -np.expm1(-minus - above[first:]))
             return math.log(max(certain + self.uncertain(-minus), 1e-320) / target)
 
-        # The search is over minus epsilon, because the excess of delta increases with it: so it
-        # ends on the side where delta is at most the target.
+        # The search is over minus epsilon, because delta increases with it: so the search ends at
+        # an epsilon whose delta is at most ``target``.
         return abs(largest_argument(excess, -high, -low, tolerance=1e-10))
 
     def _above(self, epsilon: float) -> tuple[Array, Array]:
-        """Privacy losses of the grid above ``epsilon`` and their untilted probabilities, both
-        (point)."""
+        """Privacy losses of the grid above ``epsilon``, and their probabilities without the tilt,
+        both (point)."""
         beyond = math.floor(epsilon / self.step) + 1 - self.first
         first = min(max(0, beyond), len(self.mass))
         losses = self.step * np.arange(self.first + first, self.first + len(self.mass))
-        # Beyond epsilon the factor exp(K - theta loss) only falls; far below it may overflow.
+        # For losses above epsilon the factor exp(K - theta loss) falls; where epsilon is far below
+        # the mean of the tilted law, it may overflow.
         factor = np.exp(np.minimum(self.log_scale - self.theta * losses, 700.0))
         return np.asarray(losses), np.asarray(self.mass[first:] * factor)
 
 
 class TooWideError(Exception):
-    """Raised if the law of a sum of privacy losses needs too long an FFT, or none of its mass is
-    left within the FFT's window: a few losses are far larger than the others, and only a coarser
-    grid would hold them."""
+    """Raised if the law of a sum of privacy losses needs too long an FFT, or none of its
+    probability is left in the range that the FFT covers: a few losses are far larger than the
+    others, and only a coarser grid would hold them."""
 
 
 Terms = Sequence[tuple[TiltedLoss, int]]
-"""Tilted losses of one step and tilt, each with the number of times that it is added."""
+"""Tilted laws of independent losses, each with the number of times that it is added; all have the
+same grid step and the same tilt theta."""
 
 
 def total(terms: Terms, truncated: float = TRUNCATED) -> TiltedLoss:
-    """Law of a sum of independent losses of one step and tilt, by FFT, within a window; the mass
-    above it counts as infinite. Raises ``TooWideError`` if the FFT would be too long, or its masses
-    are all 0 or not numbers."""
+    """Tilted law of a sum of independent losses, whose laws have the same grid step and tilt, by
+    FFT. The FFT covers a range of the sum that leaves out a probability of exp(-``truncated``) at
+    most on either side; what lies above it counts as infinite. Raises ``TooWideError`` if the FFT
+    would be too long, or its masses are all 0 or not numbers."""
     lowest = sum(count * term.first for term, count in terms)
     start, stop = _window(terms, truncated)
-    # A power of two that holds the window: the FFT is periodic, and must not wrap within it.
+    # Length of the FFT, a power of two: the FFT is periodic, and must not wrap around within the
+    # range of the sum that is kept.
     size = 1 << max(1, stop - start).bit_length()
     if size > MOST_POINTS:
         raise TooWideError
@@ -300,7 +316,8 @@ def total(terms: Terms, truncated: float = TRUNCATED) -> TiltedLoss:
         infinite=-math.expm1(log_finite),
         rounding=rounding,
     )
-    # What lies above the window counts as infinite; what lies below it is less than the rounding.
+    # Losses above the range of the FFT count as infinite; the probability of those below it is less
+    # than the rounding errors.
     lost = math.exp(min(law.log_tail_mass - truncated, 0.0))
     return replace(law, infinite=min(1.0, law.infinite + lost))
 
@@ -319,20 +336,22 @@ def _power(base: ComplexArray, count: int) -> ComplexArray:
 
 
 def _window(terms: Terms, truncated: float) -> tuple[int, int]:
-    """First and last index of a window of the sum, in steps from its smallest value: by Chernoff's
-    bound at most a share exp(-``truncated``) of the tilted mass lies outside on either side."""
+    """First and last index, in grid steps from the smallest value of the sum of losses, of a range
+    outside of which a share of at most exp(-``truncated``) of the tilted probability lies on either
+    side, by Chernoff's bound."""
     highest = sum(count * (len(term.mass) - 1) for term, count in terms)
     if highest < _WIDE:
         return 0, highest
     spread = math.sqrt(sum(count * (term.spread / term.step) ** 2 for term, count in terms))
-    # With K the cumulant generating function of the sum, Chernoff's bound of the mass beyond (K(s)
-    # + T)/s is exp(-T), T = ``truncated``; were the sum normal, the best s would be the root of 2 T
-    # over its standard deviation.
+    # With K the cumulant generating function of the sum, the probability beyond (K(s) + T)/s is at
+    # most exp(-T) by Chernoff's bound, T = ``truncated``. For a normal sum the best s is the root
+    # of 2 T over its standard deviation.
     unit = math.sqrt(2 * truncated)
 
     def end(sign: float, share: float) -> float:
-        """Chernoff's bound of how far the sum is from its smallest value, in steps and times
-        ``sign``, with the parameter s at ``share`` of the best one for a normal sum."""
+        """Distance in grid steps, times ``sign``, from the smallest value of the sum to one end of
+        the range: beyond it the probability is at most exp(-``truncated``) by Chernoff's bound. The
+        parameter s of that bound is ``share`` times the best one for a normal sum."""
         s = share * unit / max(spread, 1e-9)
         moment = sum(count * term.log_moment(sign * s) for term, count in terms)
         return (moment + truncated) / s
@@ -342,8 +361,9 @@ def _window(terms: Terms, truncated: float) -> tuple[int, int]:
 
 
 def _least(bound: Callable[[float], float]) -> float:
-    """Smallest value of ``bound`` over the parameters ``_SHARES`` of Chernoff's bound. With growing
-    parameter the values fall and then rise, so not all of them need be computed."""
+    """Smallest value of ``bound`` over the multiples in ``_SHARES`` of the parameter of Chernoff's
+    bound. The values fall and then rise as the parameter grows, so not all of them need be
+    computed."""
     best = bound(_SHARES[-2])
     after = bound(_SHARES[-1])
     if after < best:

@@ -15,16 +15,20 @@ Transmissions = tuple[tuple[float, int], ...]
 """Pairs of a gain and the number of entries that were sent with it."""
 
 _MOST_DISTINCT = 10_000
-"""Largest number of distinct gains that are kept; more are rounded up to this many."""
+"""Largest number of distinct gains that are kept; if there are more, gains are rounded up until
+this many distinct ones are left."""
 _UNLIKELY = 1e-25
-"""Probability, far below every delta, up to which numbers of rounds are not treated one by one."""
+"""Probability, far below every delta, up to which the smallest and the largest possible numbers of
+rounds are lumped together in place of being treated one by one."""
 
 
 def count_gains(gains: Array) -> Transmissions:
-    """Distinct gains, increasing, with their counts; a gain of 0 sends nothing and is left out.
+    """Distinct gains, increasing, each with the number of times that it occurs; a gain of 0 sends
+    nothing and is left out.
 
-    Beyond ten thousand distinct gains they are rounded up, which can only overstate the cost.
-    Raises ``InvalidSetting`` for a gain that is negative or not finite."""
+    If there are more than ten thousand distinct gains, they are rounded up to so many, which can
+    only overstate the privacy cost. Raises ``InvalidSetting`` for a gain that is negative or not
+    finite."""
     flat = checks.finite_array("gain", np.ravel(gains))
     if (flat < 0).any():
         raise InvalidSetting(f"a gain must not be negative, got {flat.min():g}")
@@ -37,11 +41,11 @@ def count_gains(gains: Array) -> Transmissions:
 
 
 def round_up(transmissions: Transmissions, most: int) -> Transmissions:
-    """Transmissions with at most ``most`` distinct gains, increasing and positive; gains between
-    these levels are rounded up to the next.
+    """Transmissions with at most ``most`` distinct gains, increasing and positive, which are some
+    of the given ones; all others are rounded up to the next of these.
 
-    The cost grows with the square of a gain, so levels are chosen to add little to the sum of
-    squares: the interval of gains whose division saves most is divided, again and again."""
+    The cost grows with the square of a gain, so the gains that stay are chosen to add little to the
+    sum of squares: the interval of gains whose division saves most is divided, again and again."""
     merged: dict[float, int] = {}
     for gain, count in transmissions:
         if count and gain > 0:
@@ -56,8 +60,9 @@ def round_up(transmissions: Transmissions, most: int) -> Transmissions:
 
 
 def _levels(values: Array, counts: Array, most: int) -> IntArray:
-    """Indices, among the increasing gains ``values``, of at most ``most`` gains to which all gains
-    are rounded up; the last index is always among them."""
+    """Indices of at most ``most`` of the increasing gains ``values``, to the next of which all
+    gains are rounded up; ``counts`` says how often each gain occurs. The last index is always
+    included."""
     if most > 1000:  # with so many levels, evenly spaced ones are good enough
         steps = np.linspace(0, len(values) - 1, most + 1)[1:]
         return np.unique(np.round(steps).astype(np.intp))
@@ -65,9 +70,9 @@ def _levels(values: Array, counts: Array, most: int) -> IntArray:
     number = np.concatenate([[0], np.cumsum(counts)])
 
     def best(first: int, last: int) -> tuple[float, int]:
-        """Largest reduction of the sum of squared gains, each rounded up to the largest of its
-        part, by cutting the gains number ``first`` to ``last`` into two parts; and the index of the
-        last gain of the lower part."""
+        """Best division of the gains number ``first`` to ``last`` into two parts, if all gains of a
+        part are rounded up to its largest: the reduction of the sum of squared gains, and the index
+        of the last gain of the lower part."""
         if first == last:
             return 0.0, first
         saved = (squares[last] - squares[first:last]) * (
@@ -77,7 +82,7 @@ def _levels(values: Array, counts: Array, most: int) -> IntArray:
         return float(saved[where]), first + where
 
     saved, where = best(0, len(values) - 1)
-    # a heap of intervals of gains: the one whose division saves most comes first
+    # Heap of intervals of gains, from which the one whose division saves most is taken first.
     parts = [(-saved, where, 0, len(values) - 1)]
     while len(parts) < most:
         _, where, first, last = heapq.heappop(parts)
@@ -89,20 +94,22 @@ def _levels(values: Array, counts: Array, most: int) -> IntArray:
 
 def binomial_counts(rounds: int, chance: float) -> tuple[list[tuple[int, float]], float]:
     """Law of the number of ``rounds`` in which an event of probability ``chance`` happens, as an
-    upper bound for whatever grows with the number: pairs of a number and its probability, and the
-    probability of larger numbers than these.
+    upper bound for expectations of whatever grows with the number: pairs of a number and its
+    probability, and the probability that the number is larger than all of these.
 
-    Numbers that are too small to matter are counted as the smallest one of the list."""
+    Numbers so small that all of them together are practically impossible count as the smallest one
+    in the pairs."""
     if chance >= 1.0:
         return [(rounds, 1.0)], 0.0
     number = np.arange(rounds + 1, dtype=np.float64)
-    # Ratios of neighbouring binomial coefficients: their logarithms add up to that of each of them.
+    # Binomial coefficients are products of these ratios of neighbouring ones, so their logarithms
+    # are sums.
     ratio = np.log((rounds - number[:-1]) / number[1:])
     ways = np.concatenate([[0.0], np.cumsum(ratio)])
     log_mass = ways + number * np.log(chance) + (rounds - number) * np.log1p(-chance)
-    # raised by a relative 1e-9, because logarithms of large numbers are rounded
+    # Probabilities are raised by a relative 1e-9, because logarithms of large numbers are rounded.
     mass = np.exp(log_mass) * (1.0 + 1e-9)
-    # probability that the event happens in more rounds than each number says
+    # Probability that the event happens in more rounds than each entry of ``number``.
     above = np.concatenate([np.cumsum(mass[::-1])[::-1][1:], [0.0]])
     last = int(np.argmax(above <= _UNLIKELY))
     first = min(last, int(np.argmax(np.cumsum(mass) > _UNLIKELY)))

@@ -1,10 +1,10 @@
-r"""Privacy event of transmissions whose gain at the receiver is not certain.
+r"""Privacy event of transmissions whose gain at the receiver is not certain, because a device
+inverts an inexact estimate of its path gain.
 
-A device that inverts an inexact estimate of its channel arrives with another gain than planned. If
-the gain of a transmission exceeds :math:`\bar A` with probability p at most, whatever the data,
-then n transmissions are all within it with probability :math:`1 - np`. So a proof at :math:`\bar A`
-for :math:`\delta - np` holds for :math:`\delta`, because whether a gain was exceeded does not
-depend on the data."""
+If the gain of a transmission exceeds :math:`\bar A` with probability p at most, whatever the data,
+then the gains of n transmissions are all at most :math:`\bar A` with probability :math:`1 - np`. So
+a proof at :math:`\bar A` for :math:`\delta - np` holds for :math:`\delta`, because whether a gain
+exceeds :math:`\bar A` does not depend on the data."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ from flmc.privacy.transmissions import Transmissions
 
 @dataclass(frozen=True)
 class UncertainGainEvent(Event):
-    r"""Privacy event of transmissions that are planned with a gain A, and arrive with a gain of at
-    most :math:`(A + a)/\rho`, except with the probability ``exceeded``; a is ``extra``, and
-    :math:`\rho` is ``correlation``."""
+    r"""Privacy event of transmissions that are planned with a gain A and arrive with an uncertain
+    one. The bound :math:`(A + a)/\rho` of the gain at the receiver fails with probability
+    ``exceeded`` at most in each transmission; a is ``extra``, and :math:`\rho` is
+    ``correlation``."""
 
     certain: Event
     """The event that would happen if all transmissions arrived with their planned gains."""
     extra: float
-    """Amount that is added to a planned gain, in the unit of gains, before it is divided by
-    ``correlation``, for the gain at arrival that is rarely exceeded."""
+    """Addition to a planned gain in the bound of the gain at the receiver, (planned gain +
+    ``extra``)/``correlation``; in the unit of gains."""
     correlation: float
-    r"""Number in (0, 1] by which a planned gain plus ``extra`` is divided, for the gain at arrival
-    that is rarely exceeded."""
+    """Divisor in the bound of the gain at the receiver, (planned gain + ``extra``)/``correlation``:
+    the correlation, in (0, 1], of the estimated with the true path gain."""
     exceeded: float
-    """Upper bound of the probability with which one transmission arrives with more than the planned
-    gain plus ``extra``, over ``correlation``."""
+    """Upper bound of the probability that the gain of one transmission at the receiver exceeds its
+    bound, (planned gain + ``extra``)/``correlation``."""
 
     @property
     def noise_power(self) -> float:  # type: ignore[override]
@@ -44,13 +45,13 @@ class UncertainGainEvent(Event):
 
     @property
     def transmissions(self) -> Transmissions:  # type: ignore[override]
-        """Planned gains, each with the number of entries that were sent with it."""
+        """Planned gains, each with the number of entries that are sent with it."""
         return self.certain.transmissions
 
     @property
     def loud(self) -> Event:
-        r"""The event that would happen if every transmission arrived with a gain that is rarely
-        exceeded: the planned gain plus ``extra``, over ``correlation``."""
+        """The event that would happen if the gain of every transmission at the receiver were its
+        bound, (planned gain + ``extra``)/``correlation``."""
         sent = tuple(
             ((gain + self.extra) / self.correlation if gain > 0 else 0.0, count)
             for gain, count in self.transmissions
@@ -59,25 +60,26 @@ class UncertainGainEvent(Event):
 
     @property
     def probability(self) -> float:
-        r"""Upper bound of the probability that any of the transmissions arrives with more than its
-        planned gain plus ``extra``, over ``correlation``."""
+        """Upper bound of the probability that the gain of any transmission at the receiver exceeds
+        its bound, (planned gain + ``extra``)/``correlation``."""
         return self.exceeded * sum(count for gain, count in self.transmissions if gain > 0)
 
     @property
     def largest_loss(self) -> float:
-        """Upper bound of the privacy loss at any gain, also at one above the gain that is rarely
-        exceeded."""
+        """Upper bound of the privacy loss that holds for all gains at the receiver, also for those
+        that exceed the bound (planned gain + ``extra``)/``correlation``."""
         return self.certain.largest_loss
 
     @property
     def mu(self) -> float:
-        """Distance of the means of the Gaussian mechanism, in standard deviations of the noise, if
-        every transmission arrived with the gain that is rarely exceeded."""
+        """Distance of the means of a Gaussian mechanism, in standard deviations of the noise, if
+        the gain of every transmission at the receiver is its bound, (planned gain +
+        ``extra``)/``correlation``."""
         return self.loud.mu
 
     @property
     def criteria(self) -> tuple[str, ...]:
-        """Criteria that are proven for the event at the planned gains."""
+        """Names of the privacy criteria that are proven for the event at the planned gains."""
         return self.certain.criteria
 
     def check_criterion(self, criterion: str, num_devices: int | None) -> None:
@@ -86,20 +88,23 @@ class UncertainGainEvent(Event):
         self.certain.check_criterion(criterion, num_devices)
 
     def tight_delta(self, epsilon: float) -> float:
-        """Upper bound of the delta that goes with ``epsilon`` by the criterion ``tight``: that at
-        gains of arrival that are rarely exceeded, plus the probability that one is exceeded."""
+        """Upper bound of the delta that goes with ``epsilon`` in standard differential privacy: the
+        delta with all gains at the receiver at their bounds, (planned gain +
+        ``extra``)/``correlation``, plus the probability that any gain exceeds its bound."""
         return min(1.0, self.loud.delta(epsilon) + self.probability)
 
     def tail_delta(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Upper bound of the delta that goes with ``epsilon`` by the criterion ``tail`` or
-        ``paper``: that at gains of arrival that are rarely exceeded, plus the probability that one
-        is exceeded."""
+        """Upper bound of the probability that the magnitude of the privacy loss (criterion
+        ``tail``) or of the paper's bound of it (``paper``) exceeds ``epsilon``: that with all gains
+        at the receiver at their bounds, plus the probability that any gain exceeds its bound."""
         return min(1.0, self.loud.delta(epsilon, criterion, num_devices) + self.probability)
 
     def solve_epsilon(self, delta: float) -> tuple[float, bool]:
-        """Upper bound of epsilon by the criterion ``tight``, and whether it is loose: epsilon at
-        gains of arrival that are rarely exceeded, for ``delta`` minus the probability that one is
-        exceeded; the largest loss if nothing of delta is left."""
+        """Upper bound of the epsilon that goes with ``delta`` in standard differential privacy, and
+        whether it is looser than usual because a grid of privacy losses had to be made coarser. All
+        gains at the receiver are at their bounds, and the probability that any gain exceeds its
+        bound is subtracted from ``delta``; if nothing of delta is left, epsilon is the largest
+        possible loss."""
         left = delta - self.probability
         if left <= 0.0:
             return self.largest_loss, False
@@ -107,27 +112,27 @@ class UncertainGainEvent(Event):
         return min(epsilon, self.largest_loss), coarse
 
     def tail_epsilon(self, delta: float, criterion: str, num_devices: int | None) -> float:
-        """Upper bound of epsilon by the criterion ``tail`` or ``paper``: epsilon at gains of
-        arrival that are rarely exceeded, for ``delta`` minus the probability that one is exceeded;
-        the largest loss if nothing of delta is left."""
+        """Upper bound of the epsilon that goes with ``delta`` by the given ``criterion``. All gains
+        at the receiver are at their bounds, and the probability that any gain exceeds its bound is
+        subtracted from ``delta``; if nothing of delta is left, epsilon is the largest possible
+        loss."""
         left = delta - self.probability
         if left <= 0.0:
             return self.largest_loss
         return self.loud.epsilon(left, criterion, num_devices)
 
     def delta_without_noise(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Upper bound of delta in the limit of an infinite gain: that of the event at the planned
-        gains, because no gain exceeds an infinite one."""
+        """Upper bound of the delta that goes with ``epsilon`` in the limit of an infinite gain:
+        that of the event at the planned gains, because no gain exceeds an infinite one."""
         return self.certain.delta_without_noise(epsilon, criterion, num_devices)
 
     @lru_cache(maxsize=64)  # noqa: B019  # as the method that it overrides
     def solve_gain(
         self, epsilon: float, delta: float, criterion: str, num_devices: int | None
     ) -> float:
-        """Largest factor of all planned gains with which the gains at arrival keep the budget
-        (``epsilon``, ``delta``), where delta includes the probability that one of these is
-        exceeded. Raises ``InvalidSetting`` if that probability uses up delta, or if no factor keeps
-        the budget."""
+        """Largest factor of all planned gains that keeps the budget (``epsilon``, ``delta``), where
+        delta includes the probability that a gain at the receiver exceeds its bound. Raises
+        ``InvalidSetting`` if that probability uses up delta, or if no factor keeps the budget."""
         if epsilon >= self.largest_loss:
             return math.inf
         left = delta - self.probability
@@ -142,14 +147,15 @@ class UncertainGainEvent(Event):
         return self.planned(allowed)
 
     def planned(self, allowed: float) -> float:
-        """Largest factor of the planned gains with which the gains at arrival, except for the rare
-        ones beyond their bound, are at most ``allowed`` times the present ones; not positive if
-        there is none."""
+        """Largest factor of the planned gains at which the bounds of the gains at the receiver,
+        (planned gain + ``extra``)/``correlation``, are at most ``allowed`` times the planned gains
+        of this event; not positive if there is no such factor."""
         return self.correlation * allowed - self.extra / self.softest
 
     def too_loud(self, epsilon: float, allowed: float) -> InvalidSetting:
-        """Error, to be raised by the caller, for a privacy budget that no planned gain keeps;
-        ``allowed`` is the factor of all gains that the budget would allow if they were certain."""
+        """Error, to be raised by the caller, for an ``epsilon`` that no planned gain keeps;
+        ``allowed`` is the factor of all planned gains that would be allowed if gains at the
+        receiver were certain."""
         return InvalidSetting(
             f"no gain keeps epsilon {epsilon:g}: a device in a deep fade that inverts a wrong"
             f" estimate at full power may arrive with {self.extra / self.correlation:.3g}, and"
@@ -162,5 +168,5 @@ class UncertainGainEvent(Event):
         return dataclasses.replace(self, certain=self.certain.scaled(gain))
 
     def repeated(self, times: int) -> Self:
-        """Event of the same transmissions, each made ``times`` times."""
+        """Event in which each of the transmissions is made ``times`` times, with the same gain."""
         return dataclasses.replace(self, certain=self.certain.repeated(times))

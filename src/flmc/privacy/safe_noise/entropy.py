@@ -19,7 +19,7 @@ WORD_BITS = 64
 _MANTISSA = 53
 """Number of significant bits of a double."""
 _SMALLEST_EXPONENT = 1074
-"""Exponent of the smallest positive double, 2^-1074, without its sign."""
+"""Number of binary places of the smallest positive double, 2^-1074."""
 
 
 class Entropy(Protocol):
@@ -53,8 +53,8 @@ def draw_words(entropy: Entropy, count: int) -> npt.NDArray[np.uint64]:
 
 
 def extend(bits: int, entropy: Entropy) -> int:
-    """A binary fraction with 64 more random bits appended; it is given as a whole number, whose
-    highest bit is the first one behind the point."""
+    """Binary digits of a random fraction with 64 more random ones appended. The digits are given
+    and returned as one whole number, whose binary digits they are."""
     return bits << WORD_BITS | int(draw_words(entropy, 1)[0])
 
 
@@ -87,6 +87,7 @@ def _round_down(bits: int, entropy: Entropy) -> float:
     length = WORD_BITS
     while bits.bit_length() < _MANTISSA and length < _SMALLEST_EXPONENT:
         bits, length = extend(bits, entropy), length + WORD_BITS
-    # Below the smallest normal number doubles have fewer bits, and the second of these two counts.
+    # Number of low digits to drop: those after 53 significant digits, or those beyond 2^-1074, the
+    # place where doubles below the smallest normal one end.
     surplus = max(bits.bit_length() - _MANTISSA, length - _SMALLEST_EXPONENT)
     return math.ldexp(bits >> surplus, surplus - length)

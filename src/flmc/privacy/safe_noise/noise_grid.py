@@ -25,8 +25,9 @@ from flmc.privacy.safe_noise.rounded_normal import MOST_BITS, draw_rounded_norma
 MOST_STEPS = 1 << 40
 """Largest magnitude of a symbol in steps: a million devices together stay far below 2^63."""
 _SLACK = Fraction(1, 2)
-"""Steps by which rounding may move a symbol beyond the move of its gradient: its scaling takes at
-most 2^-12 of them, and the rest is left for the sums behind the gradient."""
+"""Largest amount, in grid steps, by which rounding lengthens the move of a symbol beyond the move
+of its gradient entry. Rounding in the scaling of symbols takes at most 2^-12 of a step; the rest is
+left for rounding in the sums over examples that make the gradient."""
 _NORM_SLACK = 1 + Fraction(1, 2**23)
 """Factor by which the norm of a device's symbols may exceed the bound to which it was clipped. Each
 symbol travels in single precision, which changes it by 2^-24 of itself; the rounding of the norm
@@ -35,7 +36,8 @@ itself, in double precision, is far smaller."""
 
 @dataclass(frozen=True)
 class NoiseGrid:
-    """Public grid of received values, fine against the noise.
+    """Public grid of received values, on which a software channel adds symbols and noise; its step
+    is a small part of the noise's standard deviation.
 
     Examples
     --------
@@ -50,15 +52,16 @@ class NoiseGrid:
     """
 
     noise_power: float = 1.0
-    """Variance of the noise in an entry that accountants assume."""
+    """Variance of the noise in a received entry, as privacy accountants assume it."""
     bits: int = 20
     """Base-2 logarithm, from 0 to 30, of the noise's standard deviation in steps. Rounding the
     noise costs no privacy, and adds a share of 1/(12 * 4^bits) to its variance; gains are rounded
     down to the grid. Rounding analog symbols can move them further apart, the more so the coarser
     the grid, which ``accounted_gain`` counts."""
     parts: int = 1
-    """Number of which the largest symbol's steps are a multiple, so that symbols that are multiples
-    of 1/parts of the largest lie on the grid without rounding; 1 for bits and for analog values."""
+    """Whole number that divides the number of grid steps at which the largest symbol arrives, so
+    that symbols that are multiples of 1/parts of the largest lie on the grid without rounding; 1
+    for bits and for analog values."""
 
     def __post_init__(self) -> None:
         checks.positive("noise_power", self.noise_power)
@@ -74,7 +77,8 @@ class NoiseGrid:
         So the noise is never weaker than what is accounted. At a noise power of 1, or another power
         of 4, the step is a power of 2."""
         deviation = math.sqrt(self.noise_power)
-        # The exact root lies between the floating-point neighbours of the rounded root.
+        # The exact square root lies between the floating-point neighbours of the rounded one, so
+        # the step is derived from one of these three numbers.
         candidates = (
             math.nextafter(deviation, 0.0),
             deviation,
@@ -84,9 +88,9 @@ class NoiseGrid:
         return math.ldexp(min(c for c in candidates if Fraction(c) ** 2 >= power), -self.bits)
 
     def peak_steps(self, gain: float, peak: float) -> int:
-        """Steps at which the largest symbol, ``peak``, arrives: gain times peak, rounded down to a
-        multiple of ``parts``; 0 only for a gain of 0. Raises ``InvalidSetting`` for a positive gain
-        that rounds to 0 steps, a negative one, and one beyond 2^40 steps."""
+        """Number of grid steps at which the largest symbol, ``peak``, arrives: gain times peak,
+        rounded down to a multiple of ``parts``; 0 only for a gain of 0. Raises ``InvalidSetting``
+        for a positive gain that rounds to 0 steps, a negative one, and one beyond 2^40 steps."""
         checks.positive("peak", peak)
         if checks.number("gain", gain) < 0:
             raise InvalidSetting(f"gain must not be negative, got {gain!r}")
@@ -105,8 +109,9 @@ class NoiseGrid:
         return steps
 
     def gain(self, gain: Array, peak: float) -> Array:
-        """Amplitudes at which a symbol of 1 arrives on the grid, in the shape of ``gain``, at most
-        the planned gains ``gain``; ``peak`` is the largest symbol. Servers divide by them."""
+        """Gains, in the shape of ``gain``, with which symbols arrive on the grid: the planned ones
+        rounded down so that the largest symbol, ``peak``, arrives at a whole number of steps. A
+        server divides what it receives by these."""
         return self._peaks(gain, peak) * (self.step / peak)
 
     def accounted_gain(
@@ -118,20 +123,22 @@ class NoiseGrid:
         *,
         peak_of_norm: bool = False,
     ) -> float:
-        r"""Gain whose privacy event bounds what is sent on the grid with the planned ``gain``,
-        rounded up; ``peak`` is the largest symbol :math:`\ell`, at :math:`c` steps. It is 0 for a
-        gain of 0.
+        r"""Gain for which the privacy event must be computed if symbols are sent on the grid with
+        the planned ``gain``, rounded up; 0 for a gain of 0. ``peak`` is the largest symbol
+        :math:`\ell`, which arrives at :math:`c` steps.
 
-        ``move`` None is for bits, and for the replacement of a whole device's data whose entries
-        are clipped one by one: a symbol then moves from one end to the other at most. The ends are
-        rounded towards 0, so the planned gain is a bound, and the one on the grid a better one.
+        With ``move`` None, a symbol moves from one end of its range to the other at most: this is
+        so for bits, and for analog entries that are clipped one by one if all data of a device are
+        replaced. The ends are rounded towards 0 to the grid, so the result is at most the planned
+        gain, up to rounding.
 
-        ``move`` is otherwise the largest move D of a symbol before the gain, as if one example of
+        Otherwise ``move`` is the largest move D of a symbol before the gain, as if one example of
         an analog uplink is replaced. On the grid it is at most :math:`\lceil cD/\ell + 1/2 \rceil`
-        steps: the half covers rounding, provided that the sums behind a gradient are right to a
-        fifth of the width :math:`\ell/c` of a step. If ``sharing`` = m symbols share a move whose
-        norm is at most D, :meth:`shared_move` bounds the norm in steps; ``peak_of_norm`` says that
-        the peak bounds the norm of the m symbols, not only each of them."""
+        steps: the half covers rounding, provided that the sums over examples that make a gradient
+        are right to a fifth of the width :math:`\ell/c` of a step. If ``sharing`` = m symbols share
+        a move whose norm is at most D, :meth:`shared_move` bounds the norm in steps;
+        ``peak_of_norm`` says that ``peak`` bounds the norm of the m symbols, not only each of
+        them."""
         steps, span = self.peak_steps(gain, peak), Fraction(2) * Fraction(peak)
         if steps == 0:
             return 0.0
@@ -155,16 +162,16 @@ class NoiseGrid:
     def shared_move(
         steps: int, scaled: Fraction, sharing: int, *, peak_of_norm: bool = False
     ) -> Fraction:
-        r"""Largest norm, in steps and rounded up, by which the m = ``sharing`` rounded symbols of a
-        round differ between two gradients whose symbols differ by a norm of at most ``scaled``
-        steps before rounding; the peak lies at ``steps``.
+        """Upper bound, in grid steps, of the norm by which the m = ``sharing`` rounded symbols of a
+        round differ under two neighbouring data sets. Before rounding the symbols differ by a norm
+        of at most ``scaled`` steps, and the largest possible symbol, the peak, lies at ``steps``.
 
         Three bounds hold, and the smallest is returned. No symbol passes the peak. Rounding adds at
-        most 3/2 steps to the move of each symbol: 1 of the symbols themselves, 1/2 of the sums
-        behind their gradients. And where the peak bounds the norm of all symbols together, rounding
-        adds at most 1/2 to each one's distance from 0, and the two vectors differ by at most twice
-        the norm of the longer one. The last two are convex programs, solved by
-        ``_largest_square``."""
+        most 3/2 steps to the move of each symbol: 1 in the symbols themselves, 1/2 in the sums over
+        examples that make the gradients. And with ``peak_of_norm``, where the peak bounds the norm
+        of all m symbols together, rounding adds at most 1/2 to each one's distance from 0, and the
+        two vectors differ by at most twice the norm of the longer one. The last two are convex
+        programs, solved by ``_largest_square``."""
         squares = [4 * sharing * steps**2, _largest_square(scaled**2, sharing, 1 + _SLACK)]
         if peak_of_norm:
             reach = (steps * _NORM_SLACK) ** 2
@@ -180,8 +187,8 @@ class NoiseGrid:
         most = self._peaks(gain, peak)
         if most.ndim:
             most = most[..., None, :]
-        # Scaling, rounding and limiting never decrease with the symbol; whole numbers up to 2^40
-        # are exact as doubles.
+        # Scaling, rounding and limiting are non-decreasing functions of the symbol; whole numbers
+        # up to 2^40 are exact as doubles.
         scaled = np.rint(clip(symbols, peak) * (most / peak))
         return np.asarray(np.clip(scaled, -most, most), dtype=np.int64)
 
@@ -202,12 +209,13 @@ class NoiseGrid:
         return draw_rounded_normal(shape, self.bits, entropy)
 
     def values(self, steps: IntArray) -> Array:
-        """Received values, in the unit of gain and noise, for whole numbers of steps."""
+        """Received values, in the unit of the gain and the noise's standard deviation, for whole
+        numbers of grid steps."""
         return steps * np.float64(self.step)
 
     def _peaks(self, gain: Array, peak: float) -> Array:
-        """Steps at which the largest symbol ``peak`` arrives at every gain, as doubles in the shape
-        of ``gain``."""
+        """Number of grid steps at which the largest symbol, ``peak``, arrives, for each gain, as
+        doubles in the shape of ``gain``."""
         # Exact fractions are slow, and few gains differ: each is computed once.
         gains, place = np.unique(np.asarray(gain, dtype=np.float64), return_inverse=True)
         steps = [self.peak_steps(float(value), peak) for value in gains]
@@ -224,8 +232,8 @@ def _largest_square(square: Fraction, count: int, rounding: Fraction) -> int:
     slopes :math:`(2k + 1)/(2(k - r) + 1)` fall, so f is concave, and by Jensen's inequality
     :math:`\sum k_i^2 \le m f(\sum x_i^2/m)`."""
     share = square / count
-    # Any edge of a concave polygon, continued, lies above the polygon, so the edge from k to k + 1
-    # need not be the one that touches it here: k may be rounded.
+    # The line through any edge of a concave polygon lies on or above the polygon. So the result is
+    # an upper bound even if rounding of k picks a neighbour of the edge above ``share``.
     k = math.floor(Fraction(math.sqrt(share)) + rounding)
     left = max(Fraction(0), k - rounding) ** 2
     right = (k + 1 - rounding) ** 2

@@ -36,29 +36,33 @@ from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.privacy.safe_noise.entropy import WORD_BITS, Entropy, draw_words, extend
 
 MOST_BITS = 30
-"""Largest number of bits: the standard deviation is at most 2^30 steps."""
+"""Largest base-2 logarithm of the noise's standard deviation in grid steps: it is at most 2^30
+steps."""
 _DIGITS = WORD_BITS - 1
 """Binary digits of the uniform number v that are drawn first; the remaining bit of the word is the
 sign."""
 _MOST_DIGITS = 64 * WORD_BITS
-"""Digits of the uniform number v after which the source of entropy is refused as broken: honest
-bits never need so many."""
+"""Number of binary digits of the uniform number v after which the source of random bits is refused
+as broken: a sound one never needs so many."""
 _AT_ONCE = 1 << 14
 """Number of draws that are made together: their arrays fit into the processor's cache."""
 _NODES_PER_UNIT = 64
-"""Number of nodes of the Taylor series in an interval of length 1."""
+"""Number of points, per unit of length, around which the normal tail probability is expanded in a
+Taylor series."""
 _LAST_NODE = 608
-"""Index of the last node of a Taylor series, at 9.5: a standard normal variable is farther from 0
-with a probability of 2^-68 only."""
+"""Index of the last point around which the normal tail probability is expanded in a Taylor series.
+It lies at 9.5, which a standard normal variable exceeds in magnitude with a probability of 2^-68
+only."""
 _TERMS = 7
 """Number of terms of each Taylor series."""
 _RELATIVE_MARGIN = 2.0**-46
 _ABSOLUTE_MARGIN = 4.0
-"""Bounds of the error of a comparison of a uniform number with the probability that a normal
-variable is larger in magnitude than a threshold, derived in ``_bracket_thresholds``."""
+"""``_RELATIVE_MARGIN`` and ``_ABSOLUTE_MARGIN``, the second in units of 2^-63, bound the error in
+the comparison of a uniform number with the probability that a normal variable exceeds a threshold
+in magnitude; ``_bracket_thresholds`` derives them."""
 _GUARD = 32
-"""Number of bits that are computed beyond the wanted ones, against the rounding of some hundred
-terms."""
+"""Number of binary digits that are computed beyond the wanted ones, to absorb the rounding of some
+hundred terms of a series."""
 
 
 def draw_rounded_normal(shape: tuple[int, ...], bits: int, entropy: Entropy) -> IntArray:
@@ -98,9 +102,9 @@ def exact_magnitude(digits: int, length: int, bits: int, entropy: Entropy) -> in
         threshold = Fraction(2 * middle - 1, 2 << bits)
         while True:
             tail = tail_bracket(threshold, length + 8)
-            # The uniform number lies in [digits, digits + 1) 2^-length, and the bracket of the
-            # probability has 8 more bits. Where the two overlap, more digits decide; the bracket
-            # then gets as many.
+            # The uniform number lies in [digits, digits + 1) 2^-length, and the bounds of the tail
+            # probability have 8 more digits. Where both intervals overlap, 64 more digits are
+            # drawn, and the bounds are computed again with as many.
             if digits + 1 << 8 <= tail.low:
                 low = middle
                 break
@@ -123,12 +127,13 @@ def _extended(digits: int, length: int, entropy: Entropy) -> tuple[int, int]:
 
 
 def _guess(digits: npt.NDArray[np.uint64], bits: int) -> IntArray:
-    """Most likely magnitudes (draw) of the rounded normal draws, unproven, from SciPy's normal
-    quantile at the first 63 digits of each uniform number."""
+    """Most likely magnitudes (draw) of the rounded normal draws, not yet proven, from SciPy's
+    normal quantile at the first 63 ``digits`` of each uniform number; the standard deviation is
+    2^bits."""
     from scipy.special import ndtri  # imported here, because that takes longer than making a plan
 
     # The uniform number (the middle of the interval that its digits leave) is the probability of
-    # both tails together, so half of it is that of one.
+    # both tails together, so half of it is the probability of one tail.
     quantile = ndtri(np.ldexp(digits.astype(np.float64) + 0.5, -_DIGITS - 1))
     return np.asarray(np.rint(np.ldexp(-quantile, bits)), dtype=np.int64)
 
@@ -140,15 +145,16 @@ def _proven(
     with the uniform number v, the standard deviation s = 2^bits, and Q(x) the probability that a
     standard normal variable exceeds x in magnitude."""
     above, below = (_bracket_thresholds(2 * magnitude + side, digits, bits) for side in (-1, 1))
-    # The uniform number v is anywhere in [digits, digits + 1); the magnitude k = 0 has no threshold
-    # above v.
+    # In units of 2^-63 the uniform number v lies anywhere in [digits, digits + 1). The magnitude k
+    # = 0 has no upper threshold that v must be below.
     small_enough = (magnitude == 0) | (above.gap >= 1.0 + above.margin)
     return np.asarray(small_enough & (below.gap <= -below.margin))
 
 
 class _Comparison(NamedTuple):
-    """Distances by which probabilities at thresholds of the noise lie above the first 63 digits of
-    each draw's uniform number, and bounds of their errors, both (draw) and in units of 2^-63."""
+    """Comparison of tail probabilities, at thresholds of the noise, with the first 63 digits of
+    each draw's uniform number: ``gap`` is the amount by which the probability is larger, ``margin``
+    a bound of its error, both (draw) and in units of 2^-63."""
 
     gap: Array
     margin: Array
@@ -180,7 +186,7 @@ def _bracket_thresholds(odd: IntArray, digits: npt.NDArray[np.uint64], bits: int
     known = (node >= 0) & (node <= _LAST_NODE)
     place = np.where(known, node, 0.0).astype(np.intp)
     t = np.where(known, x - node / _NODES_PER_UNIT, 0.0)
-    # Whole numbers modulo 2^64, read with a sign: the difference lies between -2^63 and 2^63.
+    # Differences of whole numbers modulo 2^64, read with a sign: they lie between -2^63 and 2^63.
     distance = (digits - nodes.whole[place]).view(np.int64).astype(np.float64)
     distance -= nodes.fraction[place]
     series = nodes.coefficients[-1][place]
@@ -193,9 +199,10 @@ def _bracket_thresholds(odd: IntArray, digits: npt.NDArray[np.uint64], bits: int
 
 
 class _Nodes(NamedTuple):
-    """Taylor series of 2^63 Q(x) around every node, Q(x) being the probability that a standard
-    normal variable exceeds x in magnitude: whole and fractional part of its value, both (node), and
-    its coefficients from the first derivative on, (term, node)."""
+    """Taylor series of 2^63 Q(x) around evenly spaced points (nodes), Q(x) being the probability
+    that a standard normal variable exceeds x in magnitude. ``whole`` and ``fraction`` are the whole
+    and the fractional part of its value, both (node); ``coefficients``, from the first derivative
+    on, are (term, node)."""
 
     whole: npt.NDArray[np.uint64]
     fraction: Array
@@ -212,13 +219,14 @@ def _nodes() -> _Nodes:
     whole, fraction, coefficients = [], [], []
     for node in range(_LAST_NODE + 1):
         x = Fraction(node, _NODES_PER_UNIT)
-        # The lower end of a bracket of 256 bits, whose width is far below the errors that are
-        # allowed.
+        # The lower one of two bounds with 256 binary digits, whose distance is far below the errors
+        # that the margins allow.
         value = Fraction(tail_bracket(x, precision).low, 1 << precision - _DIGITS)
         whole.append(math.floor(value))
         fraction.append(float(value - math.floor(value)))
         density = Fraction(density_bracket(x, precision).low, 1 << precision - _DIGITS)
-        # Exact fractions, rounded once at the end: that is what the bound of Horner's error needs.
+        # The coefficients are exact fractions, rounded once at the end, as the bound of the error
+        # of Horner's scheme assumes.
         hermite, row = [Fraction(1), x], []
         for order in range(1, _TERMS + 1):
             hermite.append(x * hermite[order] - order * hermite[order - 1])
@@ -232,17 +240,18 @@ def _nodes() -> _Nodes:
 
 
 class Bracket(NamedTuple):
-    """Whole numbers between which a real number lies, ends included, in units of 2^-precision."""
+    """Lower and upper bound of a real number, as whole numbers in units of 2^-precision;
+    ``precision`` is that of the function that returns them."""
 
     low: int
     high: int
 
 
 def tail_bracket(x: Fraction, precision: int) -> Bracket:
-    r"""Bracket of :math:`Q(x) = \Pr(|n| > x)` for a standard normal :math:`n`.
+    r"""Lower and upper bound, in units of 2^-precision, of :math:`Q(x) = \Pr(|n| > x)` for a
+    standard normal :math:`n`.
 
-    .. math:: Q(x) = 1 - \sqrt{2/\pi}\; x \sum_{n \ge 0} \frac{(-x^2/2)^n}{n!\,(2n+1)}
-    """
+    .. math:: Q(x) = 1 - \sqrt{2/\pi}\; x \sum_{n \ge 0} \frac{(-x^2/2)^n}{n!\,(2n+1)}"""
     q = x * x / 2
     fine = _working_precision(q, precision)
     series, root = _exponential_series(q, fine, integrated=True), _root_of_two_over_pi(fine)
@@ -253,8 +262,8 @@ def tail_bracket(x: Fraction, precision: int) -> Bracket:
 
 
 def density_bracket(x: Fraction, precision: int) -> Bracket:
-    r"""Bracket of :math:`-Q'(x) = \sqrt{2/\pi}\, e^{-x^2/2}`, the density of :math:`|n|` for a
-    standard normal :math:`n`."""
+    r"""Lower and upper bound, in units of 2^-precision, of :math:`-Q'(x) = \sqrt{2/\pi}\,
+    e^{-x^2/2}`, the density of :math:`|n|` for a standard normal :math:`n`."""
     q = x * x / 2
     fine = _working_precision(q, precision)
     series, root = _exponential_series(q, fine, integrated=False), _root_of_two_over_pi(fine)
@@ -263,19 +272,19 @@ def density_bracket(x: Fraction, precision: int) -> Bracket:
 
 
 def _working_precision(q: Fraction, precision: int) -> int:
-    """Number of binary digits with which the terms of a series in q are computed for a result of
-    ``precision`` digits: the terms, and their rounding, grow up to e^q before they fall; e is below
-    2^1.5."""
+    """Number of binary digits with which the terms of an exponential series in q are computed for a
+    result of ``precision`` digits. More are needed because the terms, and their rounding, grow up
+    to e^q before they fall; e is below 2^1.5."""
     return precision + int(3 * q) // 2 + _GUARD
 
 
 def _exponential_series(q: Fraction, precision: int, *, integrated: bool) -> Bracket:
-    r"""Bracket of :math:`\sum_n (-q)^n/n!`, or of :math:`\sum_n (-q)^n/(n!(2n+1))` if integrated,
-    for :math:`q \ge 0`."""
+    r"""Lower and upper bound, in units of 2^-precision, of :math:`\sum_n (-q)^n/n!`, or of
+    :math:`\sum_n (-q)^n/(n!(2n+1))` if ``integrated``, for :math:`q \ge 0`."""
     term = Bracket(1 << precision, 1 << precision)
     low = high = place = 0
-    # The series alternates; once q < place its terms decrease, and the rest of it is smaller than
-    # its first term.
+    # The series alternates. Once the index ``place`` of a term is above q, the terms decrease, and
+    # the rest of the series is smaller than its first term.
     while term.high > 1 or place <= q:
         divisor = 2 * place + 1 if integrated else 1
         down, up = term.low // divisor, _divide_up(term.high, divisor)
@@ -290,7 +299,8 @@ def _exponential_series(q: Fraction, precision: int, *, integrated: bool) -> Bra
 
 @lru_cache(maxsize=16)
 def _root_of_two_over_pi(precision: int) -> Bracket:
-    """Bracket of sqrt(2/pi) in units of 2^-precision, with pi = 16 atan(1/5) - 4 atan(1/239)."""
+    """Lower and upper bound of sqrt(2/pi) in units of 2^-precision, with pi = 16 atan(1/5) - 4
+    atan(1/239)."""
     fifth, small = _inverse_tangent(5, precision), _inverse_tangent(239, precision)
     pi = Bracket(16 * fifth.low - 4 * small.high, 16 * fifth.high - 4 * small.low)
     # 2^p sqrt(2/pi) = sqrt(2^(3p+1) / (2^p pi)).
@@ -299,7 +309,8 @@ def _root_of_two_over_pi(precision: int) -> Bracket:
 
 
 def _inverse_tangent(inverse: int, precision: int) -> Bracket:
-    """Bracket of atan(1/inverse) in units of 2^-precision, by its alternating series."""
+    """Lower and upper bound of atan(1/inverse) in units of 2^-precision, by its alternating
+    series."""
     low = high = 0
     power, place = inverse, 0
     while (1 << precision) >= power * (2 * place + 1):
@@ -307,7 +318,7 @@ def _inverse_tangent(inverse: int, precision: int) -> Bracket:
         down, up = (1 << precision) // term, _divide_up(1 << precision, term)
         low, high = (low + down, high + up) if place % 2 == 0 else (low - up, high - down)
         power, place = power * inverse * inverse, place + 1
-    # The rest of the series alternates and decreases: it is smaller than its first term, below 1.
+    # The rest of the alternating series is smaller than its first term, which is below one unit.
     return Bracket(low - 1, high + 1)
 
 

@@ -50,15 +50,16 @@ class Constraints:
     num_rounds: int
     scheduler: Scheduler
     assumed_privacy_limit: float | None = None
-    """Gain taken for the largest that the privacy budget allows: a search's quick estimate, or the
-    cap that two stages share; None: the privacy accountant computes it."""
+    """Gain assumed for the largest that the privacy budget allows: a search's quick estimate, or
+    the cap that both stages of a two-stage plan share; None: the privacy accountant computes it."""
     update: ServerUpdate = LANGEVIN
-    """What the server does with its estimate."""
+    """Server's update: what the server does with its estimate of the gradient in each round."""
 
     @property
     def step_factor(self) -> float:
-        """Factor of the step at which chains move as with Langevin's update; 1 where the update's
-        is not known, so that nothing may be decided with it."""
+        """Factor c such that chains move under the server's update as under Langevin's update with
+        c times the step; 1 where the update declares none, in which case nothing may be decided
+        with it."""
         return self.update.step_factor or 1.0
 
     @cached_property
@@ -73,22 +74,24 @@ class Constraints:
     @cached_property
     def active(self) -> Array | None:
         """Which devices are expected to transmit, (round, device) with 1 or 0; None: every device
-        in every round. Where path gains decide, the rounds are drawn ones."""
+        in every round. Where path gains decide who transmits, the rows are rounds drawn at random.
+        """
         if self.rounds is not None:
             return self.rounds.active
         return self.scheduler.draw_planned(self.num_rounds, self.model.num_devices)
 
     @cached_property
     def num_active(self) -> Array:
-        """Number of devices expected to transmit in each row of ``active``, (1 or round, 1)."""
+        """Number of devices expected to transmit in each round, (round, 1); (1, 1) where every
+        device transmits in every round."""
         if self.active is None:
             return np.full((1, 1), self.model.num_devices)
         return np.asarray(self.active.sum(axis=1, keepdims=True))
 
     @property
     def _published_step_size(self) -> float:
-        """Step that the paper prints for the uplink's scheme; raises ``InvalidSetting`` where it
-        prints none."""
+        """Step size that the paper behind the uplink's scheme prints; raises ``InvalidSetting``
+        where there is none."""
         if self.uplink.published_step_size is None:
             raise InvalidSetting(
                 f"langevin 'paper' has no step for the {self.uplink.scheme} scheme: give step_size"
@@ -97,9 +100,10 @@ class Constraints:
 
     @cached_property
     def power_limit(self) -> float:
-        """Largest gain that the transmit power allows; where rounds differ, the gain that it allows
-        in nine drawn rounds of ten."""
-        # The lower order statistic, not an interpolation: it is the gain of a drawn round.
+        """Largest gain that the transmit power allows; where path gains vary from round to round,
+        the gain that it allows in nine of ten drawn rounds."""
+        # The quantile is a value that occurs, not an interpolation: so the limit is the gain of a
+        # drawn round.
         if self.rounds is not None:
             return float(np.quantile(self.power_gains, 0.1, method="lower"))
         sizes = (self.model.num_devices, self.model.dim)
@@ -116,13 +120,14 @@ class Constraints:
 
     @cached_property
     def rounds_for_power(self) -> DrawnRounds:
-        """Drawn rounds over which a device's power is averaged for the long-term power limit."""
+        """Rounds drawn at random (path gains and transmitting devices), over which a device's power
+        is averaged for the long-term power limit."""
         if self.rounds is None:
             sizes = (self.model.num_devices, self.model.dim)
             return draw_rounds_for_power(self.uplink, *sizes, self.active, self.num_rounds)
         drawn, independent = self.rounds, self.uplink.known_fading.independent
-        # Skipped rounds count in the mean too. Where rounds are independent, all that were drawn
-        # stand for one run.
+        # Skipped rounds count in the mean power too. Where rounds are independent, all drawn rounds
+        # together stand for one run.
         length = drawn.num_drawn if independent else self.num_rounds
         return DrawnRounds(drawn.fading, drawn.active, drawn.numbers, length)
 
@@ -173,7 +178,7 @@ class Constraints:
         num_devices = self.model.num_devices
         smoothness, convexity = self.curvature.smoothness, self.curvature.convexity
         gain: Array | float = largest_gain
-        # the largest gain that each drawn round can attain takes the place of one number
+        # Where rounds are drawn, the largest gain of each round replaces the single largest gain.
         if self.rounds is not None:
             gain = np.minimum(self.power_gains, self.privacy_limit)
         langevin = auto_step_size(
@@ -183,7 +188,8 @@ class Constraints:
 
     def answer_step_size(self, num_kept: int, given: Array | None) -> float:
         """Automatic step of a run for an answer, of which ``num_kept`` rounds are kept; ``given``
-        is a gain that the user gave. Raises ``InvalidSetting`` if the smoothness is not known."""
+        is the gain that the user gave, None: the plan decides it. Raises ``InvalidSetting`` if the
+        smoothness is not known."""
         smoothness, convexity = self.curvature.smoothness, self.curvature.convexity
         if smoothness is None:
             raise InvalidSetting(
@@ -192,7 +198,8 @@ class Constraints:
             )
         convexity = smoothness if convexity is None else convexity
         slope = response(self.uplink, self.model.num_devices, self.scheduler)
-        # Without a Langevin limit the noise of an estimate does not depend on the step.
+        # Without a Langevin limit the noise of an estimate does not depend on the step, so any
+        # step, such as 1, will do.
         noise = self.estimate_variance(1.0, given)
         effective = answer_step_size(
             self.model, self.uplink, slope, noise, smoothness, convexity, num_kept
@@ -201,7 +208,8 @@ class Constraints:
 
     def estimate_variance(self, step: float, given: Array | None) -> float:
         """Variance of the noise in an entry of the server's gradient estimate, averaged over rounds
-        and drawn channels; 0 for the ideal uplink, whose noise follows the step.
+        and drawn channels; 0 for the ideal uplink, whose noise is always the one that the step
+        calls for.
 
         ``given`` is a gain that the user gave; None: the gain that the constraints allow at this
         ``step``. A budget that is spent unevenly over rounds counts as if it were spent evenly."""
@@ -222,7 +230,8 @@ class Constraints:
             gains = np.minimum(np.minimum(cap, calibrated), self.power_gains)
         else:
             gains = planned_gain(uplink, cap, self.active, rounds, num_devices, self.model.dim)
-        # Planned gains of a random channel go through the rounds again and again; so must these.
+        # On a random channel there are more planned gains than rounds in the plan, and the numbers
+        # of active devices are repeated as often as its rounds are.
         active = self.num_active[np.arange(len(gains)) % len(self.num_active)]
         noise = (
             uplink.noise_power / np.square(gains)
@@ -243,9 +252,10 @@ class Constraints:
         """Factor by which the steps of the first ``num_fast`` rounds are larger than those of later
         rounds.
 
-        It is ``given`` if that is a number; chosen for the ``distance`` that chains have to travel
-        in an entry if both the factor and the step are automatic; else 1. ``auto_step`` is the
-        automatic step (None: the step was given), ``gain`` a gain that the user gave."""
+        It is ``given`` if that is a number. If both the factor and the step are automatic, it is
+        chosen for the ``distance`` that chains have to travel in an entry; else it is 1.
+        ``auto_step`` is the automatic step (None: the user gave a step), ``gain`` a gain that the
+        user gave."""
         if given != "auto":
             return checks.positive("burn_in_step_factor", given)
         if auto_step is None or self.curvature.smoothness is None:
@@ -265,7 +275,8 @@ class Constraints:
     def langevin_limit(self, step: float, factor: float, num_fast: int) -> Array:
         """Largest gain (1 or round, 1) at which the received signal still has as much noise as the
         sampler needs; infinite where the Langevin limit is off. Where path gains decide who
-        transmits, it is the largest over drawn rounds of what noise and power allow.
+        transmits, every drawn round has a gain that noise and power allow, and the limit is the
+        largest of these.
 
         The ideal uplink's noise is exact by definition: for it the limit is never off, and follows
         the larger steps of burn-in (``factor`` times ``step`` in ``num_fast`` rounds)."""
@@ -294,7 +305,8 @@ class Constraints:
         gain = langevin_gain(mode, self.uplink, steps, num_devices, num_active, self.scheduler)
         if self.rounds is None:
             return gain
-        # Each round is calibrated for the devices in it; the cap is the loudest of drawn rounds.
+        # In the run each round gets the gain that suits its own devices; the cap is the largest of
+        # these gains over the drawn rounds.
         return np.full((1, 1), np.minimum(gain, self.power_gains).max())
 
     def cap(
@@ -338,7 +350,8 @@ class Constraints:
         limit = np.broadcast_to(caps, (self.num_rounds, 1))[:, 0]
         if np.isinf(static_gain):
             return np.asarray(limit[:, None])
-        # The direction of least curvature forgets most slowly, so its noise weighs most.
+        # The direction of least curvature forgets noise most slowly, so the weights are computed
+        # for it.
         curvature = self.curvature.convexity or self.curvature.smoothness
         steps = steps * self.step_factor
         contraction = np.clip(
@@ -369,7 +382,7 @@ class Constraints:
             # The factor depends on the burn-in, and the burn-in on the factor: iterate.
             noise = self.estimate_variance(decided.step_size, given)
             for _ in range(20):
-                # half of the burn-in, as a plan decides it where the user gave no number
+                # Half of the burn-in has the larger step: the default of a plan.
                 num_fast = needed // 2
                 factor = auto_burn_in_factor(
                     uplink, step, num_fast, num_devices, distance, smoothness, noise

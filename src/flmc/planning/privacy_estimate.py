@@ -25,9 +25,9 @@ from flmc.uplink.schedulers import AllDevices
 from flmc.uplink.uplink import Uplink
 
 _PLACE_MARGIN = 0.95
-"""Factor of the estimated gain of random bits where neighbouring data differ in one example: the
-accountant bounds the cost for the worst sum of the other examples' gradients, which is a few per
-cent more than for any one sum."""
+"""Factor by which the estimated gain of random bits is lowered where neighbouring data differ in
+one example: the accountant bounds the cost for the worst sum of the other examples' gradients,
+which is a few per cent more than for any one sum."""
 
 
 def sensitivity(uplink: Uplink, neighbouring: str) -> float:
@@ -38,7 +38,8 @@ def sensitivity(uplink: Uplink, neighbouring: str) -> float:
         low, high = uplink.mean_symbol(np.array([-clip, clip]))
         return float(high - low)
     reach = min(uplink.example_bound, clip)
-    # One example moves the sum by twice its clip at most; where the sum lies is unknown.
+    # Replacing one example moves the sum of a device's clipped gradients by at most twice their
+    # bound. The sum may lie anywhere, so the largest difference over all its positions counts.
     centre = np.linspace(-(clip - reach), clip - reach, 101)
     moved = uplink.mean_symbol(centre + reach) - uplink.mean_symbol(centre - reach)
     return float(moved.max())
@@ -49,8 +50,8 @@ def estimate_gain(
 ) -> float:
     """Estimate of the largest constant gain within the privacy budget; infinite without a budget.
 
-    A device transmits in ``num_transmitting`` rounds. For other criteria than ``tight`` the value
-    is the accountant's.
+    A device transmits in ``num_transmitting`` rounds. For other criteria than ``tight`` the exact
+    accountant's value is returned.
     """
     return gain_estimator(uplink, limits, num_devices, dim)(num_transmitting)
 
@@ -64,9 +65,11 @@ def gain_estimator(
     if limits.criterion != "tight" or not has_budget(uplink, limits):
         return partial(privacy_limited_gain, uplink, limits, num_devices, dim)
     of_run = limits.scope == "run"
-    # The entries of a round share what an example moves, where its norm is bounded.
+    # Where the norm of examples is bounded, all entries of a round share one move: a round then
+    # counts as one transmission, else as one for each entry.
     shared = uplink.shares_move(limits.neighbouring)
-    # The budget fixes mu, how far apart two normals may be; it grows with the root of the count.
+    # The budget fixes mu, the largest distance that the means of two normal laws may have, in
+    # standard deviations. The distance over all transmissions grows with the root of their number.
     one = GaussianEvent(1.0, 1.0, ((1.0, 1),))
     mu = one.allowed_gain(limits.epsilon or 0.0, limits.run_delta if of_run else limits.delta)
     apart = sensitivity(uplink, limits.neighbouring)
@@ -77,8 +80,9 @@ def gain_estimator(
         """Estimate of the gain at which a device that transmits in so many rounds spends the
         budget."""
         count = (1 if shared else dim) * (num_transmitting if of_run else 1)
-        # Squared distances of the means of a Gaussian mechanism add up over entries, so with the
-        # gain A and the noise power N_0 it is mu^2 = count (A apart)^2 / N_0, solved for A here.
+        # Squared distances of the means add up over transmissions, so with the gain A and the noise
+        # power N_0 the budget is spent at mu^2 = count (A apart)^2 / N_0, which is solved for A
+        # here.
         allowed = mu * math.sqrt(uplink.noise_power / count) / apart if apart > 0 else math.inf
         allowed = _PLACE_MARGIN * allowed if by_bits else allowed
         if not isinstance(unit, UncertainGainEvent):
@@ -108,7 +112,8 @@ def estimate_epsilon(plan: Plan) -> float:
         return math.inf
     apart = sensitivity(plan.uplink, plan.limits.neighbouring)
     run = plan.exposure.run
-    # count the rounds in which a device is expected to transmit
+    # A random schedule is replaced by the number of rounds in which a device is expected to
+    # transmit.
     if isinstance(run, ScheduledEvent):
         run = run.once.repeated(math.ceil(run.rounds * run.chance))
     sent = (run.loud if isinstance(run, UncertainGainEvent) else run).transmissions

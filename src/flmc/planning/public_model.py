@@ -21,8 +21,8 @@ from flmc.uplink.uplink import Uplink
 
 
 class PublicLaw(NamedTuple):
-    """Predicted law of a plan's chain, compared with the posterior, as far as public sizes of the
-    data tell."""
+    """Predicted law of a plan's chain, compared with the posterior, as computed from public sizes
+    of the data alone."""
 
     variance_ratio: float
     """Variance of the samples over the posterior's; infinite where the step is too large."""
@@ -65,31 +65,32 @@ class PublicModel(Model):
         return math.sqrt(self.num_samples / self.num_devices)
 
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
-        """Zeros, (experiment, chain, device, dim): nothing is known of the data."""
+        """Zeros, (..., device, dim), for ``theta`` (..., dim): nothing is known of the data."""
         return np.zeros((*theta.shape[:-1], self.num_devices, self.dim))
 
     def clipped_gradient(
         self, theta: Array, example_clip: float, experiments: slice = slice(None)
     ) -> Array:
-        """Zeros, (experiment, chain, device, dim): nothing is known of the data."""
+        """Zeros, (..., device, dim), for ``theta`` (..., dim): nothing is known of the data."""
         return self.gradient(theta, experiments)
 
     def norm_clipped_gradient(
         self, theta: Array, example_norm: float, experiments: slice = slice(None)
     ) -> Array:
-        """Zeros, (experiment, chain, device, dim): nothing is known of the data."""
+        """Zeros, (..., device, dim), for ``theta`` (..., dim): nothing is known of the data."""
         return self.gradient(theta, experiments)
 
     def law(self, plan: Plan) -> PublicLaw:
         r"""Predicted law of a plan's chain, from the link averaged over local gradients.
 
         With the step :math:`\eta`, N examples, the averaged slope :math:`\bar\kappa` and the
-        averaged variance :math:`\bar V` of the server's estimate the variance ratio is
-        :math:`\eta\bar V/(\bar\kappa(2 - \eta\bar\kappa N))`. Local gradients cancel at the mode,
-        mean symbols do not quite: the sum over K devices has in each of m entries the variance
-        :math:`K r^2`, where :math:`r^2` is the variance of the mean symbol that no straight line
-        explains. It moves the mean by :math:`\sqrt{m K r^2/N}/\bar\kappa` posterior standard
-        deviations in the worst direction. Clipped examples move it as well.
+        averaged variance :math:`\bar V` of the server's estimate, the variance ratio is
+        :math:`\eta\bar V/(\bar\kappa(2 - \eta\bar\kappa N))`. Where local gradients sum to zero,
+        mean symbols need not: their sum over K devices has in each of m entries the variance
+        :math:`K r^2`, where :math:`r^2` is the part of a mean symbol's variance that a straight
+        line in the gradient does not explain. This moves the mean by :math:`\sqrt{m K
+        r^2/N}/\bar\kappa` posterior standard deviations in the worst direction. Clipping single
+        examples moves it as well.
         """
         uplink = plan.uplink
         gradient = self.spread * NODES
@@ -102,7 +103,8 @@ class PublicModel(Model):
         variance = self._estimate_variance(plan, uplink, gradient)
         step = plan.step_size
         outside = 2.0 * float(ndtr(np.array(-uplink.clip / self.spread)))
-        # Not positive where chains diverge: the curvature is N, and the effective step 2/N or more.
+        # ``rest`` is not positive where chains diverge: where the effective step times the
+        # curvature N is 2 or more.
         rest = 2.0 - step * slope * self.num_samples
         if slope <= 0 or rest <= 0:
             return PublicLaw(math.inf, math.inf, outside)

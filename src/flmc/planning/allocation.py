@@ -61,8 +61,9 @@ def noise_weights(step_sizes: Array, contraction: Array, num_burn_in: int) -> Ar
 
 
 def water_fill(weights: Array, caps: Array, budget: float) -> Array:
-    r"""Gains that minimise :math:`\sum_t w_t/A_t^2` with :math:`\sum_t A_t^2 \le B` and :math:`A_t`
-    within caps; weights, caps (may be infinite) and gains are (round), B is the budget."""
+    r"""Gains :math:`A_t` that minimise :math:`\sum_t w_t/A_t^2` with :math:`\sum_t A_t^2 \le B` and
+    no gain above its cap. ``weights`` w, ``caps`` (may be infinite) and gains are (round);
+    ``budget`` is B, a sum of squared gains."""
     # Caps may be infinite, and squares of numbers above 1e150 would overflow.
     finite = np.minimum(caps, 1e150)
     if np.square(finite).sum() <= budget:
@@ -86,7 +87,8 @@ def allocate(
     weights: Array, caps: Array, static_gain: float, allowed_scale: Callable[[Array], float]
 ) -> Array:
     """Gains (round) that keep the run's exact privacy budget and add less noise to kept rounds than
-    one constant gain does; where no such gains are found, ``static_gain`` limited by the caps.
+    one constant gain does; where no such gains are found, ``static_gain``, or the cap of a round
+    where that is smaller.
 
     ``static_gain`` is the constant gain that spends the budget; ``allowed_scale`` gives the factor
     by which gains (round) may be multiplied within the budget.

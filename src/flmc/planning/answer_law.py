@@ -74,15 +74,15 @@ def informed_share(data: Array, weight: Array) -> Array:
 
 @dataclass(frozen=True)
 class PredictedAnswer:
-    """Prediction of what a server will know after a run: how wide its intervals will be beside
-    those of the exact posterior."""
+    """Prediction of what a server will know of theta after a run: how wide its intervals will be,
+    relative to those of the exact posterior."""
 
     width: float
-    """Standard deviation that the server will have to state for theta over that of the exact
-    posterior, in the direction in which this ratio is largest."""
+    """Standard deviation that the server will state for theta over that of the exact posterior, in
+    the direction in which this ratio is largest."""
     mean_width: float
-    """Root of a ratio: the total variance of theta that the server will have to state, over the
-    exact posterior's."""
+    """Root of the total variance (over all entries of theta) that the server will state, divided by
+    the exact posterior's."""
     data: float
     """Share of the total variance of the predicted answer that would remain without noise and with
     a known curvature: the exact posterior's variance, but for what clip and link change in the
@@ -168,7 +168,8 @@ def predicted_answer(
         return None
 
     def along(matrix: Array) -> Array:
-        """Values of the quadratic form of a ``matrix`` along the principal directions, (dim)."""
+        """Values of the quadratic form of ``matrix`` (dim, dim) at the unit vectors of the
+        principal directions, (dim)."""
         return np.asarray(np.einsum("ij,ij->j", directions, matrix @ directions))
 
     floor = np.minimum(along(prior / unit[:, None] / unit), values)

@@ -25,9 +25,9 @@ _NUMBERS_TO_199 = np.arange(200.0)
 def distance_to_travel(model: Model, start: str) -> float:
     """Distance in one entry that a chain may have to travel from its start to the posterior.
 
-    The distance is twice the root mean square of start minus truth, where the truth is a draw from
-    the prior and the start another draw (``start`` is ``prior``), or zero; the largest over
-    entries.
+    The distance is twice the root mean square of start minus truth, in the entry in which it is
+    largest. The truth is taken for a draw from the prior; the start is another draw from it
+    (``start`` is ``prior``) or zero.
     """
     sd, mean = np.asarray(model.prior.sd), np.asarray(model.prior.mean)
     variance = 2 * sd**2 if start == "prior" else sd**2 + mean**2

@@ -201,7 +201,7 @@ def _with_clip(held: Candidate, curvature: Curvature) -> tuple[Candidate, Findin
 
 
 def _with_clip_of(held: Candidate, clip: float) -> Candidate:
-    """The candidate with ``clip``, rounded to three digits, as its clip."""
+    """The candidate whose uplink has the clip ``clip``, rounded to three digits."""
     return replace(held, uplink=replace(held.uplink, clip=float(f"{clip:.3g}")))
 
 
@@ -293,8 +293,8 @@ def _price_of_clip(alike: Candidate, raised: Candidate) -> float | None:
 
 
 def _with_slope(held: Candidate) -> tuple[Uplink, Finding]:
-    """The candidate's uplink with the slope of its link fitted to the clip by rule, and the note
-    that says why."""
+    """The candidate's uplink with the slope of its link fitted to the clip (their product is 0.5),
+    and the note that says why."""
     clip = held.uplink.clip
     link: Any = held.uplink.link
     steep: Any = link.with_slope(_STEEPNESS / clip, clip)
@@ -402,9 +402,9 @@ def with_closest_link(held: Candidate) -> Uplink:
 
 
 def cure_of_shift(held: Candidate, shift: float) -> str:
-    """Advice, in words, against a shift of the samples' mean: the link or clip with which it is
-    predicted to be smallest, or more general advice where none helps. ``shift`` is that of the
-    candidate ``held``, in posterior standard deviations."""
+    """Advice, in words, against a shift of the samples' mean: a link or clip with which the shift
+    is predicted to be smaller, or general advice where none is found. ``shift`` is the candidate's
+    predicted shift, in posterior standard deviations."""
     answer = ask(
         _cures(held),
         attrgetter("closeness"),
@@ -443,8 +443,8 @@ def _cures(held: Candidate) -> Iterator[Candidate]:
 
 
 def _instruction(trial: Trial, held: Candidate) -> str:
-    """Beginning of a sentence, for a user, that names the link or clip of a trial where it differs
-    from that of the candidate ``held``."""
+    """Beginning of a sentence, for a user, such as ``use a clip of 5, which, by prediction``: it
+    names the link or clip in which a trial differs from the candidate ``held``."""
     before: Any = held.uplink.link
     after: Any = trial.candidate.uplink.link
     parts = []
@@ -459,8 +459,8 @@ def _instruction(trial: Trial, held: Candidate) -> str:
 
 
 def _with_rounds(held: Candidate) -> tuple[Request, Finding]:
-    """The settings with as many rounds as burn-in and 400 independent draws take, or with fewer
-    where more rounds are not worthwhile; and the note that says why."""
+    """The settings with enough rounds for the burn-in and 400 independent draws, or with fewer
+    where more rounds add few draws; and the note that says why."""
     if held.request.aim == "answer":
         return _with_rounds_for_answer(held)
     convexity = held.request.curvature(held.model).convexity

@@ -40,8 +40,8 @@ from flmc.uplink.uplink import Uplink
 
 @dataclass(frozen=True)
 class Constraints:
-    """Model, uplink and limits that a plan is made for, with methods for the gain that each limit
-    allows; costly values are cached."""
+    """Model, uplink and limits that a plan is made for, with methods for the largest gain that each
+    constraint allows and for the step and the burn-in that follow; costly values are cached."""
 
     model: Model
     uplink: Uplink
@@ -64,8 +64,8 @@ class Constraints:
 
     @cached_property
     def rounds(self) -> PlannedRounds | None:
-        """Rounds drawn at random (with a fixed seed) to plan with, where path gains decide which
-        devices transmit; else None."""
+        """Rounds drawn with a fixed seed, whose path gains and devices the plan is made for, where
+        path gains decide which devices transmit; else None."""
         if not self.scheduler.by_channel:
             return None
         sizes = (self.num_rounds, self.model.num_devices, self.model.dim)
@@ -112,8 +112,8 @@ class Constraints:
 
     @cached_property
     def average_limit(self) -> float:
-        """Largest gain at which every device keeps its long-term power limit (of the mean power
-        over all rounds), on drawn channels; infinite without such a limit."""
+        """Largest gain at which every device keeps its limit of the mean power over all rounds, on
+        drawn channels; infinite without such a limit."""
         if self.uplink.average_snr_db is None:
             return math.inf
         return average_limited_gain(self.uplink, self.rounds_for_power)
@@ -133,8 +133,8 @@ class Constraints:
 
     @cached_property
     def power_gains(self) -> Array:
-        """Largest gain that the transmit power allows in each drawn round, (drawn, 1); (1, 1) with
-        ``power_limit`` where no rounds are drawn."""
+        """Largest gain that the transmit power allows in each drawn round, (round, 1), where path
+        gains decide who transmits; else ``power_limit`` as an array (1, 1)."""
         if self.rounds is None:
             return np.full((1, 1), self.power_limit)
         each = power_limited_gain(self.uplink, self.rounds.fading, self.rounds.active)[:, None]
@@ -155,8 +155,8 @@ class Constraints:
 
     @cached_property
     def _variances(self) -> dict[float, float]:
-        """Cache of :meth:`estimate_variance`, by step size: the searches for the burn-in factor and
-        for the length of the burn-in ask for the same values."""
+        """Values of :meth:`estimate_variance` that were computed, by step size: the searches for
+        the burn-in factor and for the length of the burn-in ask for the same values."""
         return {}
 
     def step_size(self, given: float | str, largest_gain: float) -> tuple[float, bool]:
@@ -299,7 +299,7 @@ class Constraints:
         num_devices = self.model.num_devices
         num_active = self.num_active
         if not isinstance(self.scheduler, GivenDevices) and (num_active == num_active[0]).all():
-            # The number of active devices is the same in every round: one gain for all.
+            # With the same number of active devices in every round, one gain suits all rounds.
             num_active = num_active[:1]
         mode = "calibrated" if ideal and self.limits.langevin == "off" else self.limits.langevin
         gain = langevin_gain(mode, self.uplink, steps, num_devices, num_active, self.scheduler)
@@ -312,9 +312,10 @@ class Constraints:
     def cap(
         self, langevin: Array, power: float, privacy: float, steps: Array, num_burn_in: int
     ) -> Array:
-        """Cap of the gain, (1 or round, 1), from the gains that the Langevin noise, power and
-        privacy allow and the allocation of the budget; ``steps`` (round) is the step of every
-        round. Raises ``InvalidSetting`` if nothing limits the gain.
+        """Cap of the gain, (1 or round, 1): the smallest of the gains ``langevin``, ``power`` and
+        ``privacy`` that the constraints allow; an adaptive allocation of the budget sets it for
+        each round, by the steps ``steps`` (round). Raises ``InvalidSetting`` if nothing limits the
+        gain.
 
         With a static allocation over a random channel every round has a power limit of its own, so
         only the long-term power limit enters the cap.
@@ -333,12 +334,13 @@ class Constraints:
     def adaptive_gain(
         self, steps: Array, num_burn_in: int, caps: Array, static_gain: float
     ) -> Array:
-        """Gains (round, 1) that spend the run's privacy budget where the noise matters most.
+        """Gains (round, 1) that spend the run's privacy budget unevenly: they are larger in rounds
+        whose noise lasts longer in the kept rounds.
 
         ``static_gain`` is the constant gain that spends the budget (infinite: the gains are the
-        caps), ``caps`` (1 or round, 1) what the other constraints allow, ``steps`` (round) the step
-        of every round. Raises ``InvalidSetting`` unless all devices transmit in all rounds and the
-        smoothness is known."""
+        caps), ``caps`` (1 or round, 1) holds the gains that the other constraints allow, and
+        ``steps`` (round) the step of every round. Raises ``InvalidSetting`` unless all devices
+        transmit in all rounds and the smoothness is known."""
         if not self.scheduler.everyone:
             raise InvalidSetting(
                 "allocation 'adaptive' needs all devices in all rounds; use 'static'"
@@ -368,9 +370,9 @@ class Constraints:
     ) -> int | None:
         """Rounds of burn-in that the sampler needs; None where convexity or slope are not known.
 
-        ``distance`` is what chains have to travel in an entry, ``given`` a gain that the user gave.
-        An ``automatic`` burn-in factor depends on the length of the burn-in: where the planned one
-        is too short, both are solved for together."""
+        ``distance`` is the distance that chains have to travel in an entry, ``given`` a gain that
+        the user gave. An ``automatic`` factor of early steps depends on the length of the burn-in:
+        where the planned burn-in is too short, factor and length are solved for together."""
         smoothness, convexity = self.curvature.smoothness, self.curvature.convexity
         if decided.effective_step_size is None or convexity is None:
             return None
@@ -379,7 +381,8 @@ class Constraints:
         num_devices, uplink = self.model.num_devices, self.uplink
         needed = rounds_needed(uplink, step, factor, num_fast, num_devices, distance, convexity)
         if automatic and smoothness is not None and needed > decided.num_burn_in:
-            # The factor depends on the burn-in, and the burn-in on the factor: iterate.
+            # The factor depends on the length of the burn-in, and the length on the factor: the two
+            # are iterated.
             noise = self.estimate_variance(decided.step_size, given)
             for _ in range(20):
                 # Half of the burn-in has the larger step: the default of a plan.

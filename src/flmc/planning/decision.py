@@ -57,7 +57,8 @@ class Request:
     aim: str = "chain"
 
     def curvature(self, model: Model) -> Curvature:
-        """Curvature that the plan is made with: the public values, else the model's own."""
+        """Curvature that the plan is made with: from the public values where they are given, else
+        the model's own."""
         return Curvature.of(model, self.public_smoothness, self.public_convexity)
 
 
@@ -103,9 +104,9 @@ def decide(
 
 
 def _with_automatic_burn_in(task: Constraints, request: Request) -> Plan:
-    """The plan with the shortest burn-in found that is as long as the sampler needs, or else the
-    longest that keeps a tenth of the rounds. Raises ``InvalidSetting`` where the need is unknown.
-    """
+    """The plan with the shortest burn-in that was found long enough for the sampler; where none is,
+    with a burn-in of nine tenths of all rounds. Raises ``InvalidSetting`` where the needed burn-in
+    is not known."""
     total = checks.at_least("num_rounds with burn_in 'auto'", task.num_rounds, 2)
     most = total - max(1, total // 10)
     burn_in = 1
@@ -293,8 +294,9 @@ class _Rounds(NamedTuple):
 
     @classmethod
     def checked(cls, count: int, request: Request) -> _Rounds:
-        """Numbers of rounds for a request of ``count`` rounds with a fixed burn-in, checked; by
-        default half of the burn-in has the larger step."""
+        """Numbers of rounds for a request with ``count`` rounds in all and a fixed burn-in. If the
+        request gives no number of rounds with a larger step, it is half of the burn-in. Raises
+        ``InvalidSetting`` if the numbers contradict each other."""
         burn_in = checks.at_least("num_burn_in", request.num_burn_in, 0)
         if burn_in >= count:
             raise InvalidSetting(f"num_burn_in must be below num_rounds = {count}, got {burn_in}")

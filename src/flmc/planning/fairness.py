@@ -1,9 +1,10 @@
 """Fair comparison: plans of several methods brought to one effective step, one privacy cost, one
 energy or one airtime.
 
-The shared value is one that all can reach: the smallest that a method has by itself, because a
-step, an epsilon and an energy can be lowered but not raised beyond a limit; of airtimes the
-largest, because a run can be made longer, and a shorter one may end within its burn-in."""
+The shared value is one that all methods can reach. Of steps, epsilons and energies it is the
+smallest that a method has by itself, because these can be lowered but not raised beyond a limit. Of
+airtimes it is the largest, because a run can be made longer, and a shorter one may end within its
+burn-in."""
 
 from __future__ import annotations
 
@@ -30,9 +31,9 @@ class Quantity:
     equal."""
 
     words: str
-    """Name of the quantity in sentences."""
+    """Name of the quantity, as it stands in messages."""
     definition: str
-    """What is equal, to which value, and what is varied to reach it, in a sentence."""
+    """Sentence that says what is made equal, to which value, and which setting is varied for it."""
     of: Callable[[Plan], float | None]
     """Function that gives the value of the quantity for a plan; None where the plan has none."""
     shared: Callable[[Iterable[float]], float]
@@ -40,11 +41,10 @@ class Quantity:
     by themselves."""
     changes: Callable[[Candidate, Plan, Equality], dict[str, Any]]
     """Function that gives the changes of settings, as values by name, that bring a candidate to the
-    shared value; its arguments are the candidate, its plan, and the :class:`Equality` to be
-    reached."""
+    shared value; its arguments are the candidate, its plan, and the ``Equality`` to be reached."""
     slack: Callable[[Plan, float], float]
-    """Function of a plan and the shared value that gives the largest distance from the shared value
-    at which the plan counts as equal."""
+    """Function of a plan and the shared value: the largest difference from the shared value with
+    which the plan still counts as equal."""
 
 
 def _effective_step(plan: Plan) -> float | None:
@@ -99,8 +99,8 @@ def _lower_snr(held: Candidate, plan: Plan, shared: Equality) -> dict[str, Any]:
 
 
 def _share_airtime(held: Candidate, plan: Plan, shared: Equality) -> dict[str, Any]:
-    """Change of settings that gives a candidate as many rounds as fit into the airtime that all
-    compared methods share."""
+    """Change of settings, by name, that gives a candidate as many rounds as fit into the channel
+    uses that all compared methods share."""
     return {"num_rounds": int(shared.value) // plan.uplink.symbols_per_round(plan.dim)}
 
 
@@ -152,15 +152,15 @@ QUANTITIES: dict[str, Quantity] = {
 
 @dataclass(frozen=True)
 class Equality:
-    """The value of a quantity that several methods share in a comparison."""
+    """Value of a quantity, such as the epsilon of the run, that all methods of a comparison are
+    made to share."""
 
     name: str
     """Name of the shared quantity: ``step``, ``privacy``, ``energy`` or ``airtime``."""
     value: float
     """Value of the quantity that all compared methods share."""
     setter: Plan
-    """Plan of the method that has the shared value by itself, to which the other methods are made
-    equal."""
+    """Plan of the method that has the shared value without a change of its settings."""
     from_data: bool
     """Whether any of the compared plans, among which the shared value was picked, was computed from
     the devices' private data."""

@@ -58,11 +58,11 @@ _NUM_NOISY, _CARRIED_OFF = 32, 8.0
 mean, in standard deviations of the chain times the root of dim, beyond which noise has carried a
 chain off."""
 _ARRIVED = 0.25
-"""Distance of a chain from its stationary mean, in standard deviations of the chain, at which it
-has arrived."""
+"""Distance of a chain from its stationary mean, in standard deviations of the chain, up to which it
+counts as arrived."""
 _MOST_MOVES = 4000
-"""Largest number of evaluations of the expected gradient estimates when chains are followed from
-their starts."""
+"""Largest number of moves, of one or several rounds, for which chains are followed from their
+starts."""
 _MOST_TO_FOLLOW = 5e8
 """Largest number of multiplications for following the chains of a linear regression, about a
 second's work; chains that would take more are not followed."""
@@ -108,9 +108,9 @@ class Law:
 
 
 def _nodes(dim: int) -> Array:
-    """Points z (node, dim) that stand for a standard normal law: pairs z and -z whose second
-    moments are exactly the identity, so that means of quadratic functions over the points have no
-    error."""
+    """Points z (node, dim) that stand for a standard normal law. They come in pairs z and -z and
+    have exactly the identity for second moments, so that their mean of any quadratic function is
+    exact."""
     count = max(_FEWEST_NODES // 2, dim)
     half = generator(0, Purpose.CHECK, 1).standard_normal((count, dim))
     # The polar factor is the closest set of points whose second moments are exact.
@@ -170,8 +170,8 @@ class Reception:
             return symbol.sum(axis=1), variance
         mean, deviation = self._weights
         if deviation is None:
-            # A round draws K_a of K devices without replacement, which adds K^2/K_a - K times the
-            # variance of the mean symbol over devices.
+            # A round draws K_a of K devices without replacement, which adds to the estimate's
+            # variance: K^2/K_a - K times the variance of the mean symbol over devices.
             spread = symbol.var(axis=1, ddof=1) if len(mean) > 1 else np.zeros_like(variance)
             return symbol.sum(axis=1), variance + len(mean) * (self._share - 1.0) * spread
         # The rows of ``deviation`` are single schedules. Their effect is treated as noise that is
@@ -197,8 +197,8 @@ def _weights(plan: Plan) -> tuple[Array, Array | None]:
 
 
 def posterior_law(pilot: Pilot) -> Law | None:
-    """Normal law closest to the posterior of the first data set, searched from where the ``pilot``
-    arrived; None where the search fails."""
+    """Normal law closest (in Kullback-Leibler divergence) to the posterior of the first data set,
+    searched from the mode that the ``pilot`` found; None where the search fails."""
     dim = len(pilot.theta)
     if not pilot.arrived or dim > MOST_DIRECTIONS:
         return None
@@ -252,7 +252,7 @@ class Forecast:
     step_size: float
     travel: Travel | None
     noise: Array
-    """Variance of the server's estimate in every entry, averaged over the chain's law, (dim)."""
+    """Variance of an entry of the server's estimate, averaged over the chain's law, (dim)."""
 
     @property
     def response(self) -> Response:
@@ -332,7 +332,7 @@ class Travel(NamedTuple):
 
 
 def follow_linear(plan: Plan, model: LinearGaussian) -> Travel | None:
-    """Travel of the chains of a linear regression, for its first data set, from their starts to the
+    """How the chains of a linear regression get, for its first data set, from their starts to the
     predicted stationary law; None where no such law is predicted, or following the chains is too
     much work."""
     # Each move evaluates a gradient of every device for each of the chains that are followed.

@@ -109,7 +109,7 @@ _START_ERROR, _HOPELESS_START_ERROR = 0.1, 0.5
 or variance (relative): the largest that brings no finding, and the one above which a plan is
 infeasible."""
 FEW_DRAWS, HOPELESSLY_FEW_DRAWS = 20.0, 5.0
-"""Effective draws of one chain below which a plan gets a warning, and below which it is infeasible,
+"""Effective draws of one chain below which a plan gets a warning; and below which it is infeasible,
 because a chain is of no use."""
 INCURABLE = frozenset({"burn-in-unknown", "path-gain-above-1", "units", "target-without-effect"})
 """Codes of findings that no value of a setting can cure: a search for settings does not count them.
@@ -117,7 +117,7 @@ INCURABLE = frozenset({"burn-in-unknown", "path-gain-above-1", "units", "target-
 
 
 class Tolerances(NamedTuple):
-    """Largest deviations of a chain from the posterior that are accepted without a finding."""
+    """Limits of the deviations of a chain from the posterior up to which there is no finding."""
 
     shift: float
     """Largest distance of the samples' mean from the posterior mean, in posterior standard
@@ -147,8 +147,8 @@ standard deviations."""
 
 
 class JudgedChain(NamedTuple):
-    """Judgement of a plan's chain: the law that it samples and the answer that it gives (None where
-    they are not known), and the findings against the chain."""
+    """Judgement of a plan's chain: the predicted law of its samples and the predicted answer (None
+    where they are not known), and the findings against the chain."""
 
     law: Prediction | PublicLaw | None
     findings: list[Finding]
@@ -226,8 +226,8 @@ def _asks_pilot(model: Model) -> bool:
 
 
 def _pilot_failure(model: Model) -> list[Finding]:
-    """List with a warning where a pilot is needed and the model's function raises an error in it;
-    else empty."""
+    """List with a warning where a pilot is needed and a function of the model raises an error while
+    it runs; else empty."""
     try:
         if _asks_pilot(model):
             _ = survey(model).posterior
@@ -374,7 +374,8 @@ def check_model(model: Model, plan: Plan) -> tuple[Finding, ...]:
 
 
 def _cure_in_general(uplink: Uplink) -> str:
-    """Words for what may help against a shift of the mean, where no search for a cure is made."""
+    """General advice against a shift of the samples' mean, in words, for when no better link or
+    clip is searched for."""
     if not uplink.clips_examples:
         return "use the linear link with a clip that is rarely reached, or a flatter link"
     name = "example_clip" if uplink.example_norm is None else "example_norm"
@@ -768,9 +769,9 @@ def clip_in_words(uplink: Uplink) -> str:
 
 def forgotten_shrink(uplink: Uplink, *, dim: int | None) -> list[Finding]:
     """List with one finding where single examples' gradients are clipped but ``example_shrink``,
-    the share of the gradient that clipping leaves, is 1, so that samples may be too wide; else
-    empty. ``dim`` is that of a linear regression, whose typical share is known; None: another
-    model."""
+    the share of the gradient that this leaves, is stated as 1, so that samples may be too wide;
+    else empty. ``dim`` is the number of entries of a linear regression, for which the share can be
+    estimated; None: another model."""
     if not uplink.clips_examples or uplink.example_shrink != 1.0:
         return []
     if dim is None:

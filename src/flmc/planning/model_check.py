@@ -25,13 +25,13 @@ from flmc.planning.plans import Plan
 from flmc.planning.step_size import STABLE_SHARE
 
 TOO_LARGE = 10.0
-"""Claimed smoothness over the largest measured curvature above which a note says that the claimed
-smoothness is too large; generous public bounds stay below it."""
+"""Ratio of the claimed smoothness to the largest measured curvature above which a note says that
+the claim is too large; generous public bounds stay below it."""
 _ALIKE = 0.2
 """Ratio of the variance of local gradients over devices to the variance that their curvature
 implies, below which gradients are too alike to be sums over examples."""
 _FEWEST_DEVICES = 4
-"""Number of devices below which the spread of their gradients is not judged."""
+"""Smallest number of devices from which on the spread of their gradients is judged."""
 
 
 def mean_not_sum(model: Model, pilot: Pilot, excess: float | None) -> list[Finding]:
@@ -54,7 +54,8 @@ def mean_not_sum(model: Model, pilot: Pilot, excess: float | None) -> list[Findi
     spread = max(each for each in spreads if each is not None)
     freedom = (model.num_devices - 1) * len(pilot.curves[-1].basis)
     # Chernoff's bound of the probability that a chi-squared variable is so small must be below
-    # 1e-6. Devices that agree to the last digit have no data, which says nothing about sums.
+    # 1e-6. Devices whose gradients are equal to the last digit have no data, which says nothing
+    # about sums.
     if not 1e-9 < spread < _ALIKE or freedom / 2 * (spread - 1 - math.log(spread)) < math.log(1e6):
         return []
     text = (
@@ -87,7 +88,7 @@ def _spread(model: Model, curve: MeasuredCurvature, theta: Array) -> float | Non
 
 
 _NUM_PRIOR_DRAWS = 4
-"""Number of draws from the prior at which gradients must be finite."""
+"""Number of draws from the prior at which the survey checks that gradients are finite."""
 _CLIPPED, HOPELESSLY_CLIPPED = 0.02, 0.2
 """Share of clipped gradient entries above which a plan gets a warning; and the share above which it
 is infeasible."""
@@ -114,7 +115,7 @@ an error of the difference quotients."""
 
 class Survey:
     """What a pilot learns of a model before any plan: the posterior's mode and curvature, the
-    normal law closest to the posterior, and what is wrong with the gradients themselves."""
+    normal law closest to the posterior, and findings against the gradients themselves."""
 
     def __init__(self, model: Model) -> None:
         rng = generator(0, Purpose.CHECK)
@@ -255,7 +256,7 @@ def _judge_curvature(model: Model, plan: Plan, pilot: Pilot) -> list[Finding]:
 
 
 def _relative_step(plan: Plan, curvature: float) -> float:
-    """The plan's effective step times a curvature; 0 for a link without slope."""
+    """The plan's effective step times ``curvature``; 0 for a link without slope."""
     return (plan.effective_step_size or 0.0) * curvature
 
 

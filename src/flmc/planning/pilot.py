@@ -16,7 +16,7 @@ from flmc.models.model import Model
 from flmc.models.wide_linear import WideLinear
 
 _AT_ONCE = 8_000_000
-"""Largest number of gradient entries, over places, devices and dim, that are held in memory at a
+"""Largest number of gradient entries (values of theta x devices x dim) that are held in memory at a
 time: 64 MB."""
 
 
@@ -27,8 +27,8 @@ def places_at_once(model: Model) -> int:
 
 
 def summed_gradients(model: Model, theta: Array) -> Array:
-    """Gradient of the sum of all local costs of the first data set, (place, dim), at theta (place,
-    dim), a few places at a time where there are many entries."""
+    """Gradient of the sum of all local costs of the first data set, (place, dim), at the values
+    ``theta`` (place, dim), computed for a few of them at a time where there are many entries."""
     if isinstance(model, WideLinear):
         return model.summed_gradient(theta)
     size = places_at_once(model)
@@ -57,8 +57,8 @@ _REACH = 0.1
 """Half the distance between the two values of theta of a difference quotient, in posterior standard
 deviations along its direction: large enough that rounding and small kinks do not matter."""
 _NEAR = 0.25
-"""Squared distance from the mode below which the pilot has arrived, relative to the mean squared
-distance of draws from the posterior."""
+"""Squared distance from the mode, relative to the mean squared distance of draws from the
+posterior, below which the pilot has arrived."""
 _NUM_DRAWS, _NUM_MOVES = 8, 12
 """Number of chains that draw around the mode, and number of Langevin steps of each. The step suits
 the largest curvature, so that directions with the largest gradients reach equilibrium first."""
@@ -222,8 +222,8 @@ class Pilot:
         return np.asarray(change @ directions.T)
 
     def _lanczos(self, gradient: Array) -> MeasuredCurvature | None:
-        """Curvature in the few directions that Lanczos' method finds, starting from the gradient;
-        None where it is not finite."""
+        """Curvature of the summed cost in the at most 12 directions that Lanczos' method finds,
+        starting from the gradient; None where it is not finite."""
         length = float(np.linalg.norm(gradient))
         start = gradient / length if length else self._rng.standard_normal(len(gradient))
         vectors = [start / np.linalg.norm(start)]

@@ -1,5 +1,5 @@
-"""The planner: from a model, an uplink and limits to a plan, and to the plans that one relaxed
-constraint would give."""
+"""The planner: it makes a plan from a model, an uplink and limits, and the plans that would result
+if one constraint were relaxed."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def _with_given(uplink: Uplink, clip: float | str | None, link: Link | str | Non
 @dataclass(frozen=True)
 class WhatIf:
     """A plan, together with the plans that result when a single constraint or the step is changed;
-    made by ``what_if``."""
+    ``what_if`` makes it."""
 
     plans: dict[str, Plan]
     """Plans by what is changed, in words such as ``+ 3 dB``; the first is the unchanged plan."""

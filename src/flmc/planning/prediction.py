@@ -45,8 +45,8 @@ _NUMBERS_AT_ONCE = 2_000_000
 """Largest number of entries, over data sets, devices, entries of theta and nodes of the quadrature,
 of an array that is held in memory at a time: 16 MB."""
 _MOST_WORK = 5e8
-"""Number of multiplications in one iteration beyond which a problem is too large to be predicted.
-"""
+"""Number of multiplications in one iteration above which a problem counts as too large to be
+predicted."""
 _MOST_DOUBLINGS = 100
 """Largest number of times that the number of rounds is doubled until a chain has forgotten its
 start: 1e30 rounds."""
@@ -89,15 +89,15 @@ class Prediction:
     slowly; None in a plan from before this number was computed."""
     rounds_to_arrive: int | None = None
     """Rounds after which chains from several starts, moved by the expected gradient estimates
-    alone, are within a quarter of a standard deviation of the mean of their stationary law; None
-    where that was not computed."""
+    without noise, are within a quarter of a standard deviation of the mean of their stationary law;
+    None where that was not computed."""
     left_shift: float | None = None
     """Error that the worst start of a chain leaves in the mean of the kept rounds, in standard
     deviations of the chain; where noise carries a chain away in the burn-in, its distance from the
     mean. None where chains were not followed from their starts."""
     left_variance: float | None = None
-    """Error that the worst start of a chain leaves in the variance of the kept rounds, over that of
-    the chain; None where chains were not followed from their starts."""
+    """Excess that the worst start of a chain leaves in the variance of the kept rounds, over the
+    chain's variance; None where chains were not followed from their starts."""
 
 
 def predict(
@@ -205,7 +205,8 @@ def _solve(
     work = model.num_devices * model.dim**3
     if work > _MOST_WORK:
         return None
-    # An average over several data sets is a refinement: large problems make do with one data set.
+    # An average over several data sets is a refinement, so large problems are predicted for one
+    # data set only.
     experiments = slice(0, EXPERIMENTS_PREDICTED if work < _MOST_WORK / 100 else 1)
     mean, covariance = model.posterior.mean[experiments], model.posterior.covariance[experiments]
     stationary = _Stationary(*model.quadratic(experiments), uplink, step_size, noise_variance)
@@ -284,8 +285,8 @@ class _Stationary:
         for _ in range(_MOST_ITERATIONS):
             drift, jacobian, variance = self.averages(mean, covariance)
             try:
-                # Newton's step: the drift's Jacobian in the mean is J, because gradients are linear
-                # in theta.
+                # This is Newton's step: gradients are linear in theta, so the Jacobian of ``drift``
+                # in the mean is J.
                 shift = np.linalg.solve(jacobian, drift[..., None])[..., 0]
             except np.linalg.LinAlgError:  # every gradient is clipped, so that J is singular
                 return None
@@ -317,7 +318,7 @@ def _symbol_law(uplink: Uplink, gradient: Array) -> tuple[Array, Array]:
     """Mean and variance of the symbols that devices send for given entries of local gradients, each
     in the shape of ``gradient``."""
     symbol = uplink.mean_symbol(gradient)
-    # A bit's variance follows from its mean, which need not be computed twice.
+    # A bit's variance follows from its mean, so the mean symbol is not computed again.
     if uplink.symbol_format.kind == "bits":
         return symbol, np.asarray(1.0 - np.square(symbol))
     return symbol, uplink.symbol_variance(gradient)

@@ -156,11 +156,11 @@ def why_unknown(uplink: Uplink, neighbouring: str) -> str | None:
 
 def _loudest_of_each_rank(caps: Array, active: Array) -> Array:
     """The largest first gain, second gain and so on of any device, (rank), where the gains of each
-    device are sorted from the largest to the smallest; ``caps`` are (round, entry), ``active`` is
-    (round, device).
+    device are sorted from the largest to the smallest. ``caps`` are (round, entry), ``active``
+    (round, device) says with 1 or 0 who transmits.
 
-    No device's sorted gains exceed these anywhere, and a louder transmission reveals more: so they
-    cost at least as much as any device's own."""
+    No device's sorted gains exceed these at any rank, and a louder transmission reveals more: so
+    these gains cost at least as much privacy as any device's own."""
     loudest = np.zeros(caps.size)
     # Devices that transmit in the same rounds have the same gains, so each set of rounds is looked
     # at once.
@@ -247,7 +247,7 @@ def affordable_rounds(
 
 
 def cost_of_round(exposure: Exposure, limits: Limits, num_devices: int) -> Cost:
-    """Privacy cost of the worst round, by the criterion of the limits."""
+    """Privacy cost of the worst round, by the criterion that ``limits`` state."""
     epsilon = exposure.round.epsilon(limits.delta, limits.criterion, num_devices)
     # An epsilon of 0 alone would look like perfect privacy, so the delta that remains at epsilon 0
     # is stated with it.

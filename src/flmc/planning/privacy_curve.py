@@ -12,7 +12,7 @@ from flmc.planning.privacy_cost import cost_of_run
 
 
 class SpentAfter(NamedTuple):
-    """Privacy cost of the first rounds of a run."""
+    """Upper bound of the privacy cost of a run's first rounds."""
 
     rounds: int
     """Number of rounds, counted from the first, whose cost is stated."""

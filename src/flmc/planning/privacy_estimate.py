@@ -31,8 +31,8 @@ which is a few per cent more than for any one sum."""
 
 
 def sensitivity(uplink: Uplink, neighbouring: str) -> float:
-    """Largest difference of a device's mean symbol between neighbouring data (``device`` or
-    ``example``), at gain 1."""
+    """Largest difference between a device's mean symbols for two neighbouring data sets, which
+    differ in all of its data (``device``) or one example of it (``example``)."""
     clip = uplink.clip
     if neighbouring == "device" or not uplink.clips_examples:
         low, high = uplink.mean_symbol(np.array([-clip, clip]))
@@ -59,9 +59,11 @@ def estimate_gain(
 def gain_estimator(
     uplink: Uplink, limits: Limits, num_devices: int, dim: int
 ) -> Callable[[int], float]:
-    """A function from the number of rounds in which a device transmits to an estimate of the
-    largest constant gain within the privacy budget, as :func:`estimate_gain` returns it, for a
-    search that tries many numbers; what does not depend on the number is computed once."""
+    """Function that estimates the largest constant gain within the privacy budget, as
+    :func:`estimate_gain` does; its argument is the number of rounds in which a device transmits.
+
+    It is for a search that tries many numbers: what does not depend on the number is computed once.
+    """
     if limits.criterion != "tight" or not has_budget(uplink, limits):
         return partial(privacy_limited_gain, uplink, limits, num_devices, dim)
     of_run = limits.scope == "run"
@@ -77,8 +79,8 @@ def gain_estimator(
     unit = uplink.event_of_rounds(np.ones((1, 1)), dim, limits.neighbouring)
 
     def estimate(num_transmitting: int) -> float:
-        """Estimate of the gain at which a device that transmits in so many rounds spends the
-        budget."""
+        """Estimate of the gain at which a device that transmits in ``num_transmitting`` rounds
+        spends the budget."""
         count = (1 if shared else dim) * (num_transmitting if of_run else 1)
         # Squared distances of the means add up over transmissions, so with the gain A and the noise
         # power N_0 the budget is spent at mu^2 = count (A apart)^2 / N_0, which is solved for A

@@ -34,14 +34,14 @@ class PublicLaw(NamedTuple):
 
     @property
     def variance_ratio_smallest(self) -> float:
-        """The variance ratio, which is the same in every direction, under the name that predictions
-        from data use."""
+        """The variance ratio, which is taken to be the same in every direction; the name is that of
+        the field of ``Prediction``."""
         return self.variance_ratio
 
     @property
     def variance_ratio_largest(self) -> float:
-        """The variance ratio, which is the same in every direction, under the name that predictions
-        from data use."""
+        """The variance ratio, which is taken to be the same in every direction; the name is that of
+        the field of ``Prediction``."""
         return self.variance_ratio
 
 
@@ -53,15 +53,16 @@ class PublicModel(Model):
 
     def __init__(self, num_samples: int, num_devices: int, dim: int) -> None:
         self.num_samples, self.num_devices, self.dim = num_samples, num_devices, dim
-        # Extreme eigenvalues of the Gram matrix of standard normal features (Marchenko and Pastur),
-        # with a margin.
+        # The bounds are the extreme eigenvalues of the Gram matrix of standard normal features
+        # (Marchenko and Pastur), with a margin.
         ratio = math.sqrt(dim / num_samples)
         self.smoothness = max(1.3, 1.1 * (1 + ratio) ** 2) * num_samples
         self.convexity = min(0.7, max(0.05, 0.9 * (1 - ratio) ** 2)) * num_samples
 
     @property
     def spread(self) -> float:
-        """Standard deviation, over the data, of an entry of a device's gradient near the mode."""
+        """Standard deviation of an entry of a device's gradient near the mode, over draws of the
+        data."""
         return math.sqrt(self.num_samples / self.num_devices)
 
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
@@ -95,8 +96,8 @@ class PublicModel(Model):
         uplink = plan.uplink
         gradient = self.spread * NODES
         symbol = uplink.mean_symbol(gradient)
-        # The regression of the mean symbol on the gradient: its slope is the averaged slope
-        # (Stein's identity), and what it leaves of the mean square is r^2.
+        # In the regression of the mean symbol on the gradient, the slope is the averaged slope (by
+        # Stein's identity), and r^2 is the mean square that the straight line leaves unexplained.
         straight = float(symbol @ (WEIGHTS * NODES))
         bent = max(0.0, float(np.square(symbol) @ WEIGHTS) - straight**2)
         slope = straight / self.spread * uplink.example_shrink

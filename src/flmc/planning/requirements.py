@@ -38,8 +38,8 @@ _CODES = {
     "curvature-unknown": "the rounds tell every curvature well enough for an answer",
     "not-linear": "gradients are linear where the chain goes, to 25 %",
 }
-"""Words that are requirements by themselves, with their meaning: that a plan has no finding of this
-code, or that a light of its verdict is green."""
+"""Words that are requirements by themselves, with their meaning: the plan must have no finding with
+this code, or the light of this name must be green."""
 
 
 def _epsilon(cost: Cost | None) -> float | None:

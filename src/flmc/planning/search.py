@@ -38,8 +38,8 @@ from flmc.uplink.link import Link
 from flmc.uplink.uplink import Uplink
 
 _GRAVITY = {"note": 0.0, "unknown": 1.0, "warning": 1.0, "infeasible": 10.0}
-"""Weights by severity, whose sum over the findings ranks trials: no plan has ten warnings, so one
-``infeasible`` finding outweighs all warnings."""
+"""Weight of a finding by its severity. Trials are ranked by the sum over their findings: no plan
+has ten warnings, so one ``infeasible`` finding outweighs all warnings."""
 
 
 class Sloped(NamedTuple):
@@ -64,7 +64,7 @@ def bends(link: Link, clip: float) -> bool:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One choice of everything that a plan is made from: model, uplink, limits and settings."""
+    """Everything that one plan is made from: model, uplink, limits and settings (``request``)."""
 
     model: Model
     uplink: Uplink
@@ -141,7 +141,8 @@ class Trial:
 
     candidate: Candidate
     plan: Plan | None
-    """The plan, without prediction and findings; None where no plan can be made."""
+    """The plan, into which prediction and findings are not entered; None where no plan can be made.
+    """
     law: Prediction | PublicLaw | None
     """The law that the plan's chain is predicted to sample; None where it is not known."""
     findings: tuple[Finding, ...]
@@ -151,7 +152,7 @@ class Trial:
 
     @property
     def good(self) -> bool:
-        """Whether a plan could be made, and no finding but notes speaks against it."""
+        """Whether a plan could be made, and all findings about it are notes."""
         return self.plan is not None and not self.gravity
 
     @property
@@ -188,7 +189,8 @@ class Trial:
 
     @property
     def length(self) -> tuple[float, float]:
-        """Sort key, smallest for the shortest run: rounds, then the rounds of burn-in needed."""
+        """Sort key, smallest for the shortest run: number of rounds, then number of needed rounds
+        of burn-in."""
         plan = self.plan
         if plan is None:
             return math.inf, math.inf
@@ -228,7 +230,7 @@ def ask(
     try_out: Callable[[Candidate], Trial] = Candidate.try_out,
 ) -> Answer:
     """Try out every candidate, and rank the trials for which ``required`` is true by the sort key
-    ``minimise``, the smallest first; equals stay in order."""
+    ``minimise``, the smallest first; trials with equal keys stay in order."""
     table = tuple(try_out(each) for each in candidates)
     return Answer(table, tuple(sorted(filter(required, table), key=minimise)))
 
@@ -265,8 +267,8 @@ def _draws(trial: Trial) -> float:
 
 
 class Axis(NamedTuple):
-    """Scale on which the values of one number are searched, in decibels or in logarithms of the
-    number."""
+    """Scale on which a search for the value of one number takes its steps: decibels, or natural
+    logarithms of the number."""
 
     step: float
     """First step of a search away from the value at which it starts, in units of the scale
@@ -278,7 +280,7 @@ class Axis(NamedTuple):
     """Largest error of the result, in units of the scale (decibels, or logarithms of the number).
     """
     whole: bool = False
-    """Whether the number that is searched can only be whole."""
+    """Whether the number that is searched for must be whole."""
     best: bool = False
     """Whether the search is for the value with the best trial; if False, for the smallest value
     that suffices."""

@@ -155,15 +155,15 @@ class Momentum(ServerUpdate):
 
     @property
     def step_factor(self) -> float:
-        """Factor by which momentum enlarges the step, 1/(1 - beta): an estimate moves theta by a
-        share beta of its first move in the next round, by beta squared in the one after, and so
-        on."""
+        """Step factor of momentum, 1/(1 - beta): an estimate moves theta in its round, by the share
+        beta of this move in the next round, by beta squared in the one after, and so on."""
         return 1.0 / (1.0 - self.beta)
 
     def next(
         self, state: ServerState, estimate: Array, step_size: float, normal: Array | None
     ) -> ServerState:
-        """State with the new velocity, which the estimate changes, and theta moved by it."""
+        """State after a round: the velocity changed by the estimate, and theta moved by the
+        velocity."""
         velocity = self.beta * state.memory[..., 0, :] - step_size * estimate
         return ServerState(state.theta + velocity, velocity[..., None, :])
 
@@ -179,8 +179,8 @@ class MajorityVote(ServerUpdate):
     def next(
         self, state: ServerState, estimate: Array, step_size: float, normal: Array | None
     ) -> ServerState:
-        """Theta after a step against the estimate's signs, of which that of exactly 0 is 0; the
-        memory is unchanged."""
+        """Theta after a step against the signs of the estimate's entries (0 where an entry is
+        exactly 0); the memory is unchanged."""
         return ServerState(np.asarray(state.theta - step_size * np.sign(estimate)), state.memory)
 
 
@@ -193,6 +193,6 @@ def why_not_updated(update: ServerUpdate) -> str | None:
 
 
 def is_langevin(update: ServerUpdate) -> bool:
-    """Whether an update is of the class :class:`Langevin` itself; a subclass does not count,
-    because it may do anything."""
+    """Whether an update is of the class ``Langevin`` itself; a subclass does not count, because it
+    may do anything."""
     return type(update) is Langevin

@@ -2,8 +2,9 @@
 data, and the scale of the features.
 
 Many plans are made with a quick estimate of the privacy limit; the best are made again with the
-exact accountant, and returned only if nothing speaks against them. Where nothing fits, the same
-search with one requirement relaxed at a time says what stands in the way, and by how much."""
+exact accountant, and returned only if they have no findings but notes. Where nothing fits, the same
+search with one requirement relaxed at a time tells which requirements are too strict, and by how
+much."""
 
 from __future__ import annotations
 
@@ -46,12 +47,13 @@ _MARGIN = 1.05
 """Ratio of the suggested rounds of burn-in to those needed: above 1, because the number needed is a
 rough estimate."""
 _MOST_TRIALS = 39
-"""Largest number of ever longer runs that are tried with one uplink."""
+"""Largest number of trials with one uplink, each with more rounds than the one before."""
 _STEEPNESS = (0.07, 0.1, 0.14, 0.2, 0.28, 0.4)
 """Slopes of links that are tried, times the standard deviation of an entry of a local gradient:
 links of larger slope bend more."""
 _CLIPS = (3.0, 3.5, 4.5)
-"""Clips that are tried, in standard deviations of an entry of a local gradient."""
+"""Clips that are tried where privacy hides whole devices, in standard deviations of an entry of a
+local gradient."""
 _WIDE_CLIPS = (3.5, 6.0)
 """Clips that are tried where privacy hides single examples, in standard deviations of an entry of a
 local gradient: the bound of examples decides the privacy cost then, so the device's clip may be
@@ -68,11 +70,11 @@ _LARGEST_FACTOR = math.log(1000.0)
 """Natural logarithm of the largest factor by which a requirement is relaxed in the search for what
 keeps settings from fitting."""
 _RESOLUTION = 0.03
-"""Resolution of the search for the smallest factor by which a requirement must be relaxed, in
-natural logarithms."""
+"""Largest error, in natural logarithms, of the smallest factor by which a requirement must be
+relaxed."""
 _PROMISING = 4
-"""Number of candidates that are tried again with a relaxed requirement: those that need the fewest
-rounds."""
+"""Number of candidates, those that need the fewest rounds, that are tried again with a relaxed
+requirement."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ class PublicQuestion:
 
     @property
     def model(self) -> PublicModel:
-        """The model, a linear regression of which only sizes are known."""
+        """The candidate's model: a linear regression of which only sizes are known."""
         assert isinstance(self.held.model, PublicModel)
         return self.held.model
 
@@ -145,7 +147,7 @@ class PublicQuestion:
 
     def candidates(self) -> Iterator[Candidate]:
         """Candidates with every combination of the tried values of the settings that the user left
-        open, except the number of rounds."""
+        open; the number of rounds is not among these."""
         spread, example = self.model.spread, self.held.limits.neighbouring == "example"
         free: dict[str, Sequence[Any]] = {}
         if "clip" not in self.fixed:
@@ -180,8 +182,8 @@ class PublicQuestion:
         return [*links, Sloped(Linear())] if straight else links
 
     def settle(self, candidate: Candidate) -> Trial:
-        """Trial of the candidate, with the estimated privacy limit, and with the fixed number of
-        rounds or as many as the candidate turns out to need."""
+        """Trial of the candidate with the estimated privacy limit, and with the number of rounds
+        that the user fixed, or as many as the candidate needs."""
         open_rounds = "num_rounds" not in self.fixed
         first = _FEWEST_BURN_IN + _KEPT if open_rounds else candidate.request.num_rounds
         try:
@@ -395,8 +397,8 @@ def _setting_number(name: str, uplink: Uplink, counts: Request | Plan) -> float 
 
 
 def _scaled_obstacles(question: PublicQuestion) -> Iterator[Obstacle]:
-    """Obstacles among the requirements whose number can be scaled by up to 1000: privacy budget,
-    SNR (as amplitude), examples and devices."""
+    """Obstacles among the requirements that are numbers: privacy budget, SNR, examples and devices.
+    Each is scaled by up to 1000 (the SNR as an amplitude)."""
     uplink, limits, model = question.held.uplink, question.held.limits, question.model
     samples, devices, snr = model.num_samples, model.num_devices, uplink.snr_db
     # With fewer than four examples per device local gradients are not nearly normal, although the

@@ -18,7 +18,7 @@ from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.uplink import Uplink
 
 Number = float | Array
-"""A number, or an array of them."""
+"""Number, or array of numbers."""
 
 
 def temperature(
@@ -90,7 +90,8 @@ def paper_gain(
     the ``step_size`` :math:`\eta`, the noise power :math:`N_0` of the ``uplink``, and :math:`K_a`
     (``num_active``; None: all) of K (``num_devices``) devices transmitting.
 
-    It is right for an uplink of slope 1 without quantisation, that is for the analog one.
+    With this gain the temperature is 1 for an uplink of slope 1 without quantisation, that is for
+    the analog one.
     """
     active = num_devices if num_active is None else num_active
     return num_devices / active * np.sqrt(np.asarray(step_size) * uplink.noise_power / 2.0)

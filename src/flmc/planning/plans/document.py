@@ -145,8 +145,8 @@ def _privacy(plan: Plan, with_run: bool) -> dict[str, Any] | None:
 
 
 def _cost(cost: Cost | None) -> dict[str, Any]:
-    """Epsilon and delta of a privacy cost by name, with the delta at epsilon 0 where epsilon is 0;
-    empty for None."""
+    """Epsilon and delta of a privacy cost as values by name, with the delta at epsilon 0 where
+    epsilon is 0; empty where the cost is None."""
     if cost is None:
         return {}
     stated = {"epsilon": to_document(cost.epsilon), "delta": cost.delta}
@@ -233,7 +233,8 @@ def _numbers(value: Any) -> Array:
 
 
 def _prediction(value: Mapping[str, Any] | None) -> Prediction | None:
-    """Prediction that an object in a plan's JSON document describes; None for null."""
+    """Prediction of a chain's law that an object in a plan's JSON document describes; None for
+    null."""
     return None if value is None else Prediction(**_settings(value))
 
 
@@ -255,7 +256,7 @@ def _scheduler(document: Mapping[str, Any]) -> Scheduler:
 
 
 def _settings(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of an object in a JSON document, without ``type``, the name of its class."""
+    """Fields of an object in a JSON document by name, but for ``type``, which names its class."""
     return {name: item for name, item in value.items() if name != "type"}
 
 

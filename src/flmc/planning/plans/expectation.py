@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Expectation:
     """Gains and numbers of transmitting devices that a plan expects in its kept rounds; where the
-    channel is random, in drawn rounds."""
+    channel is random, they are those of rounds drawn from its law."""
 
     gain: Array
-    """Gain of each entry that is expected in each kept round, (1 or round, dim)."""
+    """Gain of each entry that is expected in each kept round (in each drawn one, where the channel
+    is random), (1 or round, dim)."""
     num_active: Array
     """Number of devices that are expected to transmit in each kept round (in each drawn one, where
     the channel is random), (1 or round, 1)."""
@@ -90,8 +91,8 @@ def rounded_up(gain: Array) -> Array:
 
 
 def slope_of(uplink: Uplink, num_devices: int, policy: Scheduler) -> float | None:
-    """Factor by which the mean received symbol, over the gain, scales a small gradient; None for a
-    link without a slope."""
+    """Factor by which the mean received symbol, divided by the gain, scales a small gradient; None
+    for a link without a slope."""
     try:
         return response(uplink, num_devices, policy)
     except InvalidSetting:
@@ -130,8 +131,8 @@ def calibrated_cap(plan: Plan, cap: Array, num_active: Array) -> Array:
 
 
 def activity_in_words(plan: Plan) -> str:
-    """Number of devices that transmit in a round, in words; where channels are drawn, with the
-    share of rounds in which the busiest device transmits and its standard error."""
+    """Number of devices that transmit in a round, in words; where path gains decide who transmits,
+    with the share of rounds in which the busiest device transmits and its standard error."""
     few, most = int(plan.num_active.min()), int(plan.num_active.max())
     count = str(few) if few == most else f"{few} to {most}"
     text = f"{count} of {plan.num_devices}"

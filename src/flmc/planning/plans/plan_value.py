@@ -167,12 +167,12 @@ class Plan:
 
     @cached_property
     def expected(self) -> Expectation:
-        """Gains and numbers of transmitting devices that are expected in kept rounds."""
+        """Gains and numbers of transmitting devices that the plan expects in its kept rounds."""
         return expect(self)
 
     @property
     def planned_gain(self) -> Array:
-        """Gains that kept rounds are expected to use, (1 or round, dim)."""
+        """Gains that the plan expects to use in its kept rounds, (1 or round, dim)."""
         return self.expected.gain
 
     @property
@@ -206,8 +206,8 @@ class Plan:
 
     @cached_property
     def slope(self) -> float | None:
-        """Factor by which the mean received symbol, over the gain, scales a small gradient; None
-        for a link without slope."""
+        """Factor by which the mean received symbol, divided by the gain, scales a small gradient;
+        None for a link without slope."""
         return slope_of(self.uplink, self.num_devices, self.scheduler)
 
     @property

@@ -79,8 +79,8 @@ def radio_of(uplink: Uplink, num_rounds: int, num_devices: int, dim: int) -> Rad
 
 
 def margins_db(limits: GainLimits, gain: float) -> dict[str, float]:
-    """Height of every limit of the gain above ``gain``, in decibels of power, by the limit's name:
-    negative where ``gain`` exceeds it, infinite where there is no limit."""
+    """Ratio of every limit of the gain to ``gain``, in decibels of power, by the limit's name:
+    negative where ``gain`` exceeds the limit, infinite where there is no limit."""
     return {
         name: 20.0 * math.log10(limit / gain) if 0 < limit < math.inf else math.inf
         for name, limit in vars(limits).items()
@@ -102,7 +102,8 @@ class Airtime:
     """Channel uses of one device in all rounds: one for each entry of theta, or for two entries if
     symbols are complex."""
     energy: float
-    """Energy that a device transmits in the run over the noise power, averaged over devices."""
+    """Energy that a device transmits in the whole run, in units of the noise power, averaged over
+    devices."""
     largest: bool
     """Whether ``energy`` is an upper bound, because symbols differ in energy (analog ones), or the
     energy itself."""
@@ -166,8 +167,8 @@ def _energy_of_a_round(plan: Plan) -> float:
 def _energies(uplink: Uplink, gain: Array, fading: Array) -> Array:
     """Energy that each device transmits in each round, over the noise power, (round, device), with
     gains (round, dim) and path gains (round, device, dim)."""
-    # Where the norm is clipped, ``peak`` bounds the energy of all entries together: the entry with
-    # the largest A/h could carry all of it, so that the largest is the bound, not the sum.
+    # Where the norm is clipped, ``peak`` bounds the energy of all entries together. The entry with
+    # the largest A/h could carry all of it, so the largest entry is the bound, not the sum.
     power = np.square(uplink.peak * gain[:, None, :] / one_of_equals(fading))
     total = power.max(axis=-1) if uplink.shares_power else power.sum(axis=-1)
     return np.broadcast_to(total / uplink.noise_power, fading.shape[:2])
@@ -175,8 +176,8 @@ def _energies(uplink: Uplink, gain: Array, fading: Array) -> Array:
 
 @dataclass(frozen=True)
 class EstimateEffect:
-    """Effect of inexact channel estimates: a device inverts its estimate, not the channel, so its
-    symbols arrive with a random factor of the gain."""
+    """Effect of inexact channel estimates: a device multiplies by the inverse of its estimate, not
+    of the true path gain, so its symbols arrive with a random factor of the planned gain."""
 
     error: float
     """Relative error e of the channel estimates (``csi_error``)."""

@@ -123,7 +123,7 @@ _SIMULATION = (
     "the plan was computed from the devices' data, so this is a simulation and no privacy statement"
     " for a deployment"
 )
-"""Consequence of a data-dependent plan for its privacy statement, in words."""
+"""Text about the privacy statement of a plan that was computed from the devices' data."""
 
 
 def data_dependence_row(data_dependent: bool) -> Row:

@@ -54,7 +54,7 @@ to nothing."""
 
 def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
     """Rows that state the privacy of a round and of the run, with adversary, neighbouring data and
-    criterion; the run's cost is computed only ``with_run``."""
+    criterion. Without ``with_run`` the run's cost, which takes longer, is left out."""
     exposure, once = plan.exposure, plan.round_cost
     if exposure is None or once is None:
         return [Row("privacy statement", f"none: {plan.unknown_privacy}")]
@@ -162,7 +162,7 @@ def _price_row(plan: Plan) -> list[Row]:
 
 
 def _words_for_zero_epsilon(plan: Plan) -> str:
-    """Words that follow the cost of a round whose epsilon is 0 at the round's delta: the delta at
+    """Text to print after the cost of a round whose epsilon is 0 at the round's delta: the delta at
     epsilon 0, and the epsilon at the run's delta. Empty for other rounds."""
     once, exposure = plan.round_cost, plan.exposure
     if once is None or exposure is None or once.epsilon > 0:
@@ -175,8 +175,8 @@ def _words_for_zero_epsilon(plan: Plan) -> str:
 
 
 def listing(plan: Plan, with_run: bool) -> Listing:
-    """All rows of a plan, with title and headline; the run's privacy cost is computed only
-    ``with_run``."""
+    """All rows of a plan, with title and headline. Without ``with_run`` the run's privacy cost,
+    which takes longer, is left out."""
     radio = "" if math.isinf(plan.uplink.snr_db) else f", {plan.uplink.snr_db:g} dB"
     title = f"{plan.uplink.scheme} uplink, {plan.num_devices} devices, {plan.dim} entries{radio}"
     verdict = verdict_of(plan, with_run=with_run) if plan.judged else None
@@ -338,7 +338,8 @@ def _sampling_rows(plan: Plan) -> list[Row]:
 
 
 def _update_in_words(update: ServerUpdate) -> str:
-    """Words for a server's update that is not Langevin's, and what it declares of itself."""
+    """Text about a server's update that is not Langevin's: its class, and the step factor and own
+    temperature that it declares."""
     if update.step_factor is None:
         return f"{type(update).__name__}; what it samples is not known"
     own = update.own_temperature
@@ -372,7 +373,7 @@ def _answer_rows(plan: Plan) -> list[Row]:
 
 
 def _shift_in_words(prediction: Prediction) -> str:
-    """Words for the predicted distance of the samples' mean from the posterior mean, in the worst
+    """Text about the predicted distance of the samples' mean from the posterior mean, in the worst
     direction and over all entries together."""
     share = f"{format_percent(prediction.relative_mean_error)} of trace(Sigma), squared"
     if prediction.mean_shift is None:

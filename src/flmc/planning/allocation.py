@@ -3,12 +3,14 @@ noise of early rounds contracts geometrically before the kept rounds.
 
 The channel's noise, of variance :math:`N_0` and received at the gain :math:`A_t`, adds
 :math:`\eta_t^2 N_0/A_t^2` to the chain's variance in round t, where the step is :math:`\eta_t`.
-Each round contracts deviations by a factor :math:`\rho`, so :math:`\rho^{2(s-t)}` of that is left
-in round s. Averaged over kept rounds the noise of round t weighs :math:`w_t`. Privacy is spent in
-proportion to :math:`A_t^2` (exactly for analog; for digital while the signal is small). The
-allocation minimises :math:`\sum_t w_t/A_t^2` under :math:`\sum_t A_t^2 \le B` and caps: :math:`A_t
-= \min(\text{cap}_t, (w_t/\lambda)^{1/4})`, with one multiplier :math:`\lambda` to be found. The
-exact cost is checked afterwards, and the gains are scaled to it."""
+Each round contracts deviations from the mode by a factor :math:`\rho`, so the share
+:math:`\rho^{2(s-t)}` of this variance is left in round s. The weight :math:`w_t` is the share that
+is left of round t's noise, averaged over the kept rounds. Privacy is spent in proportion to
+:math:`A_t^2` (exactly for analog; for digital while the signal is small). The allocation minimises
+:math:`\sum_t w_t/A_t^2` under :math:`\sum_t A_t^2 \le B`, where B is what the budget allows, with
+gains at most :math:`\text{cap}_t`, the largest that the other constraints allow in round t:
+:math:`A_t = \min(\text{cap}_t, (w_t/\lambda)^{1/4})`, with one multiplier :math:`\lambda` to be
+found. The exact cost is checked afterwards, and the gains are scaled to it."""
 
 from __future__ import annotations
 
@@ -23,18 +25,20 @@ from flmc.privacy.event import nothing_allowed
 from flmc.uplink.uplink import Uplink
 
 _LEVELS = 6
-"""Number of distinct gains of a run: few, so that their exact composition is quick."""
+"""Largest number of distinct gains among the rounds of a run: with few distinct gains the exact
+privacy cost is quick to compute."""
 _ROUNDS_OF_CORRECTION = 2
-"""Number of times that gains are allocated, each time with a sum of squares corrected by the exact
-privacy cost of the gains before."""
+"""Largest number of times that gains are allocated. The sum of squared gains that the budget is
+taken to allow is corrected after each allocation by the exact privacy cost of its gains."""
 _MOST_TRIALS = 100
-"""Number of ever smaller scales of the gains that are tried before the search concludes that no
-gain keeps the budget."""
+"""Largest number of ever smaller factors by which all gains are multiplied in a search, before it
+concludes that no gain keeps the budget."""
 
 _SMALLEST_WEIGHT = 1e-3
-"""Smallest weight of a round, relative to the largest. So an early round's gain is not below a
-sixth of the largest: in wild chains gradients would be clipped, and errors would not contract as
-the weights assume."""
+"""Smallest weight of a round's noise in the allocation of gains, relative to the largest weight.
+Gains grow with the fourth root of the weight, so no gain is below about a sixth of the largest:
+with more noise in early rounds gradients would be clipped, and deviations would not contract as the
+weights assume."""
 
 
 def noise_weights(step_sizes: Array, contraction: Array, num_burn_in: int) -> Array:
@@ -47,8 +51,8 @@ def noise_weights(step_sizes: Array, contraction: Array, num_burn_in: int) -> Ar
     num_rounds = len(step_sizes)
     weights = np.zeros(num_rounds)
     left = 0.0  # Variance that a unit of noise in the next round leaves, summed over kept rounds.
-    # Backwards, because what is left of a round's noise follows from what is left of the next
-    # one's.
+    # Rounds are visited from the last to the first, because the variance that a round's noise
+    # leaves follows from the variance that the next round's noise leaves.
     for t in range(num_rounds - 1, -1, -1):
         after = contraction[t + 1] ** 2 * left if t + 1 < num_rounds else 0.0
         left = (1.0 if t >= num_burn_in else 0.0) + after
@@ -57,17 +61,19 @@ def noise_weights(step_sizes: Array, contraction: Array, num_burn_in: int) -> Ar
 
 
 def water_fill(weights: Array, caps: Array, budget: float) -> Array:
-    r"""Gains that minimise :math:`\sum_t w_t/A_t^2` with :math:`\sum_t A_t^2 \le B` and :math:`A_t`
-    within caps; weights, caps (may be infinite) and gains are (round), B is the budget."""
+    r"""Gains :math:`A_t` that minimise :math:`\sum_t w_t/A_t^2` with :math:`\sum_t A_t^2 \le B` and
+    no gain above its cap. ``weights`` w, ``caps`` (may be infinite) and gains are (round);
+    ``budget`` is B, a sum of squared gains."""
     # Caps may be infinite, and squares of numbers above 1e150 would overflow.
     finite = np.minimum(caps, 1e150)
     if np.square(finite).sum() <= budget:
         return finite
     # Without caps the stationary point has w_t/A_t^3 proportional to A_t, so A_t ~ w_t^(1/4).
     shape = weights**0.25
-    # At this level every cap binds, and the sum of squares is above the budget: a bracket.
+    # At the upper end every gain is at its cap and the sum of squares is above the budget; at 0 it
+    # is below. The level that spends the budget lies between.
     low, high = 0.0, float((finite / shape).max())
-    # Bisection to the last bit. The lower end is returned, because it keeps the budget.
+    # Bisection to the last bit. The lower end is returned, because its gains keep the budget.
     for _ in range(200):
         level = (low + high) / 2
         if np.square(np.minimum(finite, level * shape)).sum() <= budget:
@@ -81,7 +87,8 @@ def allocate(
     weights: Array, caps: Array, static_gain: float, allowed_scale: Callable[[Array], float]
 ) -> Array:
     """Gains (round) that keep the run's exact privacy budget and add less noise to kept rounds than
-    one constant gain does; where no such gains are found, ``static_gain`` limited by the caps.
+    one constant gain does; where no such gains are found, ``static_gain``, or the cap of a round
+    where that is smaller.
 
     ``static_gain`` is the constant gain that spends the budget; ``allowed_scale`` gives the factor
     by which gains (round) may be multiplied within the budget.
@@ -91,14 +98,15 @@ def allocate(
     for _ in range(_ROUNDS_OF_CORRECTION):
         filled = _on_levels(water_fill(weights, caps, budget))
         scale = allowed_scale(filled)
-        # Never scaled up: the gains may be at their caps. Scaled down they keep the exact budget.
+        # Gains are only scaled down, which makes them keep the exact budget: scaled up, they might
+        # exceed their caps.
         safe = filled * min(scale, 1.0)
         if (weights / safe**2).sum() < (weights / gains**2).sum():
             gains = safe
         if abs(scale - 1.0) < 0.01:
             break
-        # The sum of squares stands for the privacy cost, but is exact for analog only: try again
-        # with the sum that the exact cost suggests.
+        # Only for the analog uplink is the privacy cost exactly proportional to the sum of squared
+        # gains: for others, gains are allocated again with the sum that their exact cost suggests.
         budget *= min(max(scale, 0.25), 4.0) ** 2
     return gains
 
@@ -115,7 +123,9 @@ def _on_levels(gains: Array) -> Array:
 
 @dataclass(frozen=True)
 class RunBudget:
-    """Privacy budget of a whole run, and what the gains of all its rounds cost against it."""
+    """Privacy budget of a whole run, which ``limits`` state, with methods for the epsilon that the
+    gains of all rounds cost and for the factor by which gains may be multiplied. Devices send
+    ``dim`` entries in each round."""
 
     uplink: Uplink
     limits: Limits
@@ -133,22 +143,25 @@ class RunBudget:
         """Factor by which all gains (round) may be multiplied so that the run stays within its
         budget. The search ends once 99 % of the budget is spent, or after a few trials. Raises
         ``InvalidSetting`` if no factor is found that keeps the budget."""
-        # An epsilon is known to ten digits: a gain that was made for the budget keeps it.
+        # The slack lets gains that were chosen to spend the budget count as within it: the
+        # accountant's epsilon is accurate to about ten digits.
         budget = (self.limits.epsilon or 0.0) * (1 + 1e-9)
         scale, safe = 1.0, 0.0
         for _ in range(8):
-            # Every trial composes the privacy loss of all rounds exactly, which is costly: so few
-            # trials.
+            # Few trials are made, because each composes the privacy loss of all rounds exactly,
+            # which is costly.
             epsilon = self.spent(gains, scale)
             if epsilon <= budget:
                 safe = max(safe, scale)
                 if epsilon > 0.99 * budget:
                     break
-            # Aims at 0.997 of the budget, within what ends the search; at most fourfold at a time.
-            # Epsilon grows about like a power p of the gain, from 1 (small) to 2 (large). A trial
-            # leaves the factor 1 - 0.9 p of the error in logarithms, below 1 for all p up to 2.2.
+            # The next scale aims at 0.997 of the budget, between the 0.99 and the 1 that end the
+            # search, and is at most four times the last. Epsilon grows about like a power p of the
+            # gain, from p = 1 (small gains) to 2 (large gains). With the exponent 0.9 a trial
+            # leaves the factor 1 - 0.9 p of the error in log epsilon, which is below 1 in magnitude
+            # for all p up to 2.2.
             scale *= min(4.0, (0.997 * budget / epsilon) ** 0.9) if epsilon > 0 else 4.0
-        # Not yet within the budget: the scale goes down until the exact cost is.
+        # If no trial was within the budget, the scale shrinks until the exact cost is.
         for _ in range(_MOST_TRIALS):
             if safe:
                 return safe

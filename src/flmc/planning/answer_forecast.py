@@ -1,9 +1,10 @@
 """Forecast of the answer that a plan's run will give, and the findings against a plan whose aim is
 an answer.
 
-A chain for an answer may be hot: its temperature is known, and taken out of the answer. What counts
-is that the gradient is linear in theta wherever the chain goes, that kept rounds begin after its
-arrival, and that intervals are narrow enough to be of use."""
+A chain for an answer may be hot (have a temperature above 1): its temperature is known, and taken
+out of the answer. What counts is that the gradient is linear in theta wherever the chain goes, that
+kept rounds begin after the chain has come near the mode (its arrival), and that intervals are
+narrow enough to be of use."""
 
 from __future__ import annotations
 
@@ -32,24 +33,30 @@ from flmc.planning.step_size import Curvature
 from flmc.uplink.csi import bit_noise
 
 ANSWER_CODES = frozenset({"width", "not-linear", "curvature-unknown"})
-"""Codes of the findings about an answer."""
+"""Codes of the findings about an answer: about its width, about gradients that are not linear in
+theta, and about a curvature that the rounds tell too badly."""
 WIDE = 2.0
 """Standard deviation of an answer over that of the exact posterior above which a finding warns of
 wide intervals."""
 _UNLEARNT = 0.9
-"""Share of the prior's variance from which on a run is said to teach nothing."""
+"""Ratio of an answer's total variance to the prior's from which on a run is said to teach nothing.
+"""
 _FEWEST_DEGREES = 12.0
-"""Degrees of freedom of a curvature below which intervals were not found to be calibrated."""
+"""Degrees of freedom of an estimated curvature below which an answer gets a warning: with fewer,
+intervals were not found to cover theta as often as they state."""
 _BENT, _HOPELESSLY_BENT = 1.25, 2.0
-"""Largest ratio (or one over it) of the curvature that rounds show to the posterior's that brings
-no warning, 12 % of the width; and the largest with which intervals can mean anything."""
+"""Ratio of the curvature that the rounds show to the posterior's (or one over it) above which an
+answer gets a warning, because its width is off by 12 %; and above which the plan is infeasible,
+because intervals mean nothing."""
 _CLIPPED = 0.015
-"""Largest share of clipped gradient entries that brings no warning where only sizes are known."""
+"""Share of clipped gradient entries above which an answer gets a warning, for a model of which only
+the sizes of the data are known."""
 _NEAR = 4.0
-"""Distance from the mode, in standard deviations of the chain, from which on rounds count."""
+"""Distance of a chain from the mode, in standard deviations of the chain, below which its rounds
+count for the answer."""
 _FEW_MORE = 4
-"""Number of rounds by which the time for a chain's arrival, as the burn-in rule gives it, is
-lengthened, beside a quarter of that time."""
+"""Number of rounds that are added to the rule's estimate of a chain's time to the mode, after this
+estimate is lengthened by a quarter."""
 
 
 def forecast_answer(
@@ -59,11 +66,14 @@ def forecast_answer(
     law: Prediction | None,
     response: Response | None,
 ) -> PredictedAnswer | None:
-    """Prediction of a plan's answer; None where neither the chain's law nor the convexity is known,
-    the link has no slope, the server's update is not Langevin's, or theta has too many entries.
+    """Prediction of a plan's answer; None where neither ``response`` nor the convexity is known,
+    the link has no slope, the step is unstable, the server's update is not Langevin's, or theta has
+    too many entries.
 
-    ``law`` and ``response`` are those of the plan's chain, where they are known. Without them all
-    directions are taken for as flat as the convexity says, which is the safe side."""
+    ``law`` is the predicted law of the plan's chain, and ``response`` holds the curvature and the
+    noise that its server sees; None where they are not known. Without ``response`` the convexity is
+    taken for the curvature in every direction, so that the answer is predicted too wide, if
+    anything."""
     slope, heat, effective = plan.slope, plan.temperature, plan.effective_step_size
     if slope is None or heat is None or effective is None:
         return None
@@ -80,7 +90,8 @@ def forecast_answer(
     flat = flat_response(plan.dim, convexity, 2.0 * heat / effective, effective)
     if flat is None:
         return None
-    # Of the prior no more is taken to be known than its widest entry tells.
+    # The prior is taken to be as wide in every direction as in its widest entry, which understates
+    # what it tells.
     least = 1.0 / float(np.square(np.max(model.prior.sd)))
     prior = min(least, convexity) * np.eye(plan.dim)
     answer = predicted_answer(flat, prior, rounds, unevenness)
@@ -91,7 +102,8 @@ def rounds_that_count(
     plan: Plan, model: Model, curvature: Curvature, law: Prediction | None
 ) -> int:
     """Number of a plan's rounds from which its answer is computed: the kept ones, and those of the
-    burn-in after the chain's arrival, without rounds in which nobody transmits."""
+    burn-in after the chain has come within four of its standard deviations of the mode; rounds in
+    which nobody transmits do not count."""
     kept, arrival = (
         plan.num_rounds - plan.num_burn_in,
         rounds_to_arrive(plan, model, curvature, law),
@@ -106,12 +118,14 @@ def rounds_to_arrive(
     plan: Plan, model: Model, curvature: Curvature, law: Prediction | None = None
 ) -> int | None:
     """Rounds after which chains are within four of their standard deviations of the mode; None
-    where that is not known. A forecast that followed chains without noise tells it, else the rule
-    of the plan."""
+    where that is not known. The number comes from chains that ``law`` followed without noise; where
+    it followed none, from a rule that uses the convexity."""
     convexity, heat, effective = curvature.convexity, plan.temperature, plan.effective_step_size
     followed = None if law is None else law.rounds_to_arrive
     if followed is not None and law is not None and law.memory is not None:
-        # Chains were followed until they were a quarter of a standard deviation from their mean.
+        # ``rounds_to_arrive`` ends where chains are within a quarter of a standard deviation of
+        # their mean. Four are enough here, so the time in which the distance shrinks by a factor of
+        # 16 is taken off.
         decay = -math.log(min(max(law.memory, 1e-12), 1.0 - 1e-12))
         arrival = math.ceil(followed - math.log(4 * _NEAR) / decay)
     elif effective is None or heat is None or convexity is None:
@@ -128,18 +142,20 @@ def rounds_to_arrive(
             convexity,
             _NEAR * math.sqrt(heat / convexity),
         )
-        # The rule knows no noise; followed chains took up to a quarter longer, and a few rounds of
-        # a short way.
+        # The rule ignores noise. Chains that were followed took up to a quarter longer, and a few
+        # rounds more where the way is short.
         arrival = math.ceil(1.25 * arrival) + _FEW_MORE
     if plan.num_fast and plan.burn_in_step_factor > 1.0:
-        # Larger first steps make a chain hotter by their factor, and it cools afterwards.
+        # Larger first steps raise the temperature of a chain by their factor; after them it takes
+        # some rounds to cool.
         cooling = math.log(plan.burn_in_step_factor) / (2.0 * decay)
         arrival = max(arrival, plan.num_fast + math.ceil(cooling))
     return max(0, arrival)
 
 
 def _prior_precision(model: Model) -> Array:
-    """Precision of the prior around its mean, (dim, dim), without negative curvatures."""
+    """Precision matrix of the prior, (dim, dim): the Hessian of its negative log density at its
+    mean, with negative eigenvalues replaced by 0."""
     if isinstance(model, LinearGaussian):
         return model.prior_precision
     mean = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (model.dim,))
@@ -149,8 +165,8 @@ def _prior_precision(model: Model) -> Array:
 
 
 def _unevenness(plan: Plan) -> float:
-    """Harmonic over arithmetic mean, over rounds, of the noise in the server's estimate: 1 where
-    all rounds are alike."""
+    """Harmonic over arithmetic mean, over rounds, of the noise variance in the server's estimate: 1
+    where all rounds are alike, less where they differ."""
     gain, active = plan.expected.gain, np.maximum(plan.expected.num_active, 1.0)
     bits = bit_noise(plan.uplink, plan.num_devices, plan.scheduler) * active
     noise = np.square(plan.num_devices / active) * (
@@ -161,8 +177,8 @@ def _unevenness(plan: Plan) -> float:
 
 
 def judge_width(answer: PredictedAnswer | None) -> list[Finding]:
-    """List with the finding against the use of an answer that is too wide, or of which nothing is
-    known (None); else empty."""
+    """List with one finding where the predicted ``answer`` is too wide to be of use, or where
+    nothing is known of its width (None); else empty."""
     if answer is None:
         text = (
             "how wide the answer's intervals will be is not known: neither the chain's law, for"
@@ -184,10 +200,11 @@ def judge_width(answer: PredictedAnswer | None) -> list[Finding]:
 def judge_linearity(
     answer: PredictedAnswer | None, law: Prediction | PublicLaw | None
 ) -> list[Finding]:
-    """Findings where the gradient is not linear in theta wherever the chain goes, so that rounds
-    show another curvature than the posterior's; where nothing is known of that; or where rounds
-    tell too little of a curvature for its law to be right. Of a ``law`` from public sizes alone the
-    share of clipped entries is judged."""
+    """Findings about how well the rounds tell the posterior's curvature: the gradient is not linear
+    in theta wherever the chain goes, so that the rounds show another curvature; nothing is known of
+    that; or a curvature has so few degrees of freedom that intervals cannot be trusted. Where
+    ``law`` follows from public sizes alone, the share of clipped gradient entries is judged in
+    place of linearity."""
     findings: list[Finding] = []
     if isinstance(law, PublicLaw):
         if law.clipped_fraction > _CLIPPED:
@@ -222,8 +239,8 @@ def judge_linearity(
 
 
 def judge_arrival(plan: Plan, arrival: int | None) -> list[Finding]:
-    """List with one finding where kept rounds begin before a chain's arrival, or where that is not
-    known (None); else empty."""
+    """List with one finding where kept rounds begin before a chain comes near the mode, which takes
+    ``arrival`` rounds, or where this number is not known (None); else empty."""
     if arrival is None:
         text = "when kept rounds may begin is not known without the convexity of the model"
         return [Finding("burn-in-unknown", "unknown", text, "the burn-in needed is not known")]

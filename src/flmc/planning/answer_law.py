@@ -1,13 +1,13 @@
 r"""The law of an answer (what a server knows of theta after a run), and its prediction for a plan.
 
-A server regresses the estimates of the gradient on theta. Along a direction of curvature
-:math:`\lambda` a chain whose step is :math:`q = \eta\kappa\lambda` in units of the curvature, and
-whose estimates have the noise V, tells mode and curvature by S rounds as follows. The mean of all
-estimates has the noise :math:`V/S`, so that a known curvature leaves the variance
-:math:`1/\lambda + V/(S\lambda^2)`. The estimated curvature has :math:`\nu = S q/(1 - q/2)` degrees
-of freedom, whatever the noise, because a noisier chain spreads wider. Of m directions each takes
-one degree from the others, and the mean of the inverse of a chi-square law widens the answer once
-more; together, to second order,
+A server regresses its estimates of the gradient on theta, which gives the posterior's mode and
+curvature. Along a direction of curvature :math:`\lambda`, let :math:`q = \eta\kappa\lambda` be the
+effective step times the curvature, V the noise variance of an estimate and S the number of rounds.
+The mean of all estimates has the noise variance :math:`V/S`, so that theta has the variance
+:math:`1/\lambda + V/(S\lambda^2)` if the curvature is known. The estimated curvature has :math:`\nu
+= S q/(1 - q/2)` degrees of freedom, whatever the noise, because a noisier chain spreads wider. Each
+of the m directions takes one degree of freedom from the others, and the mean of the inverse of a
+chi-square law widens the answer once more; together, to second order,
 
 .. math:: \text{width}^2 = \frac{1 + V/(S\lambda)}{1 - (m + 1)/\nu}
 
@@ -25,26 +25,30 @@ from flmc.base.arrays import Array
 from flmc.base.special import ndtri
 
 MOST_ANSWERED = 200
-"""Largest number of entries for which an answer is computed: its cost grows with the cube of the
-entries."""
+"""Largest number of entries of theta for which an answer is computed: its cost grows with the cube
+of this number."""
 NODES = 24
-"""Number of quantiles that stand for the law of a curvature that is known with an error only. With
-192 in place of 24, standard deviations of 100 answers of 5 entries change by at most 0.07 % where
-300 rounds are planned, and by 1.1 % where 120 are, whose curvature is hardly known."""
+"""Number of quantiles that represent the law of an estimated curvature. With 192 in place of 24,
+standard deviations of 100 answers of 5 entries change by at most 0.07 % where 300 rounds are
+planned, and by 1.1 % where 120 are, whose curvature is hardly known."""
 LEAST = 1e-6
-"""Least curvature of the likelihood in a direction, as a share of the largest: a direction of which
-the data say nothing keeps the prior's width, and no matrix is singular."""
+"""Smallest curvature of the likelihood that is assumed in a direction, as a share of the
+posterior's largest curvature: a direction of which the data say nothing keeps the prior's width,
+and no matrix is singular."""
 
 
 def variances(values: Array, floor: Array, degrees: Array, weight: Array) -> Array:
-    """Variances of theta along principal directions, at ``NODES`` quantiles of each curvature,
-    (..., dim, node), in units in which the noise of a round of weight 1 has variance 1.
+    """Variances of theta along the principal directions of the estimated curvature, at each of the
+    ``NODES`` quantiles of every curvature, (..., dim, node), in units in which the noise of a round
+    of weight 1 has variance 1.
 
-    ``values`` are the curvatures, ``floor`` those of the prior alone, ``degrees`` the degrees of
-    freedom of the curvatures, all (..., dim); ``weight`` (...) is the weight of all rounds."""
+    ``values`` are the curvatures along these directions, ``floor`` the prior's share of them,
+    ``degrees`` the degrees of freedom of the curvatures, all (..., dim); ``weight`` (...) is the
+    sum of the weights of all rounds."""
     others = (1.0 / joint_degrees(degrees)).sum(axis=-1) - 1.0 / degrees
-    # A marginal variance follows a chi-square law with fewer degrees of freedom: those that other
-    # directions take (exactly so for equal degrees). Its quantiles are Wilson and Hilferty's.
+    # The curvature along one direction follows a chi-square law with fewer degrees of freedom,
+    # because estimating the other directions takes some (exactly so for equal degrees). The
+    # quantiles are those of Wilson and Hilferty's approximation.
     free = (degrees * np.maximum(1.0 - others, 0.1))[..., None]
     normal = ndtri((np.arange(NODES) + 0.5) / NODES)
     chi = free * np.maximum(1 - 2 / (9 * free) + normal * np.sqrt(2 / (9 * free)), 0.0) ** 3
@@ -56,42 +60,48 @@ def variances(values: Array, floor: Array, degrees: Array, weight: Array) -> Arr
 
 
 def joint_degrees(degrees: Array) -> Array:
-    """Degrees of freedom of the product of two principal directions, (..., dim, dim)."""
+    """Degrees of freedom of the entry of an estimated curvature matrix between each pair of
+    principal directions, (..., dim, dim): the mean of the ``degrees`` (..., dim) of the two."""
     return np.asarray((degrees[..., :, None] + degrees[..., None, :]) / 2)
 
 
 def informed_share(data: Array, weight: Array) -> Array:
-    """Share of what the data tell of theta that noise leaves, for curvatures ``data`` of the
-    likelihood in noise units and rounds of a total ``weight``; the arrays broadcast."""
+    """Share, from 0 to 1, of the likelihood's information on theta that noise leaves:
+    ``data``/(``data`` + 1/``weight``). ``data`` are curvatures of the likelihood in units of a
+    round's noise, ``weight`` is the sum of the weights of all rounds; the arrays broadcast."""
     return np.asarray(data / (data + 1.0 / weight))
 
 
 @dataclass(frozen=True)
 class PredictedAnswer:
-    """Prediction of what a server will know after a run: how wide its intervals will be beside
-    those of the exact posterior."""
+    """Prediction of what a server will know of theta after a run: how wide its intervals will be,
+    relative to those of the exact posterior."""
 
     width: float
-    """Standard deviation that the server will have to state for theta over that of the exact
-    posterior, in the direction in which this ratio is largest."""
+    """Standard deviation that the server will state for theta over that of the exact posterior, in
+    the direction in which this ratio is largest."""
     mean_width: float
-    """Root of a ratio: the total variance of theta that the server will have to state, over the
-    exact posterior's."""
+    """Root of the total variance (over all entries of theta) that the server will state, divided by
+    the exact posterior's."""
     data: float
-    """Share of the total variance of the predicted answer that is the exact posterior's, seen
-    through the link."""
+    """Share of the total variance of the predicted answer that would remain without noise and with
+    a known curvature: the exact posterior's variance, but for what clip and link change in the
+    curvature."""
     noise: float
-    """Share of the total variance of the predicted answer that comes from the mean, as far as
-    channel, quantisation and privacy leave it unknown."""
+    """Share of the total variance of the predicted answer that noise (of the channel and of random
+    bits) adds through the error of the mean."""
     curvature: float
-    """Share of the total variance of the predicted answer that comes from the posterior's
-    curvature, as far as the rounds leave it unknown."""
+    """Share of the total variance of the predicted answer that the error of the estimated curvature
+    adds."""
     of_prior: float
-    """Total variance of the predicted answer over the prior's: 1 where nothing is learnt."""
+    """Total variance of the predicted answer over the prior's: 1 where nothing is learnt, 0 where
+    the prior is flat."""
     degrees: float
-    """Degrees of freedom of the curvature in the direction in which they are fewest."""
+    """Degrees of freedom of the estimated curvature in the direction in which they are fewest; few
+    mean that the curvature is hardly known."""
     num_rounds: int
-    """Rounds that count: those that are kept, and those of the burn-in after a chain's arrival."""
+    """Number of rounds from which the answer is computed: the kept ones, and those of the burn-in
+    after a chain has come near the mode."""
     response: tuple[float, float] | None = None
     """Smallest and largest ratio, over directions, of the curvature that the rounds show to the
     posterior's; (1, 1) where the gradient is linear in theta wherever the chain goes. None where
@@ -119,19 +129,22 @@ class Response(NamedTuple):
     posterior: Array
 
     def over(self, slope: float) -> Response:
-        """The response where the estimate is divided by ``slope``, as that of a gradient is."""
+        """The response where the estimate is divided by ``slope``, which makes it an estimate of
+        the gradient itself."""
         return self._replace(curvature=self.curvature / slope, noise=self.noise / slope**2)
 
 
 def flat_response(
     dim: int, curvature: float, noise: float, effective_step_size: float
 ) -> Response | None:
-    """Response of a chain of which only one curvature is known, taken for that of all directions;
-    None where the step is unstable."""
+    """Response of a chain whose curvature is taken to be ``curvature`` in every direction; None
+    where the step is unstable. ``noise`` is the variance of an entry of the server's estimate of
+    the gradient."""
     q, identity = effective_step_size * curvature, np.eye(dim)
     if q >= 2.0:
         return None
-    # The stationary variance of theta, v = (1 - q)^2 v + step^2 noise.
+    # ``spread`` is the stationary variance of theta, the solution of v = (1 - q)^2 v + step^2
+    # noise.
     spread = effective_step_size * noise / (curvature * (2.0 - q))
     return Response(
         curvature * identity, spread * identity, np.full(dim, noise), identity / curvature
@@ -141,12 +154,12 @@ def flat_response(
 def predicted_answer(
     response: Response, prior: Array, num_rounds: int, unevenness: float = 1.0
 ) -> PredictedAnswer | None:
-    """Prediction of an answer from ``num_rounds`` rounds of a chain with this response; None where
-    the mean Jacobian is not positive.
+    """Prediction of an answer from ``num_rounds`` rounds of a chain with this response; None
+    without rounds, or where the mean Jacobian is not positive definite.
 
-    ``prior`` (dim, dim) is the precision of the prior; ``unevenness`` the harmonic over the
-    arithmetic mean of the noise of rounds: a chain adds up the noise of all, and a regression gives
-    quiet rounds more weight."""
+    ``prior`` (dim, dim) is the precision matrix of the prior. ``unevenness`` is the harmonic over
+    the arithmetic mean of the rounds' noise variances, 1 where rounds are alike: a regression gives
+    quiet rounds more weight, where a chain adds up the noise of all."""
     unit = np.sqrt(response.noise * unevenness)
     jacobian = response.curvature
     shown = (jacobian + jacobian.T) / 2
@@ -155,13 +168,15 @@ def predicted_answer(
         return None
 
     def along(matrix: Array) -> Array:
-        """Values of the quadratic form of a ``matrix`` along the principal directions, (dim)."""
+        """Values of the quadratic form of ``matrix`` (dim, dim) at the unit vectors of the
+        principal directions, (dim)."""
         return np.asarray(np.einsum("ij,ij->j", directions, matrix @ directions))
 
     floor = np.minimum(along(prior / unit[:, None] / unit), values)
     degrees = 2 * np.square(values) * num_rounds * along(response.chain * unit[:, None] * unit)
     to_theta = directions / unit[:, None]
-    # Total variance of theta where its principal directions have these variances.
+    # Factors by which variances along the principal directions count in the total variance of
+    # theta.
     scale = np.square(to_theta).sum(axis=0)
     spread = variances(values, floor, degrees, np.asarray(float(num_rounds))).mean(axis=1)
     known = 1.0 / (floor + informed_share(values - floor, np.asarray(float(num_rounds)))
@@ -185,7 +200,7 @@ def predicted_answer(
 
 
 def read_answer(value: Any) -> PredictedAnswer | None:
-    """The prediction that an object in a plan's JSON document describes; None for null."""
+    """Predicted answer that an object in a plan's JSON document describes; None for null."""
     if value is None:
         return None
     fields = {name: item for name, item in value.items() if name != "type"}

@@ -1,13 +1,14 @@
 r"""The automatic step of a run for an answer: the one with the smallest predicted intervals.
 
-At a given gain the noise V of an estimate of the gradient is what it is, and the step decides only
-how well rounds tell the curvature: :math:`\nu = S q/(1 - q/2)` degrees of freedom for
-:math:`q = \eta\kappa\lambda`, which grow with it. But a larger step makes the chain hotter,
-:math:`T = \eta\kappa V/2`, and so wider. That costs where the gradient is not linear in theta:
-where local gradients reach the clip or the link bends, where the gradients of single examples
-reach their bound, and where the posterior itself is not normal. Each makes the intervals wider, or
-moves them, by what public numbers tell; the step minimises the product. ``docs/sampling.md``
-derives it."""
+At a given gain the noise variance V of an estimate of the gradient does not depend on the step, and
+the step decides only how well rounds tell the curvature: :math:`\nu = S q/(1 - q/2)` degrees of
+freedom for S rounds and :math:`q = \eta\kappa\lambda`, which grow with the step. But a larger step
+makes the chain hotter, :math:`T = \eta\kappa V/2`, and so wider. That costs where the gradient is
+not linear in theta: where local gradients reach the clip or the link bends, where the gradients of
+single examples reach their bound, and where the posterior itself is not normal. Each of these
+widens or moves the intervals by an amount that public numbers tell (of devices, entries and rounds,
+and the curvature); the step is the one with the smallest squared width, squared shift included.
+``docs/sampling.md`` derives it."""
 
 from __future__ import annotations
 
@@ -25,14 +26,15 @@ from flmc.uplink.example_clipping import typical_shrink
 from flmc.uplink.uplink import Uplink
 
 _USUAL, _MOST = 0.5, 0.9
-"""Step times the geometric mean of the smallest and the largest curvature, and the most that the
-step times the largest may be: at 1 a chain forgets a place in one round, and nothing is gained
-beyond."""
+"""Largest product of the effective step with the geometric mean of the smallest and the largest
+curvature, and with the largest curvature itself: at 1 a chain forgets its position along that
+direction in one round, and larger steps gain nothing."""
 _LEAST_SHARE, _NUM_STEPS = 1e-5, 61
-"""Smallest step that is tried, as a share of the largest, and number of steps that are."""
+"""Smallest step that is tried, as a share of the largest, and number of steps that are tried."""
 _KNOWN = 0.8
-"""Share of a curvature's degrees of freedom that all directions together take, up to which the
-formula of the width is used; beyond, its straight continuation."""
+"""Share of a curvature's degrees of freedom, taken by all directions together, up to which the
+formula of an answer's width is used; beyond, the tangent of the formula at this share replaces it.
+"""
 
 
 def answer_step_size(
@@ -46,15 +48,16 @@ def answer_step_size(
 ) -> float:
     """Effective step (step times slope) with the smallest predicted intervals.
 
-    ``noise`` is the variance of an entry of the server's estimate, ``slope`` the factor by which it
-    scales a small gradient, ``num_rounds`` the number of rounds that count. The ideal uplink has
-    the noise of temperature 1, whatever the step."""
+    ``noise`` is the variance of an entry of the server's estimate, ``slope`` the factor by which
+    the estimate scales a small gradient, ``num_rounds`` the number of rounds from which the answer
+    is computed. For the ideal uplink, whose chain has the temperature 1 at any step, ``noise`` is
+    ignored."""
     ratio = math.sqrt(smoothness / convexity)
     top = min(_MOST, _USUAL * ratio) / smoothness
     steps = top * np.geomspace(_LEAST_SHARE, 1.0, _NUM_STEPS)
     heat = np.ones_like(steps) if uplink.noise_is_exact else steps * noise / slope**2 / 2.0
     q = steps * convexity
-    # Where estimates show less of the curvature, the mode's error counts for more.
+    # The less of the curvature the estimates show (``share``), the more their noise moves the mode.
     share = _linear_share(model, uplink, heat / (1.0 - q / 2.0), smoothness)
     known = (1.0 + 2.0 * heat / (q * num_rounds) / share) / share
     taken = (model.dim + 1) * (1.0 - q / 2.0) / (num_rounds * q)
@@ -62,35 +65,38 @@ def answer_step_size(
     curved = 1.0 / (1.0 - at_most) + (taken - at_most) / (1.0 - _KNOWN) ** 2
     score = known * curved
     if not isinstance(model, LinearGaussian | WideLinear | PublicModel):
-        # A gradient that bends over a prior's standard deviation l has the third derivative
-        # lambda/l: a spread of T/lambda moves the mean by T/(2 l lambda), T/(2 l sqrt(lambda))
-        # posterior standard deviations.
+        # If the curvature lambda changes by as much as itself over a prior's standard deviation l,
+        # the third derivative of the cost is lambda/l: a spread of T/lambda then moves the mean by
+        # T/(2 l lambda), that is by T/(2 l sqrt(lambda)) posterior standard deviations.
         reach = float(np.min(model.prior.sd)) * math.sqrt(convexity)
         score = score + np.square(heat / (2.0 * reach))
     return float(steps[np.argmin(score)])
 
 
 def _linear_share(model: Model, uplink: Uplink, heat: Array, smoothness: float) -> Array:
-    """Share of the curvature that the estimates still show where theta spreads with a temperature
-    (step): the mean slope of clip and link over local gradients, times that of bounded examples,
-    where devices are alike and features and residuals standard normal."""
+    """Share of the posterior's curvature that the server's estimates still show when the chain has
+    the temperature ``heat`` (step), relative to the share at the first of these, (step). It is the
+    mean slope of clip and link over local gradients, times the share that bounds of single examples
+    leave, for devices with like data and standard normal features and residuals."""
     num_devices = model.num_devices
-    # Data give an entry of a local gradient the variance L/K, the chain's spread L T/K^2.
+    # The variance of an entry of a local gradient is L/K from the data, plus L T/K^2 from the
+    # spread of the chain.
     spread = np.sqrt(smoothness / num_devices * (1.0 + heat / num_devices))
     gradient = spread[:, None] * NODES
     if uplink.clips_norm:
         gradient = gradient * np.minimum(1.0, uplink.clip / spread / math.sqrt(model.dim))[:, None]
     share = (uplink.mean_symbol(gradient) @ (WEIGHTS * NODES)) / spread
     if uplink.clips_examples:
-        # The residual of an example has the variance 1, and the chain's spread adds m T/L.
+        # The residual of an example has the variance 1 from the data, plus m T/L from the spread of
+        # the chain.
         wider = np.sqrt(1.0 + model.dim * heat / smoothness)
         share = share * np.array([_example_share(uplink, model.dim, float(w)) for w in wider])
     return np.asarray(np.maximum(share / share[0], 1e-6))
 
 
 def _example_share(uplink: Uplink, dim: int, wider: float) -> float:
-    """Share of the curvature that bounds of single examples leave where residuals are ``wider`` by
-    this factor."""
+    """Share of the curvature, from 0 to 1, that the bounds of single examples' gradients leave
+    where residuals are ``wider`` times as large as standard normal ones."""
     bounds = (uplink.example_clip, uplink.example_norm)
     entry, norm = (None if each is None else each / wider for each in bounds)
     return float(typical_shrink(entry, norm, dim))

@@ -15,8 +15,9 @@ from flmc.uplink.csi import response
 from flmc.uplink.uplink import Uplink
 
 _NEGLIGIBLE_NOISE = 0.01
-"""Largest mean square error that is accepted above the smallest possible one in the choice of the
-factor of the first steps, as a share of the mean square distance at the start."""
+"""Excess of the mean square distance from the mode over the smallest that any factor of the first
+steps attains, as a share of the mean square distance at the start, up to which a larger factor is
+preferred."""
 _NUMBERS_TO_199 = np.arange(200.0)
 """The numbers 0 to 199, from which the grid of factors that are tried is made."""
 
@@ -24,9 +25,9 @@ _NUMBERS_TO_199 = np.arange(200.0)
 def distance_to_travel(model: Model, start: str) -> float:
     """Distance in one entry that a chain may have to travel from its start to the posterior.
 
-    The distance is twice the root mean square of start minus truth, where the truth is a draw from
-    the prior and the start another draw (``start`` is ``prior``), or zero; the largest over
-    entries.
+    The distance is twice the root mean square of start minus truth, in the entry in which it is
+    largest. The truth is taken for a draw from the prior; the start is another draw from it
+    (``start`` is ``prior``) or zero.
     """
     sd, mean = np.asarray(model.prior.sd), np.asarray(model.prior.mean)
     variance = 2 * sd**2 if start == "prior" else sd**2 + mean**2
@@ -42,23 +43,23 @@ def auto_burn_in_factor(
     smoothness: float,
     noise: float,
 ) -> float:
-    r"""Factor by which the first ``num_fast`` steps should be larger, for a distant start to
-    arrive.
+    r"""Factor by which the first ``num_fast`` steps should be larger, so that a chain from a
+    distant start reaches the posterior.
 
-    The factor is such that a start half as far again as ``distance`` arrives within these rounds
-    when every device pulls with its largest mean symbol. It is not below 1, and never so large that
-    the fast step comes near instability (:math:`\eta_{\text{eff}} L` at most 1/2, with the
-    effective step :math:`\eta_{\text{eff}}` and the ``smoothness`` L).
+    With this factor a chain from 1.5 times ``distance`` arrives within these rounds when every
+    device sends its largest mean symbol towards the mode. The factor is not below 1, and never so
+    large that the fast step comes near instability (:math:`\eta_{\text{eff}} L` at most 1/2, with
+    the effective step :math:`\eta_{\text{eff}}` and the ``smoothness`` L).
 
-    A larger step also injects more noise. With f times the step :math:`\eta`, n rounds move a chain
-    of K devices with the largest mean symbol :math:`\psi` by :math:`x = n c`, :math:`c = f \eta K
-    \psi`, and inject the variance :math:`w = n q`, :math:`q = (f\eta)^2 V`, where V is ``noise``,
-    the variance of an entry of the server's estimate in a round. What pulls a chain back bounds w:
-    by :math:`q/(2 f\eta\kappa L)`, the variance of a chain that relaxes, or, where it is so wide
-    that gradients are clipped, by :math:`q^2/(2c^2)`, the variance under a constant pull. Where the
-    factor above injects so much that chains end up further away, the factor is the largest whose
-    :math:`E[(|d| - x)_+^2] + w` is near the least, with a normal distance d at the start whose two
-    standard deviations are ``distance``.
+    A larger step also adds more noise. With f times the step :math:`\eta`, n rounds move a chain of
+    K devices with the largest mean symbol :math:`\psi` by :math:`x = n c`, :math:`c = f \eta K
+    \psi`, and add the variance :math:`w = n q`, :math:`q = (f\eta)^2 V`, where V is ``noise``, the
+    variance of an entry of the server's estimate in a round. The gradient pulls the chain back,
+    which bounds w by :math:`q/(2 f\eta\kappa L)`, the stationary variance near the mode, or, where
+    the chain is so wide that gradients are clipped, by :math:`q^2/(2c^2)`, the variance under a
+    constant pull. Where the factor above adds so much noise that chains end up further away, the
+    result is the largest factor whose :math:`E[(|d| - x)_+^2] + w` is near the smallest, with a
+    normal distance d at the start whose two standard deviations are ``distance``.
     """
     if num_fast == 0:
         return 1.0
@@ -76,15 +77,17 @@ def auto_burn_in_factor(
     def error(factors: Array) -> Array:
         """Mean square distance from the mode after the fast rounds, over that at the start, for
         each factor of the step, (factor)."""
-        # With d = start Z and t = x/start, E[(|Z| - t)_+^2] = 2 ((1 + t^2) Phi(-t) - t phi(t)).
+        # With d = start Z, Z standard normal, and t = x/start for the distance x that is covered,
+        # E[(|Z| - t)_+^2] = 2 ((1 + t^2) Phi(-t) - t phi(t)).
         t = num_fast * factors * speed / start
         left = 2.0 * ((1 + t**2) * ndtr(-t) - t * np.exp(-(t**2) / 2) / math.sqrt(2 * math.pi))
         steps = factors * step_size
         injected = injected_variance(uplink, steps, num_fast, num_devices, smoothness, noise)
         return np.asarray(left + injected / start**2)
 
-    # The largest factor that is about as good as the best: it also serves starts further away. No
-    # error is below 0, so if that of the largest of all is negligible, no other need be computed.
+    # Among the factors whose error is near the smallest, the largest is chosen: it also serves
+    # starts further away. Errors are not below 0, so where the error of the largest factor is
+    # negligible, no other need be computed.
     if error(np.array([wanted]))[0] <= _NEGLIGIBLE_NOISE:
         return wanted
     factors = _factors_up_to(wanted)
@@ -99,7 +102,7 @@ def _factors_up_to(highest: float) -> Array:
     top = np.log10(highest)
     exponents = _NUMBERS_TO_199 * (top / (len(_NUMBERS_TO_199) - 1))
     factors = np.power(10.0, exponents)
-    # geomspace sets its last value too, because 10**log10 may miss it by a bit
+    # np.geomspace also sets its last value to the end point, which 10**log10 may miss by a bit.
     factors[-1] = highest
     return np.asarray(factors)
 
@@ -130,7 +133,8 @@ def rounds_needed(
     distance: float,
     convexity: float,
 ) -> int:
-    r"""Number of rounds of burn-in that the sampler needs: to travel, then to relax.
+    r"""Number of rounds of burn-in that the sampler needs: to travel to the mode, then to relax
+    there.
 
     Travel covers ``distance`` in one entry at full speed, when every device pulls with its largest
     mean symbol :math:`\psi`: :math:`\eta K \psi` a round, ``fast`` times that in the first
@@ -141,7 +145,8 @@ def rounds_needed(
     """
     travel = _rounds_at_full_speed(uplink, step_size, fast, num_fast, num_devices, distance)
     left = min(distance, num_devices * uplink.clip / convexity)
-    # Relaxation times until what is left is a tenth of the posterior's standard deviation.
+    # Number of relaxation times, of 1/(effective step x convexity) rounds each, until the distance
+    # left is a tenth of the posterior's standard deviation.
     times = max(5.0, np.log(10.0 * left * np.sqrt(convexity)))
     return int(np.ceil(travel + times / (step_size * response(uplink, num_devices) * convexity)))
 
@@ -156,9 +161,10 @@ def rounds_to_near(
     convexity: float,
     near: float,
 ) -> int:
-    """Number of rounds until a chain is within ``near`` of the mode in an entry: those in which it
-    travels half as far again as ``distance``, as in :func:`rounds_needed`, and those in which what
-    is left shrinks to ``near`` in the direction of least curvature."""
+    """Number of rounds until a chain is within ``near`` of the mode in an entry. It travels 1.5
+    times ``distance`` while every device sends its largest mean symbol, with ``fast`` times the
+    step in the first ``num_fast`` rounds; then the rest of the distance shrinks to ``near`` in the
+    direction of least curvature, ``convexity``."""
     distance = 1.5 * distance
     travel = _rounds_at_full_speed(uplink, step_size, fast, num_fast, num_devices, distance)
     left = min(distance, num_devices * uplink.clip / convexity)
@@ -174,10 +180,10 @@ def _rounds_at_full_speed(
     num_devices: int,
     distance: float,
 ) -> float:
-    """Rounds that a chain takes to cover ``distance`` in one entry while every device pulls with
-    its largest mean symbol; the first ``num_fast`` rounds are ``fast`` times as quick."""
+    """Rounds that a chain takes to cover ``distance`` in one entry while every device sends its
+    largest mean symbol; in the first ``num_fast`` rounds it is ``fast`` times as quick."""
     speed = step_size * num_devices * _largest_pull(uplink)
-    # without the condition, 0 rounds at the ideal uplink's infinite speed would be nan
+    # Without fast rounds, 0 rounds times the ideal uplink's infinite speed would be nan.
     covered = num_fast * fast * speed if num_fast else 0.0
     if covered >= distance:
         return float(distance / (fast * speed))
@@ -185,8 +191,9 @@ def _rounds_at_full_speed(
 
 
 def _largest_pull(uplink: Uplink) -> float:
-    """Largest mean symbol of a device in magnitude, which it sends where its gradient is at the
-    clip; where a link is not odd, that of the sign for which it is smaller."""
+    """Mean symbol, in magnitude, of a device whose gradient is at the clip: the largest that it
+    sends. Where a link treats positive and negative gradients differently, the smaller of the two
+    values."""
     try:
         return _remembered_pull(uplink)
     except TypeError:  # an uplink that holds an array cannot be a key of the cache
@@ -195,7 +202,8 @@ def _largest_pull(uplink: Uplink) -> float:
 
 @lru_cache(maxsize=64)
 def _remembered_pull(uplink: Uplink) -> float:
-    """Value of ``_largest_pull``, cached, because a plan asks for it many times."""
-    # A link need not be odd: the chain may have to travel in the direction in which bits pull less.
+    """The value of ``_largest_pull``, cached, because a plan asks for it many times."""
+    # A link may pull less for gradients of one sign than for those of the other, and a chain may
+    # have to travel in the direction in which it pulls less.
     down, up = uplink.mean_symbol(np.array([-uplink.clip, uplink.clip]))
     return float(min(up, -down))

@@ -1,17 +1,17 @@
 r"""Clip, link, slope and rounds chosen for a model, each with its reason.
 
 Clip, slope and rounds follow rules that use the curvature. Near the posterior the sum of local
-gradients has covariance H, the curvature, and where devices are alike each of the K has a share 1/K
-of that: an entry of a local gradient has a standard deviation of at most :math:`\sqrt{L/K}`. Where
-devices are not alike, local gradients are larger and cancel in the sum. So where data are at hand
-and the plan is not to be public, the clip is raised until it does no harm to the devices' gradients
-around the posterior.
+gradients has covariance H, the curvature, and where devices are alike each of the K devices has a
+share 1/K of that: an entry of a local gradient has a standard deviation of at most
+:math:`\sqrt{L/K}`. Where devices are not alike, local gradients are larger and cancel in the sum.
+So where data are at hand and the plan may depend on them, the clip is raised until it cuts few of
+the devices' gradients around the posterior and hardly moves the mean of the samples.
 
 The link of linear regression is searched for by prediction, and the plan is then marked as
 depending on data. A curved link, or a clip, weighs large gradients too little: where devices
-differ, what the server sees cancels elsewhere, and the mean of the samples moves. A straight link
-moves it only through the clip. A flatter link moves it less and is slower, because the step that
-quantisation allows shrinks with the slope."""
+differ, the mean symbols sum to zero at another theta than the gradients do, and the mean of the
+samples moves. A straight link moves it only through the clip. A flatter link moves it less but
+makes the chain slower, because the step that quantisation allows shrinks with the slope."""
 
 from __future__ import annotations
 
@@ -54,23 +54,23 @@ gradient: where devices are alike 2 in 100 000 entries are clipped, and where th
 larger gradients mostly still fit."""
 _MOST_CLIPPED, _MOST_SHIFT = 0.005, 0.1
 """Largest share of gradient entries that an automatic clip may cut, and largest shift of the
-samples' mean that it may cause, in posterior standard deviations. The share alone would not see one
-odd device of hundreds."""
+samples' mean that it may cause, in posterior standard deviations. The share alone would not reveal
+one odd device among hundreds."""
 _COSTLY_CLIP = 1.5
-"""Factor by which a raised clip lengthens the rounds per independent draw, above which the note
-about the clip mentions it."""
+"""Ratio of the rounds per independent draw with a clip that was raised for unlike devices to those
+with the clip for like devices, from which on the note about the clip states it."""
 _STEEPNESS = 0.5
 """Product of slope and clip that the rule gives a curved link: at the clip its mean bit is 8 %
 (sigmoid) or 6 % (probit) below that of a straight link with the same slope at 0."""
 _FAMILIES = (
     (Linear(), (0.5, 0.25)),
     (Sigmoid(), (0.25, 0.5, 1.0, 2.0, 4.0)),
-    # With these factors the probit's slope parameters are 1.25 s/clip (exactly it would be
-    # sqrt(pi/2) s/clip): the choices of earlier versions stay the same.
+    # These factors give the probit slope parameters of 1.25 s/clip, which keeps the choices of
+    # earlier versions; with sqrt(pi/2) in place of 1.25 its products would be exactly s.
     (Probit(), tuple(1.25 * math.sqrt(2 / math.pi) * s for s in (0.25, 0.5, 1.0, 2.0, 4.0))),
 )
-"""Families of links that a search tries; beside each the products of slope and clip that it tries.
-The straight link itself is tried too."""
+"""Families of links that a search tries, each with the products of its slope at 0 and the clip that
+are tried. The straight link with the largest slope that the clip allows is tried too."""
 _CLIPS = (1.0, 0.6, 0.4, 1.6, 2.5, 4.0, 6.5)
 """Factors by which the clip is multiplied when a search looks for a cure of a shifted mean."""
 _FLATTER = (0.5, 0.25)
@@ -80,23 +80,25 @@ _WANTED_DRAWS = 400.0
 """Independent draws that the kept rounds of one chain should be worth when the number of rounds is
 chosen: means are then known to 0.05 standard deviations, standard deviations to 4 %."""
 _WANTED_WIDTH = 1.1
-"""Width of an answer beside the exact posterior's for which rounds are chosen."""
+"""Ratio of an answer's standard deviation to the exact posterior's that the chosen number of rounds
+is to reach."""
 _FEW_DRAWS = 20.0
 """Independent draws of one chain below which the chosen number of rounds comes with a warning."""
 _BURN_IN_MARGIN = 1.1
-"""Ratio of the burn-in to the rounds in which chains from eight starts arrive; above 1, because
-other starts take longer."""
+"""Ratio of the burn-in to the rounds after which chains that were followed from eight starts have
+all reached the posterior; above 1, because other starts may take longer."""
 _FIRST_TRIAL, _MOST_ROUNDS, _MOST_TRIALS = 300, 1_000_000, 12
-"""In the search for a number of rounds: the rounds of the first trial, the largest number of
-rounds, and the largest number of longer trials."""
+"""In the search for a number of rounds: the rounds of the first trial, the largest number of rounds
+that is tried, and the largest number of further trials, each longer than the last."""
 _WORTHWHILE = 1.1
-"""Factor by which a longer run must raise the number of effective draws, or the search for more
-rounds ends."""
+"""Factor by which a longer run must raise the number of effective draws; where it does not, the
+search for more rounds ends."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Result of choosing settings by rule: the complete uplink and settings of a plan."""
+    """Result of choosing settings by rule: the uplink and the settings (``request``) of a plan,
+    with the chosen values filled in."""
 
     uplink: Uplink
     request: Request
@@ -108,11 +110,11 @@ class Choice:
 
 
 def choose(held: Candidate, free: Collection[str]) -> Choice:
-    """Choose the settings that ``free`` names, in the order clip, link, slope, rounds, and keep
-    everything else of the candidate ``held``.
+    """Choose the settings that ``free`` names (of clip, link, slope and rounds, in this order), and
+    keep everything else of the candidate ``held``.
 
-    Raises ``InvalidSetting`` where the curvature that a rule needs is not known, or the uplink has
-    no link to choose, or none whose slope can be chosen."""
+    Raises ``InvalidSetting`` where the curvature that a rule needs is not known, the uplink has no
+    link to choose, or its link's slope cannot be chosen."""
     model, request = held.model, held.request
     curvature = request.curvature(model)
     notes = []
@@ -121,7 +123,8 @@ def choose(held: Candidate, free: Collection[str]) -> Choice:
         notes.append(note)
     if "link" in free or "slope" in free:
         _check_link(held.uplink)
-        # A link is judged at some number of rounds; where rounds are free, at the default one.
+        # Links are compared by plans, which need a number of rounds: where it is free too, the
+        # default of 300 with 200 of burn-in.
         settled = replace(request, num_rounds=300, num_burn_in=200) if "rounds" in free else request
         with_link = _with_link if "link" in free else _with_slope
         uplink, note = with_link(replace(held, request=settled))
@@ -130,7 +133,8 @@ def choose(held: Candidate, free: Collection[str]) -> Choice:
     if "rounds" in free:
         request, note = _with_rounds(held)
         notes.append(note)
-    # A prediction looks at the posterior, whatever else is public.
+    # A link that is chosen by prediction depends on the data's posterior, even where the curvature
+    # is public.
     predicted = "link" in free and isinstance(model, LinearGaussian)
     return Choice(held.uplink, request, tuple(notes), predicted or not curvature.public)
 
@@ -144,8 +148,9 @@ def _check_link(uplink: Uplink) -> None:
 
 def _with_clip(held: Candidate, curvature: Curvature) -> tuple[Candidate, Finding]:
     """The candidate with a clip so large that hardly any local gradient near the posterior is
-    clipped, and the note that gives the reason. The rule is made for devices that are alike; where
-    the plan may look at the devices' gradients and these are larger, the clip is larger too."""
+    clipped, and the note that gives the reason. The clip follows from the smoothness, for devices
+    with like data; where the plan may look at the devices' gradients and these need a larger clip,
+    it is raised."""
     if curvature.smoothness is None:
         raise InvalidSetting("clip 'auto' needs the smoothness, which is not known: give a clip")
     model, uplink = held.model, held.uplink
@@ -196,14 +201,14 @@ def _with_clip(held: Candidate, curvature: Curvature) -> tuple[Candidate, Findin
 
 
 def _with_clip_of(held: Candidate, clip: float) -> Candidate:
-    """The candidate with ``clip``, rounded to three digits, as its clip."""
+    """The candidate whose uplink has the clip ``clip``, rounded to three digits."""
     return replace(held, uplink=replace(held.uplink, clip=float(f"{clip:.3g}")))
 
 
 class _Cut(NamedTuple):
-    """Effect of a clip near the posterior: the share of gradients beyond it (entries, or norms
-    where these are bounded), and roughly how far it moves the mean of the samples, in posterior
-    standard deviations (None where the posterior's law is not known)."""
+    """Effect of a clip near the posterior: the share of gradient entries beyond it (of whole
+    gradients where their norm is clipped), and roughly how far it moves the mean of the samples, in
+    posterior standard deviations (None where the posterior's covariance is not known)."""
 
     share: float
     shift: float | None
@@ -211,32 +216,33 @@ class _Cut(NamedTuple):
 
 @dataclass(frozen=True)
 class _NearPosterior:
-    """Local gradients at places around the posterior, (place, device, dim), and the posterior's
-    covariance (dim, dim), None where it is not known; of the first data set."""
+    """Local gradients at values of theta around the posterior, (place, device, dim), and the
+    posterior's covariance (dim, dim), None where it is not known; both of the first data set."""
 
     local: Array
     covariance: Array | None
 
     def effect(self, uplink: Uplink) -> _Cut:
-        """Effect of the uplink's clip on these gradients: the share that is clipped, and the shift
-        of the samples' mean."""
+        """Share of the local gradients that the uplink's clip cuts, and the shift of the samples'
+        mean that it causes."""
         size = np.linalg.norm(self.local, axis=2) if uplink.clips_norm else np.abs(self.local)
         share = float((size > uplink.clip).mean())
         if self.covariance is None:
             return _Cut(share, None)
-        # The sum of the gradients' cut-off parts is a force, which moves the mean by C times it, C
-        # being the covariance; the shift's length is measured in posterior standard deviations.
+        # The gradients' cut-off parts add up to a force, which moves the mean by the covariance C
+        # times the force; the length of this shift is measured in posterior standard deviations.
         lost = (self.local - uplink.clipped(self.local)).sum(axis=1).mean(axis=0)
         return _Cut(share, math.sqrt(max(0.0, float(lost @ self.covariance @ lost))))
 
     def harmless(self, uplink: Uplink) -> bool:
-        """Whether the uplink's clip cuts few gradients and hardly moves the mean."""
+        """Whether the uplink's clip cuts at most 0.5 % of the local gradients and moves the mean by
+        at most 0.1 posterior standard deviations."""
         cut = self.effect(uplink)
         return cut.share <= _MOST_CLIPPED and (cut.shift or 0.0) <= _MOST_SHIFT
 
     def smallest_clip(self, uplink: Uplink) -> float:
-        """The smallest harmless clip, to one per cent; it is larger than the uplink's present
-        clip."""
+        """Smallest clip, to one per cent and above the uplink's present one, that cuts at most 0.5
+        % of the local gradients and moves the mean by at most 0.1 posterior standard deviations."""
         low = uplink.clip
         high = float(np.linalg.norm(self.local, axis=2).max())
         while high > 1.01 * low:
@@ -249,8 +255,8 @@ class _NearPosterior:
 
 
 def _near_posterior(held: Candidate) -> _NearPosterior | None:
-    """The devices' gradients around the posterior of the first data set; None where data are not at
-    hand, the examples are too many to be drawn for a plan, or no pilot finds the posterior."""
+    """Local gradients around the posterior of the first data set; None where the data are not at
+    hand, are too many examples to be drawn for a plan, or no pilot finds the posterior."""
     model = held.model
     if isinstance(model, (PublicModel, WideLinear)):
         return None
@@ -271,8 +277,9 @@ def _near_posterior(held: Candidate) -> _NearPosterior | None:
 
 
 def _price_of_clip(alike: Candidate, raised: Candidate) -> float | None:
-    """Rounds per independent draw with a raised clip, over those with the clip of like devices, by
-    the plans' effective steps; None where either cannot be planned."""
+    """Rounds per independent draw with the clip of ``raised`` over those with the clip of
+    ``alike``, estimated by the effective steps of their plans; None where either cannot be planned.
+    """
     steps = []
     for each in (alike, raised):
         try:
@@ -286,8 +293,8 @@ def _price_of_clip(alike: Candidate, raised: Candidate) -> float | None:
 
 
 def _with_slope(held: Candidate) -> tuple[Uplink, Finding]:
-    """The candidate's uplink with the slope of its link fitted to the clip by rule, and the note
-    that says why."""
+    """The candidate's uplink with the slope of its link fitted to the clip (their product is 0.5),
+    and the note that says why."""
     clip = held.uplink.clip
     link: Any = held.uplink.link
     steep: Any = link.with_slope(_STEEPNESS / clip, clip)
@@ -314,7 +321,7 @@ def _uplink_with(held: Candidate, link: Sloped) -> Uplink:
 
 def _with_link(held: Candidate) -> tuple[Uplink, Finding]:
     """The candidate's uplink with a chosen link, and the note that says why: for linear regression
-    the link predicted to be best, else a straight one."""
+    the link whose samples are predicted to be closest to the posterior, else a straight one."""
     if isinstance(held.model, LinearGaussian):
         chosen = with_closest_link(held)
         text = f"link {chosen.link!r}: by prediction its samples are closest to the posterior"
@@ -395,9 +402,9 @@ def with_closest_link(held: Candidate) -> Uplink:
 
 
 def cure_of_shift(held: Candidate, shift: float) -> str:
-    """Advice, in words, against a shift of the samples' mean: the link or clip with which it is
-    predicted to be smallest, or more general advice where none helps. ``shift`` is that of the
-    candidate ``held``, in posterior standard deviations."""
+    """Advice, in words, against a shift of the samples' mean: a link or clip with which the shift
+    is predicted to be smaller, or general advice where none is found. ``shift`` is the candidate's
+    predicted shift, in posterior standard deviations."""
     answer = ask(
         _cures(held),
         attrgetter("closeness"),
@@ -408,7 +415,8 @@ def cure_of_shift(held: Candidate, shift: float) -> str:
         return "use a flatter link or a larger clip, or give the devices data that are alike"
     if best.good:
         return f"{_instruction(best, held)}, would be off by {best.mean_shift:.2g} sd"
-    # A plan that is infeasible for another reason is no cure, however small its shift.
+    # Infeasible trials (those of gravity 10 or more) come last, however small their shift: they are
+    # no cure.
     least = min(answer.ranked, key=lambda each: (each.gravity // 10, each.mean_shift))
     if least.mean_shift > 0.7 * shift:
         return "no other link or clip that was tried does better: give devices data that are alike"
@@ -435,8 +443,8 @@ def _cures(held: Candidate) -> Iterator[Candidate]:
 
 
 def _instruction(trial: Trial, held: Candidate) -> str:
-    """Beginning of a sentence, for a user, that names the link or clip of a trial where it differs
-    from that of the candidate ``held``."""
+    """Beginning of a sentence, for a user, such as ``use a clip of 5, which, by prediction``: it
+    names the link or clip in which a trial differs from the candidate ``held``."""
     before: Any = held.uplink.link
     after: Any = trial.candidate.uplink.link
     parts = []
@@ -451,17 +459,18 @@ def _instruction(trial: Trial, held: Candidate) -> str:
 
 
 def _with_rounds(held: Candidate) -> tuple[Request, Finding]:
-    """The settings with as many rounds as burn-in and 400 independent draws take, or with fewer
-    where more rounds are not worthwhile; and the note that says why."""
+    """The settings with enough rounds for the burn-in and 400 independent draws, or with fewer
+    where more rounds add few draws; and the note that says why."""
     if held.request.aim == "answer":
         return _with_rounds_for_answer(held)
     convexity = held.request.curvature(held.model).convexity
 
     def at(count: int) -> Trial:
-        """The candidate planned and judged with ``count`` rounds and an automatic burn-in."""
+        """Trial of the candidate with ``count`` rounds and an automatic burn-in; it has a plan, but
+        is not judged."""
         request = replace(held.request, num_rounds=count, num_burn_in="auto")
-        # Planned with the exact accountant: few plans are made, and rounds cost privacy of its
-        # budget.
+        # The exact accountant is used, not an estimate: few plans are made, and with more rounds
+        # each one gets less of the privacy budget.
         plan = decide(held.model, held.uplink, held.limits, request)
         if plan.effective_step_size is None or convexity is None:
             raise InvalidSetting(
@@ -480,9 +489,9 @@ def _with_rounds(held: Candidate) -> tuple[Request, Finding]:
 
 
 def _with_rounds_for_answer(held: Candidate) -> tuple[Request, Finding]:
-    """The settings with as many rounds as an answer takes whose intervals are 1.1 times as wide as
-    the exact posterior's, if all directions were as flat as the convexity says; or with fewer where
-    more do not make it narrower; and the note that says why."""
+    """The settings with so many rounds that an answer's intervals are predicted to be 1.1 times as
+    wide as the exact posterior's, or with fewer where more rounds hardly narrow them; and the note
+    that says why. The prediction takes the convexity for the curvature in every direction."""
     curvature, count, last = held.request.curvature(held.model), _FIRST_TRIAL, math.inf
     while True:
         request = replace(held.request, num_rounds=count, num_burn_in="auto")
@@ -493,7 +502,8 @@ def _with_rounds_for_answer(held: Candidate) -> tuple[Request, Finding]:
                 "rounds 'auto' need slope and convexity, which are not known: give a number, or"
                 " public curvature"
             )
-        # Under a budget of the run more rounds leave less gain, and the noise stays what it is.
+        # Under a privacy budget of the run, more rounds allow smaller gains, so that the total
+        # noise stays the same and the width may stop falling.
         longer = math.ceil(1.3 * count)
         if answer.width <= _WANTED_WIDTH or answer.width > 0.98 * last or longer > _MOST_ROUNDS:
             break
@@ -509,12 +519,13 @@ def _with_rounds_for_answer(held: Candidate) -> tuple[Request, Finding]:
 
 
 def _until_arrival(held: Candidate, plan: Plan) -> Plan:
-    """The plan with a longer burn-in, where simulated chains without noise take longer to arrive at
-    the posterior than the rule assumes; else the plan as it is. The number of kept rounds does not
-    change."""
+    """The plan with a longer burn-in, where chains that are followed without noise take more rounds
+    to the posterior than its burn-in has; else the plan as it is. The number of kept rounds does
+    not change."""
     model = held.model
     shared = held.limits.scope == "run" and has_budget(held.uplink, held.limits)
-    # A budget of the run would be shared by more rounds; a public plan must not look at the data.
+    # The burn-in stays where the posterior is known, where more rounds would have to share a budget
+    # of the run, and where a public plan must not look at the data.
     if model.posterior is not None or shared:
         return plan
     if held.request.curvature(model).public:
@@ -536,7 +547,7 @@ def _rounds_for(trial: Trial, convexity: float) -> int:
     worth 400 independent draws, rounded up to two significant digits; at most a million."""
     plan = trial.plan
     assert plan is not None
-    # the share of a deviation from the mean that a chain forgets in a round
+    # Share of a deviation from the mean that a chain forgets in a round.
     forgotten = (plan.effective_step_size or 0.0) * convexity
     # Rounds per effective draw of a chain with correlation r = 1 - forgotten: (1 + r)/(1 - r).
     each = 1.0 if forgotten >= 1.0 else (2.0 - forgotten) / forgotten

@@ -40,8 +40,8 @@ from flmc.uplink.uplink import Uplink
 
 @dataclass(frozen=True)
 class Constraints:
-    """Model, uplink and limits that a plan is made for, with methods for the gain that each limit
-    allows; costly values are cached."""
+    """Model, uplink and limits that a plan is made for, with methods for the largest gain that each
+    constraint allows and for the step and the burn-in that follow; costly values are cached."""
 
     model: Model
     uplink: Uplink
@@ -50,21 +50,22 @@ class Constraints:
     num_rounds: int
     scheduler: Scheduler
     assumed_privacy_limit: float | None = None
-    """Gain taken for the largest that the privacy budget allows: a search's quick estimate, or the
-    cap that two stages share; None: the privacy accountant computes it."""
+    """Gain assumed for the largest that the privacy budget allows: a search's quick estimate, or
+    the cap that both stages of a two-stage plan share; None: the privacy accountant computes it."""
     update: ServerUpdate = LANGEVIN
-    """What the server does with its estimate."""
+    """Server's update: what the server does with its estimate of the gradient in each round."""
 
     @property
     def step_factor(self) -> float:
-        """Factor of the step at which chains move as with Langevin's update; 1 where the update's
-        is not known, so that nothing may be decided with it."""
+        """Factor c such that chains move under the server's update as under Langevin's update with
+        c times the step; 1 where the update declares none, in which case nothing may be decided
+        with it."""
         return self.update.step_factor or 1.0
 
     @cached_property
     def rounds(self) -> PlannedRounds | None:
-        """Rounds drawn at random (with a fixed seed) to plan with, where path gains decide which
-        devices transmit; else None."""
+        """Rounds drawn with a fixed seed, whose path gains and devices the plan is made for, where
+        path gains decide which devices transmit; else None."""
         if not self.scheduler.by_channel:
             return None
         sizes = (self.num_rounds, self.model.num_devices, self.model.dim)
@@ -73,22 +74,24 @@ class Constraints:
     @cached_property
     def active(self) -> Array | None:
         """Which devices are expected to transmit, (round, device) with 1 or 0; None: every device
-        in every round. Where path gains decide, the rounds are drawn ones."""
+        in every round. Where path gains decide who transmits, the rows are rounds drawn at random.
+        """
         if self.rounds is not None:
             return self.rounds.active
         return self.scheduler.draw_planned(self.num_rounds, self.model.num_devices)
 
     @cached_property
     def num_active(self) -> Array:
-        """Number of devices expected to transmit in each row of ``active``, (1 or round, 1)."""
+        """Number of devices expected to transmit in each round, (round, 1); (1, 1) where every
+        device transmits in every round."""
         if self.active is None:
             return np.full((1, 1), self.model.num_devices)
         return np.asarray(self.active.sum(axis=1, keepdims=True))
 
     @property
     def _published_step_size(self) -> float:
-        """Step that the paper prints for the uplink's scheme; raises ``InvalidSetting`` where it
-        prints none."""
+        """Step size that the paper behind the uplink's scheme prints; raises ``InvalidSetting``
+        where there is none."""
         if self.uplink.published_step_size is None:
             raise InvalidSetting(
                 f"langevin 'paper' has no step for the {self.uplink.scheme} scheme: give step_size"
@@ -97,9 +100,10 @@ class Constraints:
 
     @cached_property
     def power_limit(self) -> float:
-        """Largest gain that the transmit power allows; where rounds differ, the gain that it allows
-        in nine drawn rounds of ten."""
-        # The lower order statistic, not an interpolation: it is the gain of a drawn round.
+        """Largest gain that the transmit power allows; where path gains vary from round to round,
+        the gain that it allows in nine of ten drawn rounds."""
+        # The quantile is a value that occurs, not an interpolation: so the limit is the gain of a
+        # drawn round.
         if self.rounds is not None:
             return float(np.quantile(self.power_gains, 0.1, method="lower"))
         sizes = (self.model.num_devices, self.model.dim)
@@ -108,28 +112,29 @@ class Constraints:
 
     @cached_property
     def average_limit(self) -> float:
-        """Largest gain at which every device keeps its long-term power limit (of the mean power
-        over all rounds), on drawn channels; infinite without such a limit."""
+        """Largest gain at which every device keeps its limit of the mean power over all rounds, on
+        drawn channels; infinite without such a limit."""
         if self.uplink.average_snr_db is None:
             return math.inf
         return average_limited_gain(self.uplink, self.rounds_for_power)
 
     @cached_property
     def rounds_for_power(self) -> DrawnRounds:
-        """Drawn rounds over which a device's power is averaged for the long-term power limit."""
+        """Rounds drawn at random (path gains and transmitting devices), over which a device's power
+        is averaged for the long-term power limit."""
         if self.rounds is None:
             sizes = (self.model.num_devices, self.model.dim)
             return draw_rounds_for_power(self.uplink, *sizes, self.active, self.num_rounds)
         drawn, independent = self.rounds, self.uplink.known_fading.independent
-        # Skipped rounds count in the mean too. Where rounds are independent, all that were drawn
-        # stand for one run.
+        # Skipped rounds count in the mean power too. Where rounds are independent, all drawn rounds
+        # together stand for one run.
         length = drawn.num_drawn if independent else self.num_rounds
         return DrawnRounds(drawn.fading, drawn.active, drawn.numbers, length)
 
     @cached_property
     def power_gains(self) -> Array:
-        """Largest gain that the transmit power allows in each drawn round, (drawn, 1); (1, 1) with
-        ``power_limit`` where no rounds are drawn."""
+        """Largest gain that the transmit power allows in each drawn round, (round, 1), where path
+        gains decide who transmits; else ``power_limit`` as an array (1, 1)."""
         if self.rounds is None:
             return np.full((1, 1), self.power_limit)
         each = power_limited_gain(self.uplink, self.rounds.fading, self.rounds.active)[:, None]
@@ -150,8 +155,8 @@ class Constraints:
 
     @cached_property
     def _variances(self) -> dict[float, float]:
-        """Cache of :meth:`estimate_variance`, by step size: the searches for the burn-in factor and
-        for the length of the burn-in ask for the same values."""
+        """Values of :meth:`estimate_variance` that were computed, by step size: the searches for
+        the burn-in factor and for the length of the burn-in ask for the same values."""
         return {}
 
     def step_size(self, given: float | str, largest_gain: float) -> tuple[float, bool]:
@@ -173,7 +178,7 @@ class Constraints:
         num_devices = self.model.num_devices
         smoothness, convexity = self.curvature.smoothness, self.curvature.convexity
         gain: Array | float = largest_gain
-        # the largest gain that each drawn round can attain takes the place of one number
+        # Where rounds are drawn, the largest gain of each round replaces the single largest gain.
         if self.rounds is not None:
             gain = np.minimum(self.power_gains, self.privacy_limit)
         langevin = auto_step_size(
@@ -183,7 +188,8 @@ class Constraints:
 
     def answer_step_size(self, num_kept: int, given: Array | None) -> float:
         """Automatic step of a run for an answer, of which ``num_kept`` rounds are kept; ``given``
-        is a gain that the user gave. Raises ``InvalidSetting`` if the smoothness is not known."""
+        is the gain that the user gave, None: the plan decides it. Raises ``InvalidSetting`` if the
+        smoothness is not known."""
         smoothness, convexity = self.curvature.smoothness, self.curvature.convexity
         if smoothness is None:
             raise InvalidSetting(
@@ -192,7 +198,8 @@ class Constraints:
             )
         convexity = smoothness if convexity is None else convexity
         slope = response(self.uplink, self.model.num_devices, self.scheduler)
-        # Without a Langevin limit the noise of an estimate does not depend on the step.
+        # Without a Langevin limit the noise of an estimate does not depend on the step, so any
+        # step, such as 1, will do.
         noise = self.estimate_variance(1.0, given)
         effective = answer_step_size(
             self.model, self.uplink, slope, noise, smoothness, convexity, num_kept
@@ -201,7 +208,8 @@ class Constraints:
 
     def estimate_variance(self, step: float, given: Array | None) -> float:
         """Variance of the noise in an entry of the server's gradient estimate, averaged over rounds
-        and drawn channels; 0 for the ideal uplink, whose noise follows the step.
+        and drawn channels; 0 for the ideal uplink, whose noise is always the one that the step
+        calls for.
 
         ``given`` is a gain that the user gave; None: the gain that the constraints allow at this
         ``step``. A budget that is spent unevenly over rounds counts as if it were spent evenly."""
@@ -222,7 +230,8 @@ class Constraints:
             gains = np.minimum(np.minimum(cap, calibrated), self.power_gains)
         else:
             gains = planned_gain(uplink, cap, self.active, rounds, num_devices, self.model.dim)
-        # Planned gains of a random channel go through the rounds again and again; so must these.
+        # On a random channel there are more planned gains than rounds in the plan, and the numbers
+        # of active devices are repeated as often as its rounds are.
         active = self.num_active[np.arange(len(gains)) % len(self.num_active)]
         noise = (
             uplink.noise_power / np.square(gains)
@@ -243,9 +252,10 @@ class Constraints:
         """Factor by which the steps of the first ``num_fast`` rounds are larger than those of later
         rounds.
 
-        It is ``given`` if that is a number; chosen for the ``distance`` that chains have to travel
-        in an entry if both the factor and the step are automatic; else 1. ``auto_step`` is the
-        automatic step (None: the step was given), ``gain`` a gain that the user gave."""
+        It is ``given`` if that is a number. If both the factor and the step are automatic, it is
+        chosen for the ``distance`` that chains have to travel in an entry; else it is 1.
+        ``auto_step`` is the automatic step (None: the user gave a step), ``gain`` a gain that the
+        user gave."""
         if given != "auto":
             return checks.positive("burn_in_step_factor", given)
         if auto_step is None or self.curvature.smoothness is None:
@@ -265,7 +275,8 @@ class Constraints:
     def langevin_limit(self, step: float, factor: float, num_fast: int) -> Array:
         """Largest gain (1 or round, 1) at which the received signal still has as much noise as the
         sampler needs; infinite where the Langevin limit is off. Where path gains decide who
-        transmits, it is the largest over drawn rounds of what noise and power allow.
+        transmits, every drawn round has a gain that noise and power allow, and the limit is the
+        largest of these.
 
         The ideal uplink's noise is exact by definition: for it the limit is never off, and follows
         the larger steps of burn-in (``factor`` times ``step`` in ``num_fast`` rounds)."""
@@ -288,21 +299,23 @@ class Constraints:
         num_devices = self.model.num_devices
         num_active = self.num_active
         if not isinstance(self.scheduler, GivenDevices) and (num_active == num_active[0]).all():
-            # The number of active devices is the same in every round: one gain for all.
+            # With the same number of active devices in every round, one gain suits all rounds.
             num_active = num_active[:1]
         mode = "calibrated" if ideal and self.limits.langevin == "off" else self.limits.langevin
         gain = langevin_gain(mode, self.uplink, steps, num_devices, num_active, self.scheduler)
         if self.rounds is None:
             return gain
-        # Each round is calibrated for the devices in it; the cap is the loudest of drawn rounds.
+        # In the run each round gets the gain that suits its own devices; the cap is the largest of
+        # these gains over the drawn rounds.
         return np.full((1, 1), np.minimum(gain, self.power_gains).max())
 
     def cap(
         self, langevin: Array, power: float, privacy: float, steps: Array, num_burn_in: int
     ) -> Array:
-        """Cap of the gain, (1 or round, 1), from the gains that the Langevin noise, power and
-        privacy allow and the allocation of the budget; ``steps`` (round) is the step of every
-        round. Raises ``InvalidSetting`` if nothing limits the gain.
+        """Cap of the gain, (1 or round, 1): the smallest of the gains ``langevin``, ``power`` and
+        ``privacy`` that the constraints allow; an adaptive allocation of the budget sets it for
+        each round, by the steps ``steps`` (round). Raises ``InvalidSetting`` if nothing limits the
+        gain.
 
         With a static allocation over a random channel every round has a power limit of its own, so
         only the long-term power limit enters the cap.
@@ -321,12 +334,13 @@ class Constraints:
     def adaptive_gain(
         self, steps: Array, num_burn_in: int, caps: Array, static_gain: float
     ) -> Array:
-        """Gains (round, 1) that spend the run's privacy budget where the noise matters most.
+        """Gains (round, 1) that spend the run's privacy budget unevenly: they are larger in rounds
+        whose noise lasts longer in the kept rounds.
 
         ``static_gain`` is the constant gain that spends the budget (infinite: the gains are the
-        caps), ``caps`` (1 or round, 1) what the other constraints allow, ``steps`` (round) the step
-        of every round. Raises ``InvalidSetting`` unless all devices transmit in all rounds and the
-        smoothness is known."""
+        caps), ``caps`` (1 or round, 1) holds the gains that the other constraints allow, and
+        ``steps`` (round) the step of every round. Raises ``InvalidSetting`` unless all devices
+        transmit in all rounds and the smoothness is known."""
         if not self.scheduler.everyone:
             raise InvalidSetting(
                 "allocation 'adaptive' needs all devices in all rounds; use 'static'"
@@ -338,7 +352,8 @@ class Constraints:
         limit = np.broadcast_to(caps, (self.num_rounds, 1))[:, 0]
         if np.isinf(static_gain):
             return np.asarray(limit[:, None])
-        # The direction of least curvature forgets most slowly, so its noise weighs most.
+        # The direction of least curvature forgets noise most slowly, so the weights are computed
+        # for it.
         curvature = self.curvature.convexity or self.curvature.smoothness
         steps = steps * self.step_factor
         contraction = np.clip(
@@ -355,9 +370,9 @@ class Constraints:
     ) -> int | None:
         """Rounds of burn-in that the sampler needs; None where convexity or slope are not known.
 
-        ``distance`` is what chains have to travel in an entry, ``given`` a gain that the user gave.
-        An ``automatic`` burn-in factor depends on the length of the burn-in: where the planned one
-        is too short, both are solved for together."""
+        ``distance`` is the distance that chains have to travel in an entry, ``given`` a gain that
+        the user gave. An ``automatic`` factor of early steps depends on the length of the burn-in:
+        where the planned burn-in is too short, factor and length are solved for together."""
         smoothness, convexity = self.curvature.smoothness, self.curvature.convexity
         if decided.effective_step_size is None or convexity is None:
             return None
@@ -366,10 +381,11 @@ class Constraints:
         num_devices, uplink = self.model.num_devices, self.uplink
         needed = rounds_needed(uplink, step, factor, num_fast, num_devices, distance, convexity)
         if automatic and smoothness is not None and needed > decided.num_burn_in:
-            # The factor depends on the burn-in, and the burn-in on the factor: iterate.
+            # The factor depends on the length of the burn-in, and the length on the factor: the two
+            # are iterated.
             noise = self.estimate_variance(decided.step_size, given)
             for _ in range(20):
-                # half of the burn-in, as a plan decides it where the user gave no number
+                # Half of the burn-in has the larger step: the default of a plan.
                 num_fast = needed // 2
                 factor = auto_burn_in_factor(
                     uplink, step, num_fast, num_devices, distance, smoothness, noise

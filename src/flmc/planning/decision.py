@@ -34,7 +34,7 @@ from flmc.uplink.uplink import Uplink
 
 _MOST_TRIALS = 30
 """Largest number of burn-in lengths, each longer than the one before, that are tried for an
-automatic burn-in; the last is taken even if it is too short."""
+automatic burn-in; the last length is used even if it is too short."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,8 @@ class Request:
     aim: str = "chain"
 
     def curvature(self, model: Model) -> Curvature:
-        """Curvature that the plan is made with: the public values, else the model's own."""
+        """Curvature that the plan is made with: from the public values where they are given, else
+        the model's own."""
         return Curvature.of(model, self.public_smoothness, self.public_convexity)
 
 
@@ -71,9 +72,9 @@ def decide(
     """Plan with rounds, step and gain decided under the limits, but without prediction and
     findings.
 
-    ``privacy_limit`` takes the place of the privacy accountant: a gain taken for the largest that
-    the budget allows. Where it is the estimate of a search, the plan may break the budget and must
-    not be handed out."""
+    ``privacy_limit`` is taken for the largest gain that the budget allows, in place of the privacy
+    accountant's; None: the accountant computes it. With a search's estimate as the limit, the plan
+    may break the budget and must not be handed out."""
     _check_kinds(model, uplink, limits)
     limits = _limits_for(request, limits, model.dim)
     _check_update(request, limits)
@@ -103,9 +104,9 @@ def decide(
 
 
 def _with_automatic_burn_in(task: Constraints, request: Request) -> Plan:
-    """The plan with the shortest burn-in found that is as long as the sampler needs, or else the
-    longest that keeps a tenth of the rounds. Raises ``InvalidSetting`` where the need is unknown.
-    """
+    """The plan with the shortest burn-in that was found long enough for the sampler; where none is,
+    with a burn-in of nine tenths of all rounds. Raises ``InvalidSetting`` where the needed burn-in
+    is not known."""
     total = checks.at_least("num_rounds with burn_in 'auto'", task.num_rounds, 2)
     most = total - max(1, total // 10)
     burn_in = 1
@@ -118,7 +119,8 @@ def _with_automatic_burn_in(task: Constraints, request: Request) -> Plan:
             )
         if plan.rounds_needed <= burn_in or burn_in == most:
             break
-        # The automatic factor of early steps depends on the burn-in, so what is needed changes.
+        # The automatic factor of early steps changes with the burn-in, and the rounds that are
+        # needed change with the factor.
         burn_in = min(most, plan.rounds_needed)
         plan = _decide(task, replace(request, num_burn_in=burn_in))
     return plan
@@ -129,10 +131,12 @@ def _decide(task: Constraints, request: Request) -> Plan:
     model, uplink, limits, curvature = task.model, task.uplink, task.limits, task.curvature
     rounds = _Rounds.checked(task.num_rounds, request)
     distance = distance_to_travel(model, request.start)
-    # In this order: step from the largest gain, Langevin limit from the step, gain from the limits.
+    # The order matters: the step follows from the largest gain, the Langevin limit from the step,
+    # and the gain from all limits.
     power, privacy = task.power_limit, task.privacy_limit
     given = None if request.gain is None else _check_gain(task, request.gain)
-    # The automatic step is made for the largest gain, so that T = 1 is within reach of it.
+    # The automatic step is computed for the largest gain that power and privacy allow (or for the
+    # gain that was given), so that this gain attains the temperature 1.
     most = min(power, privacy) if given is None else float(given.max())
     asked = _given_step(task, request)
     if asked == "auto" and request.aim == "answer":
@@ -144,13 +148,15 @@ def _decide(task: Constraints, request: Request) -> Plan:
         request.burn_in_step_factor, auto_step, rounds.fast, distance, given
     )
     langevin = task.langevin_limit(step, factor, rounds.fast)
-    # The Langevin limit of a kept round; the median, where the number of devices changes.
+    # The plan states the Langevin limit of one kept round: the median over kept rounds, which may
+    # differ in the number of devices.
     gain_limits = GainLimits(power, median(langevin[-rounds.kept :]), privacy)
     cap = given
     if cap is None:
         steps = step * np.where(np.arange(rounds.total) < rounds.fast, factor, 1.0)
         cap = task.cap(langevin, power, privacy, steps, rounds.burn_in)
-    # A step that was given, or the paper's, reveals nothing; adaptive gains use the curvature too.
+    # A step that the user gave or the paper prints reveals nothing of the data; a computed step
+    # uses the curvature, and so do adaptive gains.
     from_data = computed or (given is None and limits.allocation == "adaptive")
     decided = Plan(
         uplink=uplink,
@@ -181,9 +187,10 @@ def _decide(task: Constraints, request: Request) -> Plan:
 
 
 def _limits_for(request: Request, limits: Limits, dim: int) -> Limits:
-    """Limits of a plan with this aim: for an answer the noise that the sampler needs is no limit of
-    the gain. Raises ``InvalidSetting`` for an unknown aim, one that contradicts the limits or the
-    server's update, or an answer of more entries than can be computed."""
+    """Limits of a plan for the aim of the request: ``limits`` themselves for a chain; for an
+    answer, ``limits`` without the one by the noise that the sampler needs. Raises
+    ``InvalidSetting`` for an unknown aim, an aim that contradicts the limits or the server's
+    update, or an answer with more entries than can be computed."""
     if checks.one_of("aim", request.aim, ("chain", "answer")) == "chain":
         return limits
     if limits.langevin == "paper":
@@ -236,7 +243,7 @@ def _bytes_of_plan(
 ) -> float:
     """Estimate of the memory that planning takes, in bytes, so that a plan too large is refused
     before it starts."""
-    # Bytes, as measured: for each round; for each device in each round, where devices or path gains
+    # Bytes as measured: for each round; for each device in each round, where devices or path gains
     # are drawn for the whole run; and for each device's Hessian, where the posterior is known.
     each = 300.0 if limits.allocation == "adaptive" else 64.0
     fading = uplink.known_fading
@@ -258,8 +265,8 @@ def _check_kinds(model: Model, uplink: Uplink, limits: Limits) -> None:
 
 
 def _check_update(request: Request, limits: Limits) -> None:
-    """Raise ``InvalidSetting`` for an object that is no server's update, or one for which the noise
-    should be right and nobody knows how much that is."""
+    """Raise ``InvalidSetting`` for an object that is no server's update, or for an update without a
+    known temperature where the gain has to be chosen so that the temperature is right."""
     update = request.update
     if not isinstance(update, ServerUpdate):
         raise InvalidSetting(
@@ -287,8 +294,9 @@ class _Rounds(NamedTuple):
 
     @classmethod
     def checked(cls, count: int, request: Request) -> _Rounds:
-        """Numbers of rounds for a request of ``count`` rounds with a fixed burn-in, checked; by
-        default half of the burn-in has the larger step."""
+        """Numbers of rounds for a request with ``count`` rounds in all and a fixed burn-in. If the
+        request gives no number of rounds with a larger step, it is half of the burn-in. Raises
+        ``InvalidSetting`` if the numbers contradict each other."""
         burn_in = checks.at_least("num_burn_in", request.num_burn_in, 0)
         if burn_in >= count:
             raise InvalidSetting(f"num_burn_in must be below num_rounds = {count}, got {burn_in}")

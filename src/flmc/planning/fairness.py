@@ -1,9 +1,10 @@
 """Fair comparison: plans of several methods brought to one effective step, one privacy cost, one
 energy or one airtime.
 
-The shared value is one that all can reach: the smallest that a method has by itself, because a
-step, an epsilon and an energy can be lowered but not raised beyond a limit; of airtimes the
-largest, because a run can be made longer, and a shorter one may end within its burn-in."""
+The shared value is one that all methods can reach. Of steps, epsilons and energies it is the
+smallest that a method has by itself, because these can be lowered but not raised beyond a limit. Of
+airtimes it is the largest, because a run can be made longer, and a shorter one may end within its
+burn-in."""
 
 from __future__ import annotations
 
@@ -20,28 +21,30 @@ from flmc.planning.plans import Plan
 from flmc.planning.search import Axis, Candidate, smallest
 
 _SNR = Axis(3.0, 600.0, 1e-4)
-"""Scale, in decibels, for the search for the SNR limit at which a method transmits a given energy;
+"""Scale of the search for the SNR limit, in decibels, at which a method transmits a given energy;
 its resolution is 0.002 per cent of the energy."""
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A quantity in which methods can be made equal."""
+    """A quantity, such as the energy of a run, in which the methods of a comparison can be made
+    equal."""
 
     words: str
-    """Name of the quantity in sentences."""
+    """Name of the quantity, as it stands in messages."""
     definition: str
-    """What is equal, to which value, and what is varied to reach it, in a sentence."""
+    """Sentence that says what is made equal, to which value, and which setting is varied for it."""
     of: Callable[[Plan], float | None]
-    """Function that gives the value of a plan; None where it has none."""
+    """Function that gives the value of the quantity for a plan; None where the plan has none."""
     shared: Callable[[Iterable[float]], float]
-    """Function that picks the shared value among those that methods have by themselves."""
+    """Function (smallest or largest) that picks the shared value among those that the methods have
+    by themselves."""
     changes: Callable[[Candidate, Plan, Equality], dict[str, Any]]
-    """Function of a candidate, its plan and what is shared that gives the changes of settings, by
-    name for ``Candidate.with_value``."""
+    """Function that gives the changes of settings, as values by name, that bring a candidate to the
+    shared value; its arguments are the candidate, its plan, and the ``Equality`` to be reached."""
     slack: Callable[[Plan, float], float]
-    """Function of a plan and the shared value that gives the largest distance from the shared value
-    at which the plan counts as equal."""
+    """Function of a plan and the shared value: the largest difference from the shared value with
+    which the plan still counts as equal."""
 
 
 def _effective_step(plan: Plan) -> float | None:
@@ -62,8 +65,8 @@ def _airtime(plan: Plan) -> float | None:
 
 
 def _share_step(held: Candidate, plan: Plan, shared: Equality) -> dict[str, Any]:
-    """Changes of settings that give a candidate the effective step that all compared methods share,
-    in the early burn-in too."""
+    """Changes of settings, by name, that give a candidate the effective step that all compared
+    methods share, and the same factor of the step in early burn-in."""
     return {
         "step_size": "auto",
         "effective_step_size": shared.value,
@@ -72,14 +75,16 @@ def _share_step(held: Candidate, plan: Plan, shared: Equality) -> dict[str, Any]
 
 
 def _share_budget(held: Candidate, plan: Plan, shared: Equality) -> dict[str, Any]:
-    """Changes of settings that make the epsilon that all compared methods share a candidate's
-    budget of the run."""
+    """Changes of settings, by name, that set a candidate's privacy budget of the run to the epsilon
+    that all compared methods share."""
     return {"privacy": "tight", "epsilon": shared.value, "scope": "run"}
 
 
 def _lower_snr(held: Candidate, plan: Plan, shared: Equality) -> dict[str, Any]:
-    """The SNR limit at which a candidate transmits the shared energy; its own where none does."""
-    # The gain that the privacy budget allows does not depend on the power, so it is asked once.
+    """Change of settings, by name: the smallest SNR limit, in decibels, at which a candidate
+    transmits the energy that all compared methods share; its own limit where it never transmits so
+    much."""
+    # The gain that the privacy budget allows does not depend on the power, so it is computed once.
     allowed = plan.gain_limits.privacy
 
     def enough(snr_db: float) -> bool:
@@ -94,8 +99,8 @@ def _lower_snr(held: Candidate, plan: Plan, shared: Equality) -> dict[str, Any]:
 
 
 def _share_airtime(held: Candidate, plan: Plan, shared: Equality) -> dict[str, Any]:
-    """Change of settings that gives a candidate as many rounds as fit into the airtime that all
-    compared methods share."""
+    """Change of settings, by name, that gives a candidate as many rounds as fit into the channel
+    uses that all compared methods share."""
     return {"num_rounds": int(shared.value) // plan.uplink.symbols_per_round(plan.dim)}
 
 
@@ -141,27 +146,30 @@ QUANTITIES: dict[str, Quantity] = {
         lambda plan, value: plan.uplink.symbols_per_round(plan.dim) - 0.5,
     ),
 }
-"""Quantities in which methods can be made equal, by the word of the setting ``equal``."""
+"""Quantities in which methods can be made equal, by the name that a user gives as the setting
+``equal``."""
 
 
 @dataclass(frozen=True)
 class Equality:
-    """The value of a quantity that several methods share in a comparison."""
+    """Value of a quantity, such as the epsilon of the run, that all methods of a comparison are
+    made to share."""
 
     name: str
-    """``step``, ``privacy``, ``energy`` or ``airtime``."""
+    """Name of the shared quantity: ``step``, ``privacy``, ``energy`` or ``airtime``."""
     value: float
     """Value of the quantity that all compared methods share."""
     setter: Plan
-    """Plan of the method that has the shared value by itself, to which the other methods are made
-    equal."""
+    """Plan of the method that has the shared value without a change of its settings."""
     from_data: bool
-    """Whether a plan that decided the value was computed from the devices' private data."""
+    """Whether any of the compared plans, among which the shared value was picked, was computed from
+    the devices' private data."""
 
     @classmethod
     def among(cls, name: str, plans: Sequence[Plan]) -> Equality:
-        """The value that methods with these plans share. Raises ``InvalidSetting`` for an unknown
-        quantity, where no plan has a value, and for epsilons that mean different things."""
+        """The value of the quantity ``name`` that methods with these plans share. Raises
+        ``InvalidSetting`` for an unknown quantity, where no plan has a value, and for epsilons with
+        different deltas or neighbouring relations."""
         checks.one_of("equal", name, tuple(QUANTITIES))
         quantity = QUANTITIES[name]
         if name == "privacy":
@@ -181,28 +189,30 @@ class Equality:
         return QUANTITIES[self.name]
 
     def changes(self, held: Candidate, plan: Plan) -> dict[str, Any]:
-        """Changes of settings that bring a candidate with this plan to the shared value, by name
-        for ``Candidate.with_value``; empty where it has the value. ``InvalidSetting`` for a
-        candidate that has no value of the quantity."""
+        """Changes of settings, by name, that bring a candidate with this plan to the shared value;
+        empty where it has the value already. Raises ``InvalidSetting`` for a candidate that has no
+        value of the quantity."""
         own = self.quantity.of(plan)
         if own is None:
             raise InvalidSetting(
                 f"equal {self.name!r} cannot be reached: the {plan.uplink.scheme} uplink has no"
                 f" {self.quantity.words}{self._why_unknown(plan)}"
             )
-        # An equal step may still differ in early burn-in.
+        # Plans with equal steps may still differ in early burn-in, so they are changed in any case.
         close = abs(own - self.value) <= self.quantity.slack(plan, self.value)
         if plan == self.setter or (close and self.name != "step"):
             return {}
         return self.quantity.changes(held, plan, self)
 
     def _why_unknown(self, plan: Plan) -> str:
-        """Why a plan has no epsilon, in brackets; empty where something else is shared."""
+        """Reason why a plan has no epsilon, as text in brackets; empty where the shared quantity is
+        not epsilon, or the plan has one."""
         reason = plan.unknown_privacy if self.name == "privacy" else None
         return "" if reason is None else f" ({reason})"
 
     def check(self, plan: Plan) -> None:
-        """Raise ``InvalidSetting`` unless a plan has the shared value."""
+        """Raise ``InvalidSetting`` unless a plan has the shared value of the quantity, within its
+        tolerance."""
         own = self.quantity.of(plan)
         if own is None or abs(own - self.value) > self.quantity.slack(plan, self.value):
             stated = "none" if own is None else f"{own:.6g}"
@@ -213,12 +223,13 @@ class Equality:
             )
 
     def to_document(self) -> dict[str, Any]:
-        """What is shared, its definition and its value, for JSON."""
+        """Name, definition and value of the shared quantity, for JSON."""
         definition = self.quantity.definition
         return {"name": self.name, "definition": definition, "value": self.value}
 
     def note(self, changes: dict[str, Any]) -> Finding:
-        """A note for the findings of a plan that ``changes`` of settings made equal."""
+        """Note, for the findings of a plan, that it shares the value of the quantity, and by which
+        ``changes`` of settings."""
         changed = ", ".join(f"{name} {value}" for name, value in changes.items())
         how = f"by {changed}" if changed else "by itself"
         text = f"{self.quantity.words} {self.value:.6g} as all methods compared, {how}"
@@ -238,7 +249,8 @@ def _check_one_statement(plans: Sequence[Plan]) -> None:
 
 
 def with_changes(held: Candidate, changes: dict[str, Any]) -> Candidate:
-    """The candidate with several settings changed, by name, in their order."""
+    """The candidate with several settings changed one after the other, in the order of ``changes``,
+    which has values by name."""
     for name, value in changes.items():
         changed = held.with_value(name, value)
         assert changed is not None  # only links can be missing, and none is changed

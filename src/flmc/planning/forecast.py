@@ -44,33 +44,34 @@ from flmc.planning.prediction import (
 from flmc.uplink.csi import arrival_of
 
 _FEWEST_NODES = 128
-"""Smallest number of values of theta at which gradients are evaluated for their mean over a normal
-law; with more than half as many entries, it is twice the number of entries."""
+"""Smallest number of values of theta (nodes) at which gradients are evaluated for their mean over a
+normal law; twice the number of entries of theta is taken where that is more."""
 _SHARES = (1.0, 0.5)
-"""Shares of a step that are taken in turn, until one leads to a law: half a step helps where the
-posterior is far from normal, or a link nearly flat."""
+"""Shares of Newton's step with which the search for a normal law is tried in turn, until it
+converges: half steps help where the posterior is far from normal, or a link nearly flat."""
 _MOST_ITERATIONS = 60
-"""Largest number of iterations of the search for a law."""
+"""Largest number of iterations of the search for a normal law, of the chain or of the posterior."""
 _NUM_STARTS = 8
-"""Starts from which chains without noise are followed to their mean."""
+"""Number of draws from the prior from which chains without noise are followed to their mean."""
 _NUM_NOISY, _CARRIED_OFF = 32, 8.0
 """Number of chains that are followed with noise through the burn-in, and the distance from the
 mean, in standard deviations of the chain times the root of dim, beyond which noise has carried a
 chain off."""
 _ARRIVED = 0.25
-"""Distance of a chain from its stationary mean, in standard deviations of the chain, at which it
-has arrived."""
+"""Distance of a chain from its stationary mean, in standard deviations of the chain, up to which it
+counts as arrived."""
 _MOST_MOVES = 4000
-"""Largest number of evaluations of the expected gradient estimates when chains are followed from
-their starts."""
+"""Largest number of moves, of one or several rounds, for which chains are followed from their
+starts."""
 _MOST_TO_FOLLOW = 5e8
-"""Multiplications beyond which the chains of a linear regression are not followed: about a second.
-"""
+"""Largest number of multiplications for following the chains of a linear regression, about a
+second's work; chains that would take more are not followed."""
 _NEWTON_STEPS = 8
-"""Number of Newton steps, with the mean Jacobian, in the search for the place at which chains
-without noise come to rest."""
+"""Number of Newton steps, with the mean Jacobian of the gradient estimates, in the search for the
+theta at which chains without noise come to rest."""
 _STABLE = 0.25
-"""Step times largest curvature up to which several rounds are followed in one."""
+"""Largest product of curvature, step and number of rounds up to which several rounds of a followed
+chain are computed in one move."""
 _TOLERANCE = 1e-4
 """Change of a chain's forecast law in one iteration, in standard deviations of the law, below which
 the search for the stationary law ends."""
@@ -95,8 +96,8 @@ class Law:
 
     @property
     def places(self) -> Array:
-        """Values of theta, (place, dim), whose mean and covariance are exactly those of this normal
-        law."""
+        """Values of theta, (place, dim), whose sample mean and covariance are exactly those of this
+        normal law."""
         return np.asarray(self.mean + _nodes(len(self.mean)) @ self.root.T)
 
     def distance(self, mean: Array) -> float:
@@ -107,12 +108,12 @@ class Law:
 
 
 def _nodes(dim: int) -> Array:
-    """Points z (node, dim) that stand for a standard normal law: pairs z and -z whose second
-    moments are exactly the identity, so that means of quadratic functions over the points have no
-    error."""
+    """Points z (node, dim) that stand for a standard normal law. They come in pairs z and -z and
+    have exactly the identity for second moments, so that their mean of any quadratic function is
+    exact."""
     count = max(_FEWEST_NODES // 2, dim)
     half = generator(0, Purpose.CHECK, 1).standard_normal((count, dim))
-    # Whitened by the polar factor, the least change that makes the second moments exact.
+    # The polar factor is the closest set of points whose second moments are exact.
     left, _, right = np.linalg.svd(half, full_matrices=False)
     half = left @ right * math.sqrt(count)
     return np.concatenate([half, -half])
@@ -120,14 +121,14 @@ def _nodes(dim: int) -> Array:
 
 def noise_of(plan: Plan) -> Array:
     """Variance of the channel's noise in each entry of the server's gradient estimate, averaged
-    over kept rounds, (dim): the noise power over the squared gain, the amplitude of a symbol."""
+    over kept rounds, (dim): the noise power over the squared gain."""
     return np.asarray(plan.uplink.noise_power * np.mean(plan.planned_gain**-2.0, axis=0))
 
 
 class Reception:
-    """The reception of a plan's server at given theta, on average over bits, channels and
-    schedules: called with theta (place, dim), it returns the expected estimate of the summed
-    gradient and the variance of the estimate, both (place, dim)."""
+    """What the server receives at given theta, on average over bits, channels and schedules: called
+    with theta (place, dim), it returns the expected estimate of the summed gradient and the
+    variance of the estimate, both (place, dim)."""
 
     def __init__(self, plan: Plan, model: Model) -> None:
         self._plan, self._model = plan, model
@@ -160,7 +161,8 @@ class Reception:
         sent = uplink.clipped(local)
         symbol = uplink.mean_symbol(sent)
         factor, square = self._factor[:, None], self._square[:, None]
-        # Where the factor of arrival scatters, the mean symbol becomes noise as well.
+        # With inexact channel estimates the amplitude of a received symbol is random, which turns a
+        # part of the mean symbol into noise.
         scatter = square * uplink.symbol_variance(sent) + (square - factor**2) * symbol**2
         variance = self._share * scatter.sum(axis=1) + self._noise
         symbol = factor * symbol
@@ -168,21 +170,21 @@ class Reception:
             return symbol.sum(axis=1), variance
         mean, deviation = self._weights
         if deviation is None:
-            # A round draws K_a of K devices without replacement, which adds K^2/K_a - K times the
-            # variance of the mean symbol over devices.
+            # A round draws K_a of K devices without replacement, which adds to the estimate's
+            # variance: K^2/K_a - K times the variance of the mean symbol over devices.
             spread = symbol.var(axis=1, ddof=1) if len(mean) > 1 else np.zeros_like(variance)
             return symbol.sum(axis=1), variance + len(mean) * (self._share - 1.0) * spread
-        # Each schedule in turn; its noise is taken for independent from round to round, which is
-        # too much where devices take turns.
+        # The rows of ``deviation`` are single schedules. Their effect is treated as noise that is
+        # independent from round to round, which overstates it where devices take turns.
         drift = np.einsum("k,pkd->pd", mean, symbol)
         return drift, variance + np.square(np.tensordot(symbol, deviation, (1, 1))).mean(axis=2)
 
 
 def _weights(plan: Plan) -> tuple[Array, Array | None]:
-    """Mean weight of every device in the server's estimate over the kept rounds, the number of
-    devices over that of active ones, 0 where the device is silent, (device); and the deviations
-    from this mean in single rounds, (round, device). The deviations are None where all devices are
-    equally likely: the mean is 1 then."""
+    """Mean weight of every device in the server's estimate over the kept rounds, (device), and the
+    deviations from this mean in single rounds, (round, device). In a round the weight is the number
+    of all devices over that of active ones for an active device, and 0 for a silent one. Where all
+    devices are equally likely, the means are 1 and None takes the place of the deviations."""
     if plan.scheduler.random and plan.uplink.fading.alike:
         return np.ones(plan.num_devices), None
     active = plan.planned_active
@@ -195,8 +197,8 @@ def _weights(plan: Plan) -> tuple[Array, Array | None]:
 
 
 def posterior_law(pilot: Pilot) -> Law | None:
-    """Normal law closest to the posterior of the first data set, searched from where the ``pilot``
-    arrived; None where the search fails."""
+    """Normal law closest (in Kullback-Leibler divergence) to the posterior of the first data set,
+    searched from the mode that the ``pilot`` found; None where the search fails."""
     dim = len(pilot.theta)
     if not pilot.arrived or dim > MOST_DIRECTIONS:
         return None
@@ -221,7 +223,7 @@ def _closest(pilot: Pilot, law: Law, nodes: Array, share: float) -> Law | None:
         if not np.isfinite(gradient).all():
             return None
         # By Stein's identity the mean Jacobian of the posterior's gradient is the precision of the
-        # closest normal law; the mean gradient over it is Newton's step of the mean.
+        # closest normal law. The covariance times the mean gradient is Newton's step of its mean.
         precision = share * _mean_jacobian(gradient, nodes, law)
         if share < 1.0:
             precision = precision + (1.0 - share) * np.linalg.inv(law.covariance)
@@ -239,7 +241,9 @@ def _closest(pilot: Pilot, law: Law, nodes: Array, share: float) -> Law | None:
 @dataclass(frozen=True)
 class Forecast:
     """Forecast of a plan's chain: its stationary law, the mean Jacobian J of the received gradient
-    under that law, (dim, dim), and the posterior's law to compare the chain's law with."""
+    under that law, (dim, dim), and the posterior's law, with which it is compared; the share of
+    clipped gradient entries, the plan's step, and how chains get to the law (None where they were
+    not followed)."""
 
     chain: Law
     jacobian: Array
@@ -248,17 +252,18 @@ class Forecast:
     step_size: float
     travel: Travel | None
     noise: Array
-    """Variance of the server's estimate in every entry, averaged over the chain's law, (dim)."""
+    """Variance of an entry of the server's estimate, averaged over the chain's law, (dim)."""
 
     @property
     def response(self) -> Response:
-        """What the server sees of the gradient, for its answer, not yet divided by the slope."""
+        """Curvature and noise that the server sees in its estimates, from which its answer is
+        predicted; not yet divided by the link's slope."""
         chain, posterior = self.chain.covariance, self.posterior.covariance
         return Response(self.jacobian, chain, self.noise, posterior)
 
     @property
     def prediction(self) -> Prediction:
-        """The chain's law compared with the posterior's."""
+        """Prediction that compares the chain's law with the posterior's."""
         laws = (self.chain.mean, self.chain.covariance, self.posterior.mean)
         return compare_laws(
             *(each[None] for each in (*laws, self.posterior.covariance)),
@@ -289,8 +294,8 @@ def _search(plan: Plan, model: Model, posterior: Law, share: float) -> Forecast 
             return None
         jacobian = _mean_jacobian(drift, nodes, law)
         try:
-            # The first equation of the module, E[D] = 0, by a Newton step; the second gives the
-            # covariance for these J and E[V].
+            # A Newton step solves E[D] = 0, the first equation of the module, for the mean; the
+            # second equation gives the covariance for these J and E[V].
             shift = np.linalg.solve(jacobian, drift.mean(axis=0))
         except np.linalg.LinAlgError:
             return None
@@ -311,25 +316,26 @@ def _search(plan: Plan, model: Model, posterior: Law, share: float) -> Forecast 
 
 
 class Travel(NamedTuple):
-    """How chains get from their starts to their stationary law, for the worst start. The chains
-    have no noise, except where noise carries chains off, or has brought them to their law by the
-    end of the burn-in."""
+    """How chains get from their starts to their stationary law, for the worst start. The numbers
+    come from chains without noise; chains with noise correct them where the noise carries chains
+    away in the burn-in, or brings them to their law sooner."""
 
     rounds_to_arrive: int
     """Rounds until a chain is within a quarter of a standard deviation of its stationary mean."""
     left_shift: float
     """Error that the start leaves in the mean of the kept rounds, in standard deviations of the
-    chain; where noise carries a chain off in the burn-in, the distance that it is carried."""
+    chain; where noise carries a chain away in the burn-in, its distance from the mean after it, in
+    the same unit."""
     left_variance: float
-    """Error that the start leaves in the variance of the kept rounds, over the stationary variance.
-    """
+    """Excess that the start leaves in the variance of the kept rounds, over the stationary
+    variance."""
 
 
 def follow_linear(plan: Plan, model: LinearGaussian) -> Travel | None:
-    """Travel of the chains of a linear regression, for its first data set, from their starts to the
+    """How the chains of a linear regression get, for its first data set, from their starts to the
     predicted stationary law; None where no such law is predicted, or following the chains is too
     much work."""
-    # A move costs a gradient of every device for each of the chains that are followed.
+    # Each move evaluates a gradient of every device for each of the chains that are followed.
     moves = min(_MOST_MOVES, plan.num_rounds)
     if moves * _NUM_NOISY * plan.num_devices * plan.dim**2 > _MOST_TO_FOLLOW:
         return None
@@ -344,24 +350,26 @@ def follow_linear(plan: Plan, model: LinearGaussian) -> Travel | None:
 
 
 def follow_starts(plan: Plan, model: Model, law: Law, jacobian: Array) -> Travel | None:
-    """Follow chains from eight draws of the prior, or from zero where chains start there, moved by
-    the expected gradient estimates without noise. Where the burn-in is too short for these, but 32
-    chains with noise are spread like the law after it, chains count as arrived. None where
-    gradients become infinite or nan."""
+    """Travel of chains from eight draws of the prior, or from zero where chains start there, moved
+    by the expected gradient estimates without noise. Chains count as arrived after the burn-in,
+    though those without noise take longer, if 32 chains with noise are then spread like the
+    stationary ``law``. None where gradients become infinite or nan. ``jacobian`` (dim, dim) is the
+    mean Jacobian of the estimates."""
     receive = Reception(plan, model)
     theta = np.zeros((1, model.dim))
     if plan.start == "prior":
         rng = generator(0, Purpose.CHECK, 2)
         theta = np.stack([model.prior.draw(rng, model.dim) for _ in range(_NUM_STARTS)])
     whiten: Array = np.asarray(np.linalg.inv(law.root), dtype=np.float64)
-    # Without noise chains come to rest where the expected estimate vanishes: near the law's mean,
-    # but not there, where the law is skew.
+    # Without noise, chains come to rest where the expected estimate vanishes: near the law's mean,
+    # and exactly there only if the chain's true law is symmetric.
     rest = law.mean
     for _ in range(_NEWTON_STEPS):
         rest = rest - _bounded(np.linalg.solve(jacobian, receive(rest[None])[0][0]), law)
     eigenvalues = plan.step_size * np.linalg.eigvals(jacobian)
     slowest = max(1e-300, float(eigenvalues.real.min()))
-    # Rounds are taken together as long as a step of the fastest direction stays small.
+    # Several rounds are computed in one move as long as this move stays small in the direction of
+    # largest curvature.
     together = max(1, int(_STABLE / max(float(np.abs(eigenvalues).max()), 1e-300)))
     kept, done = plan.num_rounds - plan.num_burn_in, 0
     sums, squares = np.zeros(theta.shape), np.zeros(len(theta))
@@ -377,7 +385,8 @@ def follow_starts(plan: Plan, model: Model, law: Law, jacobian: Array) -> Travel
         theta = theta - move.rounds * move.step * receive(theta)[0]
         distance = np.linalg.norm((theta - rest) @ whiten.T, axis=1)
         done = move.end
-    # From here on the distance shrinks like a geometric series, at the slowest direction's rate.
+    # After the followed rounds the distance is taken to shrink like a geometric series, at the rate
+    # of the slowest direction.
     rounds = done + math.ceil(math.log(max(float(distance.max()) / _ARRIVED, 1.0)) / slowest)
     memory = math.exp(-slowest * max(0, plan.num_burn_in - done))
     tail = distance * memory * min(1.0 / slowest, max(0, plan.num_rounds - done))
@@ -389,21 +398,24 @@ def follow_starts(plan: Plan, model: Model, law: Law, jacobian: Array) -> Travel
     if not farthest <= _CARRIED_OFF * math.sqrt(model.dim):
         carried = farthest if math.isfinite(farthest) else math.inf
         return Travel(rounds, max(shift, carried), variance)
-    # Larger first steps heat chains, which cool at the rate at which squared distances shrink.
+    # Larger first steps widen the law of a chain, and its variance then shrinks at the rate of
+    # squared distances.
     away = (after - law.mean) @ whiten.T
     widest = float(np.linalg.eigvalsh(away.T @ away / len(away))[-1])
-    # Chance widens the widest direction of n draws of d entries to (1 + sqrt(d/n))^2, about.
+    # By chance alone the widest direction of n draws with d entries has about the variance (1 +
+    # sqrt(d/n))^2.
     excess = max(0.0, widest - (1.0 + math.sqrt(model.dim / len(away))) ** 2)
     heat = excess * min(0.5 / slowest, kept) / kept
     if rounds > plan.num_burn_in and _like_the_law(np.square(away).sum(axis=1), model.dim):
-        # Where a cost is flat far away, noise brings chains back sooner than the gradient does.
+        # Where a cost is flat far from the mode, noise brings chains back sooner than the expected
+        # gradient does.
         return Travel(plan.num_burn_in, 0.0, heat)
     return Travel(rounds, shift, max(variance, heat))
 
 
 class _Move(NamedTuple):
-    """Some rounds that are followed in one move: their number, the sampler's step in each of them,
-    and the number of rounds that have passed after them."""
+    """Several rounds of a followed chain that are computed in one move: their number, the sampler's
+    step in each of them, and the number of rounds that have passed after them."""
 
     rounds: int
     step: float
@@ -412,7 +424,7 @@ class _Move(NamedTuple):
 
 def _moves(plan: Plan, last: int, together: int) -> Iterator[_Move]:
     """The first ``last`` rounds of a plan in moves that take several rounds at once: ``together``
-    rounds at the plan's step, fewer where the first steps are larger; 4000 moves at most."""
+    rounds at the plan's step, fewer where the first steps are larger; only the first 4000 moves."""
     done = 0
     for _ in range(_MOST_MOVES):
         if done >= last:
@@ -425,8 +437,8 @@ def _moves(plan: Plan, last: int, together: int) -> Iterator[_Move]:
 
 
 def _after_burn_in(plan: Plan, model: Model, receive: Reception, together: int) -> Array:
-    """Values of theta after the burn-in, (chain, dim), of 32 chains that are followed with noise,
-    ``together`` rounds at once."""
+    """Values of theta after the burn-in, (chain, dim), of 32 chains with noise, computed in moves
+    of ``together`` rounds."""
     rng = generator(0, Purpose.CHECK, 3)
     theta = np.zeros((_NUM_NOISY, model.dim))
     if plan.start == "prior":
@@ -439,11 +451,11 @@ def _after_burn_in(plan: Plan, model: Model, receive: Reception, together: int) 
 
 
 def _like_the_law(squared: Array, dim: int) -> bool:
-    """Whether the ``squared`` distances (chain) of chains from the mean of a stationary law in
-    ``dim`` dimensions, in its standard deviations, are like those of draws from this law: their
-    mean and their largest are above the law's by no more than chance and a quarter."""
-    # By Laurent and Massart a chi-squared variable of d degrees of freedom exceeds
-    # d + 2 sqrt(d t) + 2 t with a probability of at most exp(-t), 1e-3 here for each of the two.
+    """Whether chains are spread like draws from a stationary law in ``dim`` dimensions, by their
+    ``squared`` distances (chain) from its mean, in its standard deviations. The sum and the largest
+    of these may exceed what chance explains by a quarter."""
+    # By Laurent and Massart a chi-squared variable of d degrees of freedom exceeds d + 2 sqrt(d t)
+    # + 2 t with a probability of at most exp(-t); this is 1e-3 for the sum, and for the largest.
     count = len(squared)
 
     def bound(freedom: int, chance: float) -> float:
@@ -455,8 +467,8 @@ def _like_the_law(squared: Array, dim: int) -> bool:
 
 
 def _clipped_share(plan: Plan, model: Model, places: Array) -> float:
-    """Share of the devices' gradient entries that the clip cuts when theta is one of ``places``
-    (place, dim)."""
+    """Share of the devices' gradient entries (of whole gradients where their norm is clipped) that
+    the clip cuts when theta is one of ``places`` (place, dim)."""
     uplink = plan.uplink
     some = places[: max(1, min(len(places), places_at_once(model)))]
     local = uplink.local_gradients(model, some[None], slice(0, 1))[0]
@@ -474,13 +486,14 @@ def _mean_jacobian(values: Array, nodes: Array, law: Law) -> Array:
 
 
 def _inverse(hessian: Array) -> Array | None:
-    """Inverse of the symmetric part of a matrix; None unless it is positive definite, also after
-    its entries are scaled to a unit diagonal."""
+    """Inverse of the symmetric part of a matrix; None unless this is finite and safely positive
+    definite: scaled to a unit diagonal, its eigenvalues must be at least 1e-9."""
     matrix = (hessian + hessian.T) / 2
     diagonal = np.diag(matrix)
     if not np.isfinite(matrix).all() or not (diagonal > 0).all():
         return None
-    # Scaled, so that entries in unlike units do not spoil the inverse.
+    # The matrix is scaled to a unit diagonal, so that entries in unlike units do not spoil the
+    # inverse.
     scale = 1.0 / np.sqrt(diagonal)
     scaled = matrix * np.outer(scale, scale)
     if np.linalg.eigvalsh(scaled)[0] < 1e-9:
@@ -489,16 +502,16 @@ def _inverse(hessian: Array) -> Array | None:
 
 
 def _bounded(shift: Array, law: Law) -> Array:
-    """The step ``shift`` of a search for a law's mean, (dim), cut down to two standard deviations
-    of the present ``law``: with longer steps Newton's method may never come back where a link is
-    nearly flat."""
+    """The step ``shift`` (dim) of a search for a law's mean, shortened to two standard deviations
+    of the present ``law`` if it is longer: with longer steps Newton's method may never come back
+    where a link is nearly flat."""
     length = law.distance(law.mean + shift)
     return shift if length <= 2.0 else shift * (2.0 / length)
 
 
 def _close(new: Law, old: Law) -> bool:
-    """Whether two laws differ by less than ``_TOLERANCE``, in their standard deviations, in every
-    direction."""
+    """Whether the means and covariances of two laws differ by less than 1e-4 (``_TOLERANCE``) in
+    every direction, in units of the old law's standard deviations and variances."""
     root = old.root
     scaled = np.linalg.solve(root, np.linalg.solve(root, new.covariance).T)
     change = np.abs(scaled - np.eye(len(root))).max()

@@ -1,10 +1,10 @@
 """The judge: the law that a plan's chain is predicted to sample, and the findings against the plan,
 each with its numbers and a cure.
 
-Every plan passes here, those that are handed out (:func:`with_forecast`) and the candidates of a
-search (:func:`judge_chain`). Spread and place of the samples are judged alike. A temperature that
-is off by 0.05 makes the mean square error of exact samples larger by 5 %; a mean that is off by
-0.25 posterior standard deviations makes it larger by 6 % in that direction."""
+Every plan is judged here, those that are handed out (:func:`with_forecast`) and the candidates of a
+search (:func:`judge_chain`). The variance and the mean of the samples are judged alike strictly. A
+temperature that is off by 0.05 makes the mean square error of exact samples larger by 5 %; a mean
+that is off by 0.25 posterior standard deviations makes it larger by 6 % in that direction."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ from flmc.uplink.uplink import Uplink
 
 
 class ChainLaw(NamedTuple):
-    """Prediction of a plan's chain, and what its server sees of the gradient (not yet divided by
-    the slope); None where it cannot be made."""
+    """Prediction of a plan's chain, and the curvature and noise that its server sees in its
+    estimates (not yet divided by the link's slope); each None where it cannot be computed."""
 
     law: Prediction | PublicLaw | None
     response: Response | None = None
@@ -61,20 +61,22 @@ class ChainLaw(NamedTuple):
 def law_of(decided: Plan, model: Model) -> Prediction | PublicLaw | None:
     """Prediction of what a plan's chain will sample; None where it cannot be made.
 
-    It follows from public sizes where these are all that is known, from an integral over gradient
-    entries for linear regression, and else from gradients around the posterior, which a pilot
-    finds where it is not known."""
+    The prediction follows from public sizes where only these are known, from an integral over
+    gradient entries for linear regression, and else from gradients around the posterior; where the
+    posterior is not known, a pilot finds it."""
     return chain_law(decided, model).law
 
 
 def chain_law(decided: Plan, model: Model) -> ChainLaw:
-    """The prediction of :func:`law_of`, with what the server sees of the gradient."""
+    """The prediction of :func:`law_of`, with the curvature and noise that the server sees in its
+    estimates."""
     if not is_langevin(decided.update):  # the laws below are those of Langevin's chain
         return ChainLaw(None)
     if isinstance(model, PublicModel):
         return ChainLaw(model.law(decided))
     uplink = decided.uplink
-    # The law of a bounded norm, or of bounded examples, is not that of single entries.
+    # The integral over single gradient entries does not hold where the norm of a gradient or single
+    # examples' gradients are bounded, or where devices are absent.
     entries = decided.scheduler.everyone and not uplink.clips_examples and not uplink.clips_norm
     if isinstance(model, LinearGaussian) and entries:
         solved = predict_with_response(model, uplink, decided.step_size, noise_of(decided))
@@ -91,23 +93,23 @@ HEAT_TOLERANCE = 0.05
 """Largest accepted difference of the temperature (sampled over posterior variance) from 1; beyond
 it the plan gets a warning."""
 HOPELESS_HEAT = 1.5
-"""Largest temperature (or one over it) with which a plan can still be called sampling from the
-posterior."""
+"""Largest temperature, or one over it, of a plan that is not infeasible; beyond it the samples are
+not those of the posterior."""
 HOPELESS_SHIFT = 1.0
-"""Shift of the mean, in posterior standard deviations, beyond which the place of the samples is
-wrong."""
+"""Shift of the samples' mean, in posterior standard deviations, above which a plan is infeasible.
+"""
 _UNEVEN = 1.25
 """Largest predicted variance ratio in a single direction (or one over it), relative to the
 temperature, that brings no warning; plans with the automatic step stay below."""
 HOPELESS_BURN_IN = 2.0
-"""Largest ratio of the rounds of burn-in that are needed to those planned with which chains can
-still have reached the posterior."""
+"""Ratio of the needed rounds of burn-in to the planned ones above which a plan is infeasible,
+because its chains cannot have reached the posterior."""
 _START_ERROR, _HOPELESS_START_ERROR = 0.1, 0.5
-"""Largest error of the kept rounds, in their mean (in standard deviations) or variance (relative),
-that the chains' starts may cause without a finding; and the error beyond which a plan is
+"""Errors of the kept rounds that the chains' starts cause, in their mean (in standard deviations)
+or variance (relative): the largest that brings no finding, and the one above which a plan is
 infeasible."""
 FEW_DRAWS, HOPELESSLY_FEW_DRAWS = 20.0, 5.0
-"""Effective draws of one chain below which a plan gets a warning, and below which it is infeasible,
+"""Effective draws of one chain below which a plan gets a warning; and below which it is infeasible,
 because a chain is of no use."""
 INCURABLE = frozenset({"burn-in-unknown", "path-gain-above-1", "units", "target-without-effect"})
 """Codes of findings that no value of a setting can cure: a search for settings does not count them.
@@ -115,27 +117,27 @@ INCURABLE = frozenset({"burn-in-unknown", "path-gain-above-1", "units", "target-
 
 
 class Tolerances(NamedTuple):
-    """Largest deviations of a chain from the posterior that are accepted without a finding."""
+    """Limits of the deviations of a chain from the posterior up to which there is no finding."""
 
     shift: float
     """Largest distance of the samples' mean from the posterior mean, in posterior standard
     deviations."""
     burn_in: float
-    """Largest ratio of the rounds of burn-in that are needed to those that are planned."""
+    """Largest ratio of the needed rounds of burn-in to the planned ones."""
     narrow: float
-    """Smallest variance of the samples, relative to the variance that they should have."""
+    """Smallest ratio of the samples' variance to the variance that they should have."""
     wide: float
-    """Largest variance of the samples, relative to the variance that they should have."""
+    """Largest ratio of the samples' variance to the variance that they should have."""
     clipped: float
     """Largest share of gradient entries that the clip may cut without a finding."""
 
 
-# The rounds that are needed are a rough estimate: a burn-in 5 % too short is no finding.
+# The needed number of rounds is a rough estimate: a burn-in that is 5 % too short is no finding.
 PREDICTED = Tolerances(shift=0.25, burn_in=1.05, narrow=0.85, wide=1.25, clipped=0.02)
 """Tolerances for a law that is predicted from the devices' data; variances are relative to the
 posterior's times the temperature."""
-# Two thirds of the shift accepted for predictions from data, because data differ from what their
-# sizes tell.
+# The accepted shift is two thirds of that for predictions from data, because data differ from what
+# their sizes tell.
 PUBLIC = Tolerances(shift=0.17, burn_in=1.0, narrow=1 / 1.15, wide=1.15, clipped=0.015)
 """Tolerances for a law that follows from public sizes alone; variances are relative to the
 posterior's."""
@@ -145,8 +147,8 @@ standard deviations."""
 
 
 class JudgedChain(NamedTuple):
-    """Judgement of a plan's chain: the law that it samples and the answer that it gives (None where
-    they are not known), and the findings against the chain."""
+    """Judgement of a plan's chain: the predicted law of its samples and the predicted answer (None
+    where they are not known), and the findings against the chain."""
 
     law: Prediction | PublicLaw | None
     findings: list[Finding]
@@ -161,12 +163,13 @@ def judge_chain(
     *,
     candidate: bool = False,
 ) -> JudgedChain:
-    """Judge a plan's chain: whether it arrives at the posterior within the burn-in, and
-    whether mean and spread of its samples are those of the posterior.
+    """Judge a plan's chain: whether it arrives at the posterior within the burn-in, and whether
+    mean and spread of its samples are those of the posterior.
 
     ``cure`` takes a shift of the mean, in posterior standard deviations, and returns words that say
-    what helps; it is called only where the mean is off. The burn-in of a ``candidate`` of a search
-    may be held against the rule alone, which asks for more rounds and takes no time."""
+    what helps; it is called only where the mean is off. For a ``candidate`` of a search the chains
+    of a linear regression are not followed: its burn-in is compared with the rule's alone, which is
+    longer than most chains need and takes no time."""
     heat = decided.temperature
     if heat is None:  # nothing is known of the law
         against = [no_slope()] if decided.slope is None else []
@@ -177,7 +180,7 @@ def judge_chain(
     tolerances = PUBLIC if public else PREDICTED
     predicted = law if isinstance(law, Prediction) else None
     answer = forecast_answer(decided, model, curvature, predicted, response)
-    # Chains that have not arrived make everything else moot: the burn-in comes first.
+    # The burn-in is judged first: if chains have not arrived, nothing else that is predicted holds.
     if decided.aim == "answer":
         findings = judge_arrival(decided, rounds_to_arrive(decided, model, curvature, predicted))
     else:
@@ -189,7 +192,8 @@ def judge_chain(
         )
     if law is not None:
         shift = law.mean_shift or 0.0
-        # A search for a cure makes many forecasts, which are quick for linear regression alone.
+        # A search for a cure makes many forecasts, and forecasts are quick for linear regression
+        # alone.
         quick = isinstance(model, LinearGaussian) and not decided.uplink.clips_examples
         words = (
             partial(cure, shift)
@@ -222,12 +226,12 @@ def _asks_pilot(model: Model) -> bool:
 
 
 def _pilot_failure(model: Model) -> list[Finding]:
-    """List with a warning where a pilot is needed and the model's function raises an error in it;
-    else empty."""
+    """List with a warning where a pilot is needed and a function of the model raises an error while
+    it runs; else empty."""
     try:
         if _asks_pilot(model):
             _ = survey(model).posterior
-    # a user's function may raise anything; the run itself will say what it cannot do
+    # A user's function may raise any error; the run itself will report it.
     except Exception as error:
         text = f"the model could not be checked: {type(error).__name__}: {error}"
         return [Finding("model-not-checked", "warning", text)]
@@ -253,8 +257,9 @@ def _too_large_for_pilot(model: Model) -> bool:
 
 
 def _draws_of(decided: Plan, law: Prediction | PublicLaw | None) -> float | None:
-    """Effective draws of one chain: by the predicted memory of the chain where there is one, else
-    by the slope of the link at 0 and the convexity; None where neither is known."""
+    """Effective draws of one chain: from the predicted correlation of its successive rounds where
+    there is a prediction, else from the slope of the link at 0 and the convexity; None where
+    neither is known."""
     memory = law.memory if isinstance(law, Prediction) else None
     if memory is None:
         return decided.effective_draws
@@ -265,9 +270,11 @@ def _draws_of(decided: Plan, law: Prediction | PublicLaw | None) -> float | None
 def with_forecast(
     decided: Plan, model: Model, request: Request, cure: Callable[[float], str] | None = None
 ) -> Plan:
-    """The plan with its prediction and all findings against it; what is decided does not change.
+    """The plan with its prediction and all findings against it; rounds, step and gain do not
+    change.
 
-    ``cure`` turns a shift of the mean into words that say what helps (:func:`judge_chain`).
+    ``cure`` takes a shift of the mean, in posterior standard deviations, and returns words that say
+    what helps; None: general advice.
     """
     curvature = request.curvature(model)
     law, against, answer = judge_chain(decided, model, curvature, cure)
@@ -346,8 +353,8 @@ def check_model(model: Model, plan: Plan) -> tuple[Finding, ...]:
             f" the model has {model.num_devices} and {model.dim}"
         )
     findings = check_claims(model, plan, survey(model))
-    # What is wrong with the gradients, the step or the clip is the cause of what is wrong with the
-    # law: it comes alone, with its cure.
+    # Wrong gradients, steps or clips also make the law of the chain wrong: findings about them are
+    # returned alone, with their cure.
     if plan.temperature is None or gravest(findings):
         return tuple(findings)
     law, response = chain_law(plan, model)
@@ -367,7 +374,8 @@ def check_model(model: Model, plan: Plan) -> tuple[Finding, ...]:
 
 
 def _cure_in_general(uplink: Uplink) -> str:
-    """Words for what may help against a shift of the mean, where no search for a cure is made."""
+    """General advice against a shift of the samples' mean, in words, for when no better link or
+    clip is searched for."""
     if not uplink.clips_examples:
         return "use the linear link with a clip that is rarely reached, or a flatter link"
     name = "example_clip" if uplink.example_norm is None else "example_norm"
@@ -378,13 +386,14 @@ def _cure_in_general(uplink: Uplink) -> str:
 
 
 def objections(plan: Plan) -> list[Finding]:
-    """The gravest findings about a plan's sampling that some value of a setting could cure."""
+    """Findings of the gravest severity among those about a plan's sampling that some value of a
+    setting could cure."""
     return gravest(all_objections(plan))
 
 
 def all_objections(plan: Plan) -> list[Finding]:
-    """Findings about a plan's sampling that some value of a setting could cure, what makes the plan
-    infeasible first, then warnings; without notes."""
+    """Warnings and graver findings about a plan's sampling that some value of a setting could cure:
+    those that make the plan infeasible first, then warnings."""
     curable = [
         each for each in plan.findings if each.light == "sampling" and each.code not in INCURABLE
     ]
@@ -401,7 +410,8 @@ def no_slope() -> Finding:
 
 def judge_temperature(heat: float, cure: str = "") -> list[Finding]:
     """List with one finding where the temperature ``heat`` (sampled over posterior variance)
-    differs from 1 by more than 0.05; else empty. ``cure`` ends its sentence with what helps."""
+    differs from 1 by more than 0.05; else empty. ``cure`` is the end of the finding's sentence,
+    which says what helps."""
     if abs(heat - 1.0) <= HEAT_TOLERANCE:
         return []
     meaning = "too wide" if heat > 1 else "too narrow, collapsing towards the mode"
@@ -455,8 +465,8 @@ def cure_of_heat(decided: Plan) -> str:
 
 
 def _grade_of(ratio: float) -> Grade:
-    """Severity of a ratio of variances that should be 1: ``infeasible`` if off by more than a
-    factor of 1.5, else ``warning``."""
+    """Severity of a finding about a ratio of variances that should be 1: ``infeasible`` if it is
+    above 1.5 or below 1/1.5, else ``warning``."""
     off = max(ratio, 1.0 / max(ratio, 1e-300))
     return "infeasible" if off > HOPELESS_HEAT else "warning"
 
@@ -464,9 +474,10 @@ def _grade_of(ratio: float) -> Grade:
 def judge_shift(
     shift: float, cure: Callable[[], str], tolerances: Tolerances = PREDICTED
 ) -> list[Finding]:
-    """List with one finding where the samples' mean is off by ``shift`` posterior standard
-    deviations in the worst direction and that is too much; else empty. ``cure`` returns words that
-    say what helps, and is called only then: it may search for a long time."""
+    """List with one finding where the samples' mean is off by more than ``tolerances`` accept; else
+    empty. ``shift`` is its distance in posterior standard deviations, in the worst direction.
+    ``cure`` returns words that say what helps, and is called only for a finding: it may search for
+    a long time."""
     if shift <= tolerances.shift:
         return []
     grade: Grade = "infeasible" if shift > HOPELESS_SHIFT else "warning"
@@ -481,9 +492,10 @@ def judge_shift(
 def _burn_in_needed(
     decided: Plan, model: Model, law: Prediction | PublicLaw | None, curvature: Curvature
 ) -> int | None:
-    """Rounds of burn-in that the sampler needs. Where a forecast followed chains without noise to
-    the posterior, it is their rounds; else the larger of the plan's rule and, where the posterior
-    mean is known, the same rule for the distance to it. None where nothing is known."""
+    """Rounds of burn-in that the sampler needs; None where nothing is known. Where a forecast
+    followed chains without noise to the posterior, it is their number of rounds; else the number by
+    the rule of the plan, for the distance to the posterior mean where this is known and further
+    away than the rule assumes."""
     if isinstance(law, Prediction) and law.rounds_to_arrive is not None:
         return law.rounds_to_arrive
     needed, exact = decided.rounds_needed, model.posterior
@@ -491,9 +503,9 @@ def _burn_in_needed(
         return needed
     at_prior = decided.start == "prior"
     away = exact.mean[:EXPERIMENTS_PREDICTED] - (model.prior.mean if at_prior else 0.0)
-    # The rule takes two standard deviations of start minus truth, exceeded with a probability of
-    # 4.6 %. The truth is known here, so only the start varies, on one side: 1.7 deviations are
-    # exceeded with that probability.
+    # The rule's distance is two standard deviations of start minus truth, which a draw exceeds with
+    # a probability of 4.6 %. Here the truth is known, so only the start varies, and only on one
+    # side: 1.7 standard deviations are exceeded with that probability.
     distance = float((np.abs(away) + (1.7 * model.prior.sd if at_prior else 0.0)).max())
     if distance <= distance_to_travel(model, decided.start):
         return needed
@@ -515,8 +527,8 @@ def _travel_of(
 ) -> tuple[float, float] | None:
     """Errors of the kept rounds that the chains' starts cause: of their mean, in standard
     deviations, and of their variance, relative to the chain's; None where chains were not followed.
-    The chains of a linear regression are followed only where its burn-in is ``short`` by the rule
-    of the plan, which asks enough for nearly any start, and often more than is needed."""
+    The chains of a linear regression are followed only if its burn-in is ``short``, that is below
+    the rule's, which often asks for more than is needed."""
     if not isinstance(law, Prediction):
         return None
     if law.left_shift is not None and law.left_variance is not None:
@@ -530,11 +542,12 @@ def _travel_of(
 def _start_error(
     travel: tuple[float, float] | None, law: Prediction | PublicLaw | None, heat: float
 ) -> float | None:
-    """Error of the kept rounds that the chains' starts cause: the larger of the two errors in
-    ``travel`` (of the mean, in standard deviations, and of the variance, relative), as
-    :func:`_travel_of` returns them; None where ``travel`` is None. It is 0 where it is small: at
-    most ``_START_ERROR``, and not what makes the shift or the variance of the predicted ``law`` of
-    the chain exceed its limit, which for the variance is relative to the temperature ``heat``."""
+    """Error of the kept rounds that the chains' starts cause, from the two errors of ``travel`` (of
+    the mean, in standard deviations, and of the variance, relative to the chain's): the larger one,
+    or 0 if it is small; None where ``travel`` is None.
+
+    It is small if it is at most 0.1, and does not make the shift of the predicted ``law`` or its
+    largest variance, relative to the temperature ``heat``, exceed what is accepted."""
     if travel is None:
         return None
     shift, variance = travel
@@ -555,10 +568,12 @@ def judge_burn_in(
     *,
     left: float | None = None,
 ) -> list[Finding]:
-    """List with one finding where a plan's burn-in is shorter than the rounds ``needed``, or where
-    these are not known (None); else empty. ``left`` is the error of the kept rounds that the starts
-    cause, where chains were followed, 0 if it is small; it decides then, because many kept rounds
-    make up for a short burn-in."""
+    """List with one finding where a plan's burn-in is shorter than the ``needed`` rounds, or where
+    their number is not known (None); else empty.
+
+    ``left`` is the error of the kept rounds that the starts of followed chains cause, 0 if it is
+    small; None: chains were not followed. Where it is known, it decides instead of ``needed``,
+    because many kept rounds make up for a short burn-in."""
     if left == 0.0:
         return []
     if needed is None:
@@ -590,8 +605,8 @@ def judge_burn_in(
     )
     short = f"{needed} rounds of burn-in needed, {planned} planned"
     if left is not None and needed <= planned:
-        # Most of the way is done, and what is left of it still counts: few rounds are kept, or the
-        # noise of early steps is larger than the posterior.
+        # The burn-in is as long as the rule asks, and the starts still show in the kept rounds:
+        # these are few, or the noise of early steps has widened the chain beyond the posterior.
         text = (
             f"after {planned} rounds of burn-in the starts still move the mean of the kept rounds"
             f" by {left:.2g} posterior standard deviations, or their variance by that share,"
@@ -634,7 +649,7 @@ def unstable_early_steps(decided: Plan, curvature: Curvature) -> list[Finding]:
 
 def judge_use(draws: float | None) -> list[Finding]:
     """List with one finding where the kept rounds of one chain are worth too few independent draws
-    (``draws``, None: not known) to describe the posterior; else empty."""
+    to describe the posterior, or where their number ``draws`` is not known (None); else empty."""
     if draws is None:
         text = (
             "how many independent draws the kept rounds are worth is not known without the"
@@ -653,7 +668,7 @@ def judge_use(draws: float | None) -> list[Finding]:
 
 
 def judge_budget(decided: Plan) -> list[Finding]:
-    """Findings where the gains cost more than the privacy budget of the whole run, or where the
+    """Findings where a gain that the user gave costs more than the privacy budget, or where the
     budget is for one round only."""
     limits = decided.limits
     if limits.epsilon is None or limits.privacy == "off" or decided.uplink.noise_is_exact:
@@ -698,9 +713,9 @@ def over_budget(decided: Plan) -> list[Finding]:
 def judge_law(
     law: Prediction | PublicLaw | None, heat: float, tolerances: Tolerances = PREDICTED
 ) -> list[Finding]:
-    """Findings about the predicted ``law`` of a plan's chain: its variance, overall or in one
-    direction, is unlike the temperature ``heat``, many gradient entries will be clipped, or there
-    is no prediction (None)."""
+    """Findings about the predicted ``law`` of a plan's chain: its variance over the posterior's,
+    overall or in one direction, is unlike the temperature ``heat``; many gradient entries will be
+    clipped; or there is no prediction (None)."""
     if law is None:
         text = (
             "what the chain samples cannot be predicted: the step or the problem is too large,"
@@ -735,13 +750,15 @@ def judge_law(
             f"{100 * share:.2g} % of gradient entries will be clipped: predictions are rough; use a"
             " larger clip"
         )
-        # Clipping whose effect is predicted, and small, is no reason against a plan.
+        # Clipping alone is noted, not warned of, where its predicted effect on the variance is
+        # small.
         grade: Grade = "warning" if findings or share > HOPELESSLY_CLIPPED else "note"
         findings.append(Finding("clipped", grade, text, numbers={"clipped_fraction": share}))
     return findings
 
 
-# Findings against a plan that clips the gradients of single examples before a device sums them.
+# The functions below make findings against plans that clip the gradients of single examples before
+# a device sums them.
 
 
 def clip_in_words(uplink: Uplink) -> str:
@@ -752,9 +769,9 @@ def clip_in_words(uplink: Uplink) -> str:
 
 def forgotten_shrink(uplink: Uplink, *, dim: int | None) -> list[Finding]:
     """List with one finding where single examples' gradients are clipped but ``example_shrink``,
-    the share of the gradient that clipping leaves, is 1, so that samples may be too wide; else
-    empty. ``dim`` is that of a linear regression, whose typical share is known; None: another
-    model."""
+    the share of the gradient that this leaves, is stated as 1, so that samples may be too wide;
+    else empty. ``dim`` is the number of entries of a linear regression, for which the share can be
+    estimated; None: another model."""
     if not uplink.clips_examples or uplink.example_shrink != 1.0:
         return []
     if dim is None:

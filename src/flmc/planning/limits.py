@@ -35,8 +35,8 @@ class Limits:
         What neighbouring data replace: all data of a ``device``, or one ``example`` (which needs
         the uplink's ``example_clip``).
     allocation
-        ``static``: one gain for all rounds. ``adaptive``: a budget of the run is spent where noise
-        matters most.
+        ``static``: one gain for all rounds. ``adaptive``: a budget of the run is spent unevenly,
+        with larger gains in rounds whose noise lasts longer in the kept rounds.
 
     Raises
     ------
@@ -74,7 +74,8 @@ class Limits:
                 "allocation 'adaptive' needs a budget of the run: give epsilon and scope 'run'"
             )
         checks.one_of("langevin", self.langevin, ("calibrated", "paper", "off"))
-        # Only `tight` composes, so only `tight` can be a budget of several rounds.
+        # Only the criterion `tight` can be added up over rounds, so only it can be the budget of a
+        # run.
         if self.scope == "run" and self.privacy in ("tail", "paper"):
             raise InvalidSetting(
                 f"scope 'run' needs privacy 'tight', got {self.privacy!r}: a bound on the"
@@ -96,23 +97,25 @@ class GainLimits:
     power: float
     """Largest gain that the transmit power allows."""
     langevin: float
-    """Largest gain at which the channel's noise is as strong as Langevin's sampler needs."""
+    """Largest gain at which the channel leaves as much noise as Langevin's sampler needs."""
     privacy: float
-    """Largest gain within the privacy budget."""
+    """Largest gain that the privacy budget allows."""
 
     @property
     def smallest(self) -> float:
-        """Largest gain that all constraints allow."""
+        """Smallest of the limits, which is the largest gain that all constraints allow."""
         return min(self.power, self.langevin, self.privacy)
 
     @property
     def binding(self) -> str:
-        """Name of the constraint that decides the gain; ``none`` where no constraint limits it.
+        """Name of the constraint that decides the gain: ``power``, ``privacy`` or ``langevin``;
+        ``none`` where no constraint limits it.
 
-        Where the step was chosen so that power and Langevin noise meet, it is ``power``."""
+        Where several constraints allow the same gain, the first of these names is returned: it is
+        ``power`` where the step was chosen so that power and Langevin noise allow the same gain."""
         limits = {"power": self.power, "privacy": self.privacy, "langevin": self.langevin}
-        # Limits that are meant to be equal differ by rounding; the first name in the order above
-        # wins.
+        # Limits that are meant to be equal may differ by rounding: the first name of ``limits`` is
+        # taken.
         near = self.smallest * (1 + 1e-9)
         return next(
             (name for name, gain in limits.items() if gain <= near and math.isfinite(gain)), "none"

@@ -3,9 +3,9 @@ plan's assumptions (step, clip, link).
 
 A short pilot finds the mode and measures the curvature there. Then claims and plan are compared
 with the measurements. The check cannot see a prior that is counted twice, a likelihood that is
-wrong in all places alike, examples that are missing, modes that the pilot does not visit, or any
-data set but the first. A mean in place of a sum is seen where devices are alike, or where the
-claimed smoothness is that of the sum."""
+wrong by the same factor everywhere, examples that are missing, modes that the pilot does not visit,
+or any data set but the first. Gradients that are means over examples, where they must be sums, are
+seen where devices are alike, or where the claimed smoothness is that of the sum."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from flmc.planning.plans import Plan
 from flmc.planning.step_size import STABLE_SHARE
 
 TOO_LARGE = 10.0
-"""Claimed smoothness over the largest measured curvature above which a note says that the claimed
-smoothness is too large; generous public bounds stay below it."""
+"""Ratio of the claimed smoothness to the largest measured curvature above which a note says that
+the claim is too large; generous public bounds stay below it."""
 _ALIKE = 0.2
-"""Variance of local gradients over devices, relative to the one that their curvature implies, below
-which devices are too alike for gradients that are sums over examples."""
+"""Ratio of the variance of local gradients over devices to the variance that their curvature
+implies, below which gradients are too alike to be sums over examples."""
 _FEWEST_DEVICES = 4
-"""Number of devices below which the spread of their gradients is not judged."""
+"""Smallest number of devices from which on the spread of their gradients is judged."""
 
 
 def mean_not_sum(model: Model, pilot: Pilot, excess: float | None) -> list[Finding]:
-    """A list with at most one finding: local gradients look like means over a device's examples,
-    where they must be sums. ``excess`` is the smoothness that the model claims over the largest
-    curvature that the pilot measured; None without a claim."""
+    """List with one finding where local gradients look like means over a device's examples, though
+    they must be sums; else empty. ``excess`` is the smoothness that the model claims over the
+    largest curvature that the pilot measured; None without a claim."""
     # For a sum over n examples both the variance of a local gradient and its curvature grow like n:
-    # in a likelihood that fits they are equal (Fisher's information), and devices that differ only
-    # add to the variance. For a mean over n examples the variance is n times less than that.
+    # in a likelihood that fits they are equal (Fisher's information), and unlike devices only add
+    # to the variance. For a mean over n examples the variance is n times less than the curvature.
     if model.num_devices < _FEWEST_DEVICES or not pilot.arrived:
         return []
     mean = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (model.dim,))
-    # Labels without noise make gradients too alike as well, but only at the mode: so the prior's
-    # mean is judged too, unless the claimed smoothness already suggests a mean.
+    # Labels without noise also make gradients too alike, but at the mode only. So the prior's mean
+    # is judged too, unless the claimed smoothness already suggests that gradients are means.
     spreads = [_spread(model, pilot.curves[-1], pilot.theta)]
     if excess is None or excess < TOO_LARGE:
         spreads.append(_spread(model, pilot.curves[0], mean))
@@ -54,7 +54,8 @@ def mean_not_sum(model: Model, pilot: Pilot, excess: float | None) -> list[Findi
     spread = max(each for each in spreads if each is not None)
     freedom = (model.num_devices - 1) * len(pilot.curves[-1].basis)
     # Chernoff's bound of the probability that a chi-squared variable is so small must be below
-    # 1e-6. Devices that agree to the last digit have no data, which says nothing about sums.
+    # 1e-6. Devices whose gradients are equal to the last digit have no data, which says nothing
+    # about sums.
     if not 1e-9 < spread < _ALIKE or freedom / 2 * (spread - 1 - math.log(spread)) < math.log(1e6):
         return []
     text = (
@@ -79,7 +80,7 @@ def _spread(model: Model, curve: MeasuredCurvature, theta: Array) -> float | Non
     scaled = matrix / np.outer(scale, scale)
     if not np.isfinite(scaled).all() or np.linalg.eigvalsh(scaled)[0] <= 1e-6:
         return None
-    # the prior's share is the same for all devices: it has no variance over them
+    # The prior adds the same to every device's gradient, and so nothing to their variance.
     local = model.gradient(theta[None, None], slice(0, 1))[0, 0]
     away = ((local - local.mean(axis=0)) @ curve.basis.T) / scale
     covariance = away.T @ away / (len(away) - 1) * len(away)
@@ -87,32 +88,34 @@ def _spread(model: Model, curve: MeasuredCurvature, theta: Array) -> float | Non
 
 
 _NUM_PRIOR_DRAWS = 4
-"""Number of draws from the prior at which gradients must be finite."""
+"""Number of draws from the prior at which the survey checks that gradients are finite."""
 _CLIPPED, HOPELESSLY_CLIPPED = 0.02, 0.2
-"""Shares of clipped gradient entries above which a plan gets a warning, and is infeasible."""
+"""Share of clipped gradient entries above which a plan gets a warning; and the share above which it
+is infeasible."""
 _FITTING_QUANTILE = 0.995
 """Share of gradient entries near the mode that a clip should leave unchanged; a proposed clip is
 this quantile of their absolute values."""
 _TOO_SMALL = 1.5
-"""Ratio of measured curvature to claimed smoothness above which there is a warning. With this ratio
-the discretisation error of an automatic step is up to 43 % of the variance, where 25 % are
-promised."""
+"""Ratio of measured curvature to claimed smoothness above which there is a warning. At this ratio
+an automatic step makes a discretisation error of up to 43 % of the variance, where at most 25 % is
+intended."""
 _TOO_CONVEX = 2.0
-"""Claimed convexity over the smallest measured curvature above which there is a warning."""
+"""Ratio of the claimed convexity to the smallest measured curvature above which there is a warning.
+"""
 _UNSTABLE = 2.0
-"""Sampler's effective step times largest curvature at which a chain leaves the posterior for
-good."""
+"""Product of the sampler's effective step and the largest curvature from which on a chain diverges.
+"""
 _COARSE = 1.0
-"""Sampler's effective step times largest curvature at which the variance is twice the
-posterior's."""
+"""Product of the sampler's effective step and the largest curvature at which the variance of a
+chain is twice the posterior's."""
 _ASYMMETRIC = 0.1
-"""Largest asymmetry of the measured curvature matrix, relative to its diagonal, that errors of the
-difference quotients explain."""
+"""Largest asymmetry of the measured curvature matrix, relative to its diagonal, that is taken for
+an error of the difference quotients."""
 
 
 class Survey:
     """What a pilot learns of a model before any plan: the posterior's mode and curvature, the
-    normal law closest to the posterior, and what is wrong with the gradients themselves."""
+    normal law closest to the posterior, and findings against the gradients themselves."""
 
     def __init__(self, model: Model) -> None:
         rng = generator(0, Purpose.CHECK)
@@ -120,8 +123,8 @@ class Survey:
         self._for_mode = self._for_law = 0
         self.random = False
         """Whether the gradient at one theta differs from one evaluation to the next."""
-        # Far from the mode a user's function may overflow, as in a run; a finding reports it, so
-        # that NumPy need not.
+        # Far from the mode a user's function may overflow. NumPy's warnings are switched off,
+        # because a finding reports it.
         with np.errstate(all="ignore"):
             draws = np.stack([model.prior.draw(rng, model.dim) for _ in range(_NUM_PRIOR_DRAWS)])
             self.findings = _not_finite(model, draws)
@@ -137,7 +140,8 @@ class Survey:
 
     @cached_property
     def posterior(self) -> Law | None:
-        """The normal law closest to the posterior; None where it is not found."""
+        """The normal law closest to the posterior; None where the search for it fails, or gradients
+        are random."""
         if self.random:
             return None
         before = self.pilot.num_batches
@@ -155,11 +159,12 @@ class Survey:
 
 
 _SURVEYS: WeakKeyDictionary[Model, Survey] = WeakKeyDictionary()
-"""Surveys of the models that are in use: a search makes many plans of one model."""
+"""Surveys of models, kept as long as the model is: a search makes many plans of one model, and
+surveys it once."""
 
 
 def survey(model: Model) -> Survey:
-    """The survey of a model, made once."""
+    """The survey of a model: made at the first call, and returned again by later ones."""
     try:
         known = _SURVEYS.get(model)
     except TypeError:  # a model of a user's class may have no hash, so its survey cannot be kept
@@ -170,8 +175,8 @@ def survey(model: Model) -> Survey:
 
 
 def check_claims(model: Model, plan: Plan, surveyed: Survey) -> list[Finding]:
-    """Findings where a survey contradicts what a model claims, or what a plan's step and clip
-    assume."""
+    """Findings of the survey, and findings where it contradicts what a model claims, or what a
+    plan's step and clip assume."""
     pilot = surveyed.pilot
     findings = list(surveyed.findings)
     with np.errstate(all="ignore"):
@@ -183,8 +188,8 @@ def check_claims(model: Model, plan: Plan, surveyed: Survey) -> list[Finding]:
 
 
 def _not_finite(model: Model, draws: Array) -> list[Finding]:
-    """A list with at most one finding: some gradient entries are not finite at draws from the
-    prior, (place, dim)."""
+    """List with one finding where some gradient entries are not finite at ``draws`` from the prior,
+    (draw, dim); else empty."""
     local = model.gradient(draws[None, : places_at_once(model)], slice(0, 1))
     share = 1.0 - float(np.isfinite(local).mean())
     if share == 0.0:
@@ -197,7 +202,7 @@ def _not_finite(model: Model, draws: Array) -> list[Finding]:
 
 
 def _is_random(pilot: Pilot) -> bool:
-    """Whether two evaluations of the gradient at one place differ."""
+    """Whether two evaluations of the gradient at the same theta differ."""
     once, again = pilot.summed(pilot.theta[None]), pilot.summed(pilot.theta[None])
     return not np.allclose(once, again, rtol=1e-6, equal_nan=True)
 
@@ -224,8 +229,9 @@ def _judge_curvature(model: Model, plan: Plan, pilot: Pilot) -> list[Finding]:
     """Findings where the model's smoothness or convexity, the plan's step or the scale of gradients
     does not fit the curvature that the pilot measured."""
     tops = [float(curve.eigenvalues[-1]) for curve in pilot.curves]
-    # A claim is about the region of the chains. Without the mode, the smallest curvature gives the
-    # model the benefit of the doubt.
+    # The claimed smoothness is about the region that chains visit, so it is compared with the
+    # curvature at the mode; where the mode was not found, with the smallest measured one, in favour
+    # of the model.
     here = tops[-1] if pilot.arrived else min(tops)
     claimed = model.smoothness
     findings = mean_not_sum(model, pilot, None if claimed is None else claimed / max(tops))
@@ -250,7 +256,7 @@ def _judge_curvature(model: Model, plan: Plan, pilot: Pilot) -> list[Finding]:
 
 
 def _relative_step(plan: Plan, curvature: float) -> float:
-    """The plan's effective step times a curvature; 0 for a link without slope."""
+    """The plan's effective step times ``curvature``; 0 for a link without slope."""
     return (plan.effective_step_size or 0.0) * curvature
 
 
@@ -301,8 +307,8 @@ def _too_large(claimed: float, measured: float) -> Finding:
 
 
 def _not_a_gradient(curve: MeasuredCurvature) -> list[Finding]:
-    """A list with at most one finding: the measured curvature matrix is not symmetric. That of
-    every function is, so the model's gradient is not the gradient of a function."""
+    """List with one finding where the measured curvature matrix is not symmetric, so that the
+    model's gradient is not the gradient of any function; else empty."""
     asymmetry = curve.asymmetry
     if not asymmetry > _ASYMMETRIC:
         return []
@@ -314,8 +320,8 @@ def _not_a_gradient(curve: MeasuredCurvature) -> list[Finding]:
 
 
 def _judge_clip(model: Model, plan: Plan, pilot: Pilot) -> list[Finding]:
-    """A list with at most one finding: the plan's clip cuts many gradient entries at draws around
-    the mode."""
+    """List with one finding where the plan's clip cuts many gradient entries at draws around the
+    mode; else empty."""
     heat = min(max(plan.temperature or 1.0, 0.1), 10.0)
     places = pilot.draw(heat)[None]
     local = np.abs(plan.uplink.local_gradients(model, places, slice(0, 1)))
@@ -336,6 +342,6 @@ def _judge_clip(model: Model, plan: Plan, pilot: Pilot) -> list[Finding]:
 
 
 def _rounded_up(value: float) -> str:
-    """A positive number as text with two significant digits, not below ``value``."""
+    """A positive number as text with two significant digits, rounded up."""
     unit = 10.0 ** (math.floor(math.log10(value)) - 1)
     return f"{math.ceil(value / unit - 1e-9) * unit:.3g}"

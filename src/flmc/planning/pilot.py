@@ -16,7 +16,7 @@ from flmc.models.model import Model
 from flmc.models.wide_linear import WideLinear
 
 _AT_ONCE = 8_000_000
-"""Largest number of gradient entries, over places, devices and dim, that are held in memory at a
+"""Largest number of gradient entries (values of theta x devices x dim) that are held in memory at a
 time: 64 MB."""
 
 
@@ -27,8 +27,8 @@ def places_at_once(model: Model) -> int:
 
 
 def summed_gradients(model: Model, theta: Array) -> Array:
-    """Gradient of the sum of all local costs of the first data set, (place, dim), at theta (place,
-    dim), a few places at a time where there are many entries."""
+    """Gradient of the sum of all local costs of the first data set, (place, dim), at the values
+    ``theta`` (place, dim), computed for a few of them at a time where there are many entries."""
     if isinstance(model, WideLinear):
         return model.summed_gradient(theta)
     size = places_at_once(model)
@@ -40,26 +40,28 @@ def summed_gradients(model: Model, theta: Array) -> Array:
 
 
 MOST_DIRECTIONS = 128
-"""Entries of theta up to which the whole curvature is measured, in one batch of twice as many
-places; where there are more, Lanczos' method finds the directions that matter."""
+"""Largest number of entries of theta for which the whole curvature matrix is measured, in one batch
+of gradients at twice as many values of theta; beyond, Lanczos' method finds the directions that
+matter."""
 _MOST_LANCZOS = 12
-"""Steps of Lanczos' method at most, each with gradients at two values of theta."""
+"""Largest number of steps of Lanczos' method, each with gradients at two values of theta."""
 _MOST_STEPS = 20
-"""Steps of Newton's method at most, where the whole curvature matrix is measured."""
+"""Largest number of steps of Newton's method where the whole curvature matrix is measured."""
 _MOST_LONG_STEPS = 4
-"""Steps of Newton's method at most, where Lanczos' method measures the curvature in a few
+"""Largest number of steps of Newton's method where Lanczos' method measures the curvature in a few
 directions."""
 _MOST_TRIALS = 12
-"""Places along a step of Newton's method at which the gradient is looked at, at most."""
+"""Largest number of values of theta along a step of Newton's method at which the gradient is
+evaluated."""
 _REACH = 0.1
-"""Half the distance between the two places of a difference quotient, in posterior standard
+"""Half the distance between the two values of theta of a difference quotient, in posterior standard
 deviations along its direction: large enough that rounding and small kinks do not matter."""
 _NEAR = 0.25
-"""Squared distance from the mode below which the pilot has arrived, relative to the mean squared
-distance of draws from the posterior."""
+"""Squared distance from the mode, relative to the mean squared distance of draws from the
+posterior, below which the pilot has arrived."""
 _NUM_DRAWS, _NUM_MOVES = 8, 12
-"""Chains that draw around the mode, and Langevin steps of each. The step fits the largest
-curvature, so the directions with the largest gradients reach equilibrium first."""
+"""Number of chains that draw around the mode, and number of Langevin steps of each. The step suits
+the largest curvature, so that directions with the largest gradients reach equilibrium first."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class MeasuredCurvature:
         The directions, orthonormal, (direction, dim).
     matrix
         Curvature in these directions as it was measured, (direction, direction): not symmetric if
-        the gradient is not the gradient of anything.
+        the model's gradient is not the gradient of a function.
     """
 
     basis: Array
@@ -94,11 +96,12 @@ class MeasuredCurvature:
 
 
 class Pilot:
-    """A search for the mode on the first data set of a model, before a run: it gives the mode, the
-    curvature, and draws around the mode. ``rng`` is its own source of random numbers."""
+    """A search for the posterior's mode on the first data set of a model, before a run: it finds
+    the mode, measures the curvature, and draws around the mode. ``rng`` is its own source of random
+    numbers."""
 
     def __init__(self, model: Model, rng: np.random.Generator) -> None:
-        # Weak: surveys are kept by model, and must not keep the model.
+        # A weak reference, because surveys are kept by model and must not keep the model alive.
         self._asked, self._rng = weakref.ref(model), rng
         self._sd = np.broadcast_to(np.asarray(model.prior.sd, dtype=np.float64), (model.dim,))
         mean = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (model.dim,))
@@ -110,15 +113,15 @@ class Pilot:
         """Curvatures measured at the values of theta that the search visited: near the prior's mean
         first, at its end last."""
         self.num_batches = 0
-        """Batches of gradients that were evaluated so far, each at several theta."""
+        """Number of batches of gradients that were evaluated so far, each at one or more values of
+        theta."""
         self.arrived = False
-        """Whether the search ended at a mode of the posterior: the gradient is small beside its
-        fluctuations, and all curvatures are positive."""
+        """Whether the search ended at a mode of the posterior: the gradient there is small beside
+        its standard deviation over the posterior, and all curvatures are positive."""
 
     @property
     def _model(self) -> Model:
-        """The model. The pilot refers to it weakly, so it exists only as long as a caller holds
-        it."""
+        """The pilot's model, which must still exist: the pilot has only a weak reference to it."""
         model = self._asked()
         assert model is not None
         return model
@@ -130,8 +133,8 @@ class Pilot:
         return summed_gradients(self._model, theta)
 
     def travel(self) -> None:
-        """Go from the prior's mean to the mode by Newton's method; ``curves``, ``arrived`` and
-        ``theta`` hold the outcome."""
+        """Go from the prior's mean to the mode by Newton's method, and set ``curves``, ``theta``
+        and ``arrived``."""
         long = len(self.theta) > MOST_DIRECTIONS
         gradient = self.summed(self.theta[None])[0]
         curve = self._curve(gradient)
@@ -143,8 +146,8 @@ class Pilot:
             rest = float(-gradient @ step)
             near = curve.eigenvalues[0] > 0 and rest < _NEAR * len(gradient)
             if curve.eigenvalues[0] < 0 and 0 < rest < 1:
-                # Near a saddle the gradient almost vanishes, and the step with it: lengthened to
-                # one standard deviation.
+                # Near a saddle point the gradient almost vanishes, and so does the step: it is
+                # lengthened to one standard deviation by the measured curvatures.
                 step = step / np.sqrt(rest)
             reached = self._line_search(step, gradient)
             if reached is None:
@@ -161,11 +164,12 @@ class Pilot:
         self.arrived = positive and decrement < _NEAR * len(gradient)
 
     def _line_search(self, step: Array, gradient: Array) -> tuple[Array, Array] | None:
-        """Value of theta along ``step`` from the present one at which the cost is about as flat as
-        it gets, and the gradient at that value; None if no better theta is found.
+        """Value of theta on the line from the present one to ``step`` beyond it at which the cost
+        has a small slope along the line, and the gradient at that value; None if no better theta is
+        found.
 
-        The whole step is taken where the cost does not rise steeply at its end; else the place at
-        which the cost begins to rise along the step is enclosed by halving."""
+        The whole step is taken unless the cost rises steeply at its end; else the point where the
+        cost begins to rise is enclosed by halving."""
         slope, low, high = abs(float(gradient @ step)), 0.0, 1.0
         share, best = 1.0, None
         for _ in range(_MOST_TRIALS):
@@ -179,7 +183,8 @@ class Pilot:
                 if share == 1.0 or rise > -0.5 * slope:
                     break
                 low = share
-            # Numbers overflow far beyond the minimum: come much closer than by halving.
+            # Far beyond the minimum the gradient may overflow: the next value of theta is then much
+            # nearer than by halving.
             share = low + (high - low) * (0.5 if np.isfinite(rise) else 0.1)
         return best
 
@@ -191,8 +196,8 @@ class Pilot:
             return self._lanczos(gradient)
         basis = np.eye(len(self.theta))
         if not self.curves:
-            # A first estimate, over a very short distance, tells how far apart the gradients of the
-            # second should be.
+            # A first estimate, from gradients that are very close together, tells how far apart
+            # those of the second estimate should be.
             self._reach = self._reaches(np.diag(self._differences(basis, self._reach)), self._sd)
         matrix = self._differences(basis, self._reach)
         if not np.isfinite(matrix).all():
@@ -202,22 +207,23 @@ class Pilot:
 
     def _reaches(self, curvature: Array, most: Array | float) -> Array:
         """Distances from theta at which gradients are taken for difference quotients, (direction):
-        a tenth of the posterior standard deviation that the ``curvature`` of each direction
-        implies, and ``most`` at most."""
+        a tenth of the posterior standard deviation that the ``curvature`` (direction) implies, but
+        at most ``most``."""
         with np.errstate(divide="ignore"):
             return np.minimum(_REACH / np.sqrt(np.abs(curvature)), most)
 
     def _differences(self, directions: Array, reach: Array) -> Array:
-        """Curvature along ``directions`` (direction, dim), as central difference quotients of the
-        summed gradient over the distances ``reach``; (direction, direction)."""
+        """Matrix of curvatures along ``directions`` (direction, dim), from central difference
+        quotients of the summed gradient at the distances ``reach`` (direction) from the present
+        theta; (direction, direction)."""
         offsets = directions * reach[:, None]
         both = self.summed(np.concatenate([self.theta + offsets, self.theta - offsets]))
         change = (both[: len(offsets)] - both[len(offsets) :]) / (2 * reach[:, None])
         return np.asarray(change @ directions.T)
 
     def _lanczos(self, gradient: Array) -> MeasuredCurvature | None:
-        """Curvature in the few directions that Lanczos' method finds, starting from the gradient;
-        None where it is not finite."""
+        """Curvature of the summed cost in the at most 12 directions that Lanczos' method finds,
+        starting from the gradient; None where it is not finite."""
         length = float(np.linalg.norm(gradient))
         start = gradient / length if length else self._rng.standard_normal(len(gradient))
         vectors = [start / np.linalg.norm(start)]
@@ -242,11 +248,11 @@ class Pilot:
         return MeasuredCurvature(basis, np.array(images) @ basis.T)
 
     def draw(self, temperature: float) -> Array:
-        """A few draws around the mode, (place, dim), by Langevin steps with exact gradients at
-        a ``temperature``. All start at the mode, so that only directions of large curvature reach
-        their full width, ``temperature`` times the posterior's variance."""
-        # A step of 0.4/L: stable, and a direction with the largest curvature forgets its start
-        # within the few moves.
+        """At most eight draws around the mode, (place, dim), by Langevin steps with exact gradients
+        at a ``temperature``. All start at the mode, so that only directions of large curvature
+        reach their full variance, ``temperature`` times the posterior's."""
+        # The step 0.4/L is stable, and makes a chain forget its start along the direction of
+        # largest curvature within the few steps that it takes.
         largest = float(self.curves[-1].eigenvalues[-1])
         step = 0.4 / largest
         count = min(_NUM_DRAWS, places_at_once(self._model))
@@ -263,11 +269,11 @@ class Pilot:
 
 
 def _newton_step(curve: MeasuredCurvature, gradient: Array) -> Array:
-    """Newton's step in the measured directions, with absolute curvatures, so that it goes downhill
-    even where the cost curves down."""
+    """Newton's step in the measured directions, (dim), with the magnitudes of curvatures, so that
+    it goes downhill even where the curvature is negative."""
     matrix = (curve.matrix + curve.matrix.T) / 2
-    # Scaled to a unit diagonal, so that the small curvatures of entries with large units survive
-    # the rounding of the eigenvalues.
+    # The matrix is scaled to a unit diagonal, so that the small curvatures of entries with large
+    # units survive the rounding of the eigenvalues.
     scale = np.sqrt(np.abs(np.diag(matrix)))
     scale = np.maximum(scale, 1e-12 * scale.max() + 1e-300)
     values, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))

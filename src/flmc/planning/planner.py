@@ -1,5 +1,5 @@
-"""The planner: from a model, an uplink and limits to a plan, and to the plans that one relaxed
-constraint would give."""
+"""The planner: it makes a plan from a model, an uplink and limits, and the plans that would result
+if one constraint were relaxed."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def plan(
         Where chains start: ``prior`` (a draw from it) or ``zero``.
     burn_in_step_factor, num_fast
         The step of the first ``num_fast`` rounds (None: half of the burn-in) is larger by this
-        factor. ``"auto"`` is as much as a distant start needs where the step is automatic too, else
-        1. Larger steps cost no privacy, which depends on the gain only.
+        factor. ``"auto"`` is as much as a chain from a distant start needs where the step is
+        automatic too, else 1. Larger steps cost no privacy, which depends on the gain only.
     scheduler, active
         Who transmits; ``active`` (round, device) with 1 and 0 is short for
         ``GivenDevices(active)``. None: every device in every round.
@@ -172,8 +172,8 @@ def plan(
 
 
 def _planned(held: Candidate, *, forecast: bool, from_data: bool = False) -> Plan:
-    """The plan of a candidate with the exact privacy limit, and with prediction and findings if
-    ``forecast``; ``from_data`` marks it as computed from the devices' data."""
+    """The plan of a candidate with the privacy accountant's exact limit; with prediction and
+    findings if ``forecast``. ``from_data`` marks the plan as computed from the devices' data."""
     decided = decide(held.model, held.uplink, held.limits, held.request)
     if from_data:
         decided = replace(decided, data_dependent=True)
@@ -185,15 +185,16 @@ def _planned(held: Candidate, *, forecast: bool, from_data: bool = False) -> Pla
 
 
 def _is_auto(name: str, value: object) -> bool:
-    """Whether the setting ``name`` has the value ``"auto"``; any other string is refused."""
+    """Whether the setting ``name`` has the value ``"auto"``. Raises ``InvalidSetting`` for any
+    other string."""
     if isinstance(value, str) and value != "auto":
         raise InvalidSetting(f"{name} must be a value or 'auto', got {value!r}")
     return value == "auto" if isinstance(value, str) else False
 
 
 def _with_given(uplink: Uplink, clip: float | str | None, link: Link | str | None) -> Uplink:
-    """The uplink with the given clip and link; None and ``"auto"`` keep its own. A link is refused
-    for an uplink that has none."""
+    """The uplink with the given clip and link; None and ``"auto"`` keep its own. Raises
+    ``InvalidSetting`` for a link where the uplink has none."""
     if clip is not None and not isinstance(clip, str):
         uplink = replace(uplink, clip=clip)
     if link is not None and not isinstance(link, str):
@@ -206,10 +207,10 @@ def _with_given(uplink: Uplink, clip: float | str | None, link: Link | str | Non
 @dataclass(frozen=True)
 class WhatIf:
     """A plan, together with the plans that result when a single constraint or the step is changed;
-    made by ``what_if``."""
+    ``what_if`` makes it."""
 
     plans: dict[str, Plan]
-    """Plans by what is changed, in words such as ``+ 3 dB``; the first is the plan as it is."""
+    """Plans by what is changed, in words such as ``+ 3 dB``; the first is the unchanged plan."""
 
     def grid(self, *, with_run: bool = True) -> Grid:
         """Table with a row for each plan and columns for gain, binding constraint, step,
@@ -254,9 +255,9 @@ def what_if(planned: Plan, model: Model, settings: Mapping[str, Any]) -> WhatIf:
     """The plan ``planned`` and, for comparison, plans with one change each: 3 dB more power, twice
     the privacy budget, half the step, twice the step.
 
-    ``settings`` are the keyword arguments of :func:`flmc.plan` that made the plan. Left out are
-    power and budget for the ideal uplink, a budget that was not given, and changes with which no
-    plan can be made.
+    ``settings`` are the keyword arguments of :func:`flmc.plan` that made the plan. For the ideal
+    uplink neither power nor budget is changed, and a budget is changed only if one was given.
+    Changes with which no plan can be made are left out.
     """
     uplink, limits = planned.uplink, planned.limits
     relaxed: dict[str, tuple[str, float]] = {}
@@ -271,7 +272,8 @@ def what_if(planned: Plan, model: Model, settings: Mapping[str, Any]) -> WhatIf:
         changed = Candidate(model, uplink, limits).with_value(name, value)
         given = {"step_size": value, "effective_step_size": None}
         step = given if name == "step_size" else {}
-        # Relaxing one thing may make another impossible: such a row is left out.
+        # A change that breaks another constraint raises ``InvalidSetting``: there is no plan for
+        # it, and no row.
         with suppress(InvalidSetting):
             assert changed is not None
             arguments: dict[str, Any] = {**settings, **step, "forecast": False}

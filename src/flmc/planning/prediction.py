@@ -1,9 +1,10 @@
 r"""Refined prediction of what the chain will sample, for quadratic local costs.
 
-The temperature takes the slope at 0 and the largest quantisation variance. The prediction averages
-both over the local gradients that occur. Let :math:`\theta \sim N(\bar\theta, C)` be stationary.
-Device k's gradient entries are normal with mean :math:`(H_k\bar\theta - b_k)_i` and variance
-:math:`s_{ki}^2 = (H_k C H_k)_{ii}`. With the mean symbol :math:`\psi`, Stein's identity gives the
+The temperature is computed with the link's slope at 0 and the largest quantisation variance. The
+prediction averages both over the local gradients that occur. Let :math:`\theta \sim N(\bar\theta,
+C)` be stationary. Device k's gradient entries are normal with mean :math:`(H_k\bar\theta - b_k)_i`
+and variance :math:`s_{ki}^2 = (H_k C H_k)_{ii}`, where :math:`H_k` is the Hessian of its cost and
+:math:`-b_k` the gradient at 0. With the mean symbol :math:`\psi`, Stein's identity gives the
 averaged slope :math:`E[\psi'] = E[\psi(g)(g - E g)]/s^2`, and
 
 .. math:: \sum_k E[\psi(g_k)] = 0, \qquad
@@ -41,17 +42,17 @@ WEIGHTS = np.exp(-0.5 * NODES**2) / np.exp(-0.5 * NODES**2).sum()
 _MOST_ITERATIONS = 200
 """Largest number of iterations of the search for the stationary law."""
 _NUMBERS_AT_ONCE = 2_000_000
-"""Largest number of entries of an array over data sets, devices, entries of theta and nodes of the
-quadrature that is held at once: 16 MB."""
+"""Largest number of entries, over data sets, devices, entries of theta and nodes of the quadrature,
+of an array that is held in memory at a time: 16 MB."""
 _MOST_WORK = 5e8
-"""Number of multiplications in one iteration beyond which a problem is too large to be predicted.
-"""
+"""Number of multiplications in one iteration above which a problem counts as too large to be
+predicted."""
 _MOST_DOUBLINGS = 100
 """Largest number of times that the number of rounds is doubled until a chain has forgotten its
 start: 1e30 rounds."""
 _TOLERANCE = 1e-9
-"""Change in one iteration at which the search for the stationary law ends: change of the covariance
-plus the squared change of the mean, over the trace of the covariance."""
+"""Relative change in one iteration below which the search for the stationary law ends: change of
+the covariance plus the squared change of the mean, over the trace of the covariance."""
 
 
 @dataclass(frozen=True)
@@ -71,31 +72,32 @@ class Prediction:
     mean_error_squared: float
     """Squared distance of the chain's mean from the posterior mean."""
     relative_mean_error: float
-    """Squared distance of the chain's mean from the posterior mean, over the posterior's trace."""
+    """Squared distance of the chain's mean from the posterior mean, over the trace of the
+    posterior's covariance."""
     clipped_fraction: float
     """Expected fraction of the devices' gradient entries beyond the clip."""
     mean_shift: float | None = None
     """Distance of the chain's mean from the posterior mean in the direction in which it is largest,
-    in posterior standard deviations, in the data set in which it is largest; None in documents that
-    are older than it."""
+    in posterior standard deviations, in the data set in which it is largest; None in a plan from
+    before this number was computed."""
     distance_squared: float | None = None
     """Squared 2-Wasserstein distance of the chain's law from the posterior, in coordinates in which
-    the posterior's covariance is the identity; None in documents that are older than this
-    number."""
+    the posterior's covariance is the identity; None in a plan from before this number was computed.
+    """
     memory: float | None = None
-    """Correlation of successive rounds of the chain in the slowest direction; None in documents
-    that are older than it."""
+    """Correlation of successive rounds of the chain in the direction in which it forgets most
+    slowly; None in a plan from before this number was computed."""
     rounds_to_arrive: int | None = None
     """Rounds after which chains from several starts, moved by the expected gradient estimates
-    alone, are within a quarter of a standard deviation of the mean of their stationary law; None
-    where that was not computed."""
+    without noise, are within a quarter of a standard deviation of the mean of their stationary law;
+    None where that was not computed."""
     left_shift: float | None = None
     """Error that the worst start of a chain leaves in the mean of the kept rounds, in standard
-    deviations of the chain, or how far noise carries a chain off in the burn-in; None where chains
-    were not followed from their starts."""
+    deviations of the chain; where noise carries a chain away in the burn-in, its distance from the
+    mean. None where chains were not followed from their starts."""
     left_variance: float | None = None
-    """Error that the worst start of a chain leaves in the variance of the kept rounds, over that of
-    the chain; None where chains were not followed from their starts."""
+    """Excess that the worst start of a chain leaves in the variance of the kept rounds, over the
+    chain's variance; None where chains were not followed from their starts."""
 
 
 def predict(
@@ -115,9 +117,9 @@ def predict(
 def predict_with_response(
     model: LinearGaussian, uplink: Uplink, step_size: float, noise_variance: float | Array
 ) -> tuple[Prediction, Response] | None:
-    """What :func:`predict` returns, and what the server of the first data set sees of the
-    gradient, for its answer; the gradient is that of the expected symbols, not yet divided by the
-    slope."""
+    """What :func:`predict` returns; and, for the first data set, the curvature and noise that the
+    server sees in its estimates, from which its answer is predicted, not yet divided by the link's
+    slope. None as in :func:`predict`."""
     solved = _solve(model, uplink, step_size, noise_variance)
     if solved is None:
         return None
@@ -147,15 +149,16 @@ def compare_laws(
     travel: tuple[int, float, float] | None = None,
 ) -> Prediction:
     """Prediction that compares the chain's normal law with the posterior's, for several data sets:
-    means (experiment, dim) and covariances (experiment, dim, dim); ``travel`` is rounds to arrive,
-    left shift and left variance."""
+    means (experiment, dim) and covariances (experiment, dim, dim). ``travel`` holds the
+    prediction's ``rounds_to_arrive``, ``left_shift`` and ``left_variance``; None where chains were
+    not followed."""
     trace = np.trace(covariance, axis1=1, axis2=2)
     shift = np.square(chain_mean - mean).sum(axis=1)
     root = np.linalg.cholesky(covariance)
     away = np.linalg.solve(root, (chain_mean - mean)[..., None])[..., 0]
     half = np.linalg.solve(root, chain_covariance)
-    # Variances where the posterior is standard normal: over all directions, so that a single entry
-    # cannot be worse than what is stated.
+    # Variances in coordinates in which the posterior is standard normal. The smallest and the
+    # largest are over all directions, so no single entry is off by more than these say.
     spread = np.linalg.eigvalsh(np.linalg.solve(root, np.swapaxes(half, 1, 2)))
     squared = np.square(away).sum(axis=1)
     return Prediction(
@@ -166,7 +169,8 @@ def compare_laws(
         relative_mean_error=float(np.mean(shift / trace)),
         clipped_fraction=clipped_fraction,
         mean_shift=float(np.max(np.sqrt(squared))),
-        # W2 of two normal laws whose covariances commute, as any does with the identity.
+        # 2-Wasserstein distance of two normal laws whose covariances commute, as any covariance
+        # does with the identity.
         distance_squared=float(np.mean(squared + np.square(np.sqrt(spread) - 1).sum(axis=1))),
         memory=memory,
         rounds_to_arrive=None if travel is None else travel[0],
@@ -186,7 +190,8 @@ def predict_law(
     model: LinearGaussian, uplink: Uplink, step_size: float, noise_variance: float | Array
 ) -> Gaussian | None:
     """Predicted stationary law of the chain for the first data set, with mean (1, dim) and
-    covariance (1, dim, dim); arguments, and None, as in :func:`predict`."""
+    covariance (1, dim, dim). The arguments, and the cases in which it is None, are those of
+    :func:`predict`."""
     solved = _solve(model, uplink, step_size, noise_variance)
     return None if solved is None else Gaussian(solved[1][:1], solved[2][:1])
 
@@ -194,13 +199,14 @@ def predict_law(
 def _solve(
     model: LinearGaussian, uplink: Uplink, step_size: float, noise_variance: float | Array
 ) -> tuple[_Stationary, Array, Array] | None:
-    """The equations for the stationary law of the first data sets, and their solution: mean
-    (experiment, dim) and covariance (experiment, dim, dim). None where none is found, or the
-    problem is too large."""
+    """The equations for the stationary law of the first data sets (at most 8), and their solution:
+    mean (experiment, dim) and covariance (experiment, dim, dim). None where no solution is found,
+    or the problem is too large."""
     work = model.num_devices * model.dim**3
     if work > _MOST_WORK:
         return None
-    # An average over several data sets is a refinement: large problems make do with one data set.
+    # An average over several data sets is a refinement, so large problems are predicted for one
+    # data set only.
     experiments = slice(0, EXPERIMENTS_PREDICTED if work < _MOST_WORK / 100 else 1)
     mean, covariance = model.posterior.mean[experiments], model.posterior.covariance[experiments]
     stationary = _Stationary(*model.quadratic(experiments), uplink, step_size, noise_variance)
@@ -231,7 +237,8 @@ class _Stationary:
         variance = np.einsum(
             "ekij,ejl,ekil->eki", self.hessian, covariance, self.hessian, optimize=True
         )
-        # The spread is divided by: a variance that vanishes, or is rounded below 0, must not fail.
+        # Callers divide by the standard deviation, so a variance that vanishes, or is rounded below
+        # 0, is replaced by the smallest positive number.
         return centre, np.sqrt(np.maximum(variance, np.finfo(float).tiny))
 
     def averages(self, mean: Array, covariance: Array) -> tuple[Array, Array, Array]:
@@ -246,15 +253,16 @@ class _Stationary:
             some = slice(first, first + at_once)
             gradient = centre[:, some, :, None] + spread[:, some, :, None] * NODES
             symbol, variance_of_symbol = _symbol_law(self.uplink, gradient)
-            # Gradient = centre + spread x node, so that means over the nodes are expectations; the
-            # mean of symbol x node over the spread is the averaged slope, by Stein's identity, and
-            # needs no derivative of the link.
+            # A gradient is centre + spread x node, so that means over the nodes are expectations.
+            # By Stein's identity the averaged slope is the mean of symbol x node over the spread,
+            # which needs no derivative of the link.
             mean_factor, square = self._arrival(some)
             drift += (mean_factor * (symbol @ WEIGHTS)).sum(axis=1)
             slope = mean_factor * (symbol @ (WEIGHTS * NODES)) / spread[:, some]
             jacobian += np.einsum("eki,ekij->eij", slope, self.hessian[:, some])
             noise = variance_of_symbol @ WEIGHTS
-            # Where the factor of arrival scatters, the mean symbol becomes noise as well.
+            # With inexact channel estimates the amplitude of a received symbol is random, which
+            # turns a part of the mean symbol into noise.
             scatter = (square - np.square(mean_factor)) * (np.square(symbol) @ WEIGHTS)
             variance += (square * noise + scatter).sum(axis=1)
         return drift, jacobian, variance + self.noise_variance
@@ -268,17 +276,17 @@ class _Stationary:
         return arrival.mean[devices, None], arrival.mean_square[devices, None]
 
     def solve(self, mean: Array, covariance: Array) -> tuple[Array, Array] | None:
-        """Stationary mean and covariance, by iteration from the given ones; None where the
-        iteration fails.
+        """Stationary mean (experiment, dim) and covariance (experiment, dim, dim), by iteration
+        from the given ones; None where the iteration fails.
 
-        In an iteration the mean takes a Newton step, and the covariance solves its equation for the
-        current averaged slopes."""
+        In each iteration the mean takes a Newton step, and the covariance solves its equation with
+        the mean Jacobian and the noise at the present mean and covariance."""
         identity = np.eye(mean.shape[-1])
         for _ in range(_MOST_ITERATIONS):
             drift, jacobian, variance = self.averages(mean, covariance)
             try:
-                # Newton's step: the drift's Jacobian in the mean is J, because gradients are linear
-                # in theta.
+                # This is Newton's step: gradients are linear in theta, so the Jacobian of ``drift``
+                # in the mean is J.
                 shift = np.linalg.solve(jacobian, drift[..., None])[..., 0]
             except np.linalg.LinAlgError:  # every gradient is clipped, so that J is singular
                 return None
@@ -289,7 +297,7 @@ class _Stationary:
             if new is None:
                 return None
             scale = np.trace(new, axis1=1, axis2=2)
-            # A shift of the mean counts by its square, which has the unit of a covariance.
+            # A shift of the mean is squared, which gives it the unit of a covariance.
             change = np.abs(new - covariance).max(axis=(1, 2)) + np.square(shift).max(axis=1)
             mean, covariance = mean - shift, new
             if (change < _TOLERANCE * scale).all():
@@ -310,7 +318,7 @@ def _symbol_law(uplink: Uplink, gradient: Array) -> tuple[Array, Array]:
     """Mean and variance of the symbols that devices send for given entries of local gradients, each
     in the shape of ``gradient``."""
     symbol = uplink.mean_symbol(gradient)
-    # A bit's variance follows from its mean, which need not be computed twice.
+    # A bit's variance follows from its mean, so the mean symbol is not computed again.
     if uplink.symbol_format.kind == "bits":
         return symbol, np.asarray(1.0 - np.square(symbol))
     return symbol, uplink.symbol_variance(gradient)
@@ -324,12 +332,12 @@ def solve_stationary(decay: Array, noise: Array) -> Array | None:
     It iterates :math:`C_{2n} = C_n + M^n C_n (M^n)^\top` from :math:`C_1 = Q`.
     """
     covariance, identity = noise, np.eye(decay.shape[-1])
-    # X is doubled in place of M = I - X, whose rounding would swallow an X of a short step: M^2n =
-    # I - (2 X_n - X_n^2). What is left of the sum is of the order of the square of the power of M:
-    # nothing at 1e-20.
+    # The iteration holds X in place of M = I - X, because rounding would swallow an X of a short
+    # step: M^2n = I - (2 X_n - X_n^2). The rest of the sum is of the order of the squared power of
+    # M: nothing at 1e-20.
     for _ in range(_MOST_DOUBLINGS):
         power = identity - decay
-        # A power of the matrix that has grown so far is taken for that of an unstable chain.
+        # A chain is called unstable where a power of the matrix has grown so far.
         if not np.isfinite(power).all() or np.abs(power).max() > 1e6:
             return None
         if np.abs(power).max() < 1e-10:

@@ -24,19 +24,19 @@ NEIGHBOURING = {
 }
 """Neighbouring relations by name, each with what neighbouring data replace, in words."""
 _MOST_SORTED = 50_000_000
-"""Largest number of gains (rounds x entries x devices) with which devices that transmit in
-different rounds are compared one by one."""
+"""Largest number of gains (rounds x entries x devices) up to which the gains of every device are
+sorted and compared, where devices transmit in different rounds."""
 _ALWAYS = 1.0 - 1e-4
 """Probability of transmitting in a round from which on a device is charged as if it transmitted in
 every round."""
 _ROUNDING = 1e-6
-"""Relative excess of an epsilon over the budget that may be rounding."""
+"""Relative excess of an epsilon over the budget that is taken for a rounding error."""
 
 
 @dataclass(frozen=True)
 class Exposure:
-    """Privacy events of a plan: what the device that reveals most transmits, if every gain is as
-    large as the plan allows."""
+    """Privacy events of a plan: what the device that reveals most transmits, in its worst round and
+    in the run, if every gain is as large as the plan allows."""
 
     round: Event
     """What the device that reveals most transmits in the round that reveals most."""
@@ -46,9 +46,9 @@ class Exposure:
     """Number of rounds in which the device that reveals most transmits, as counted in the event of
     the run; all rounds, where delta is averaged over schedules."""
     schedule: str = "worst"
-    """How the schedule is charged: ``worst`` (the largest declared number of rounds), ``averaged``
-    (delta over the schedules that may be drawn), ``known`` (the schedule that the channel's trace
-    gives)."""
+    """Schedule for which the run is charged: ``worst`` (the largest number of rounds that the
+    scheduler declares for a device), ``averaged`` (delta is averaged over the schedules that may be
+    drawn), or ``known`` (the schedule that follows from given path gains)."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class Cost:
     delta: float
     """Delta at which epsilon is stated."""
     coarse: bool = False
-    """Whether so much was composed that the accountant's grid is coarser than usual; epsilon is an
-    upper bound all the same."""
+    """Whether the computation composed so many rounds that the accountant's grid is coarser than
+    usual; epsilon is an upper bound all the same."""
     delta_at_zero: float | None = None
     """Delta at epsilon 0, where epsilon is 0; it is smaller than the delta that was asked for. None
     elsewhere."""
@@ -82,9 +82,10 @@ def exposure_of(
     *,
     average: bool = False,
 ) -> Exposure:
-    """Privacy events of caps of the gain (1 or round, 1 or dim), for the worst round and for the
-    run. Where the scheduler is random, its declared worst case counts; with ``average``, delta is
-    averaged over its schedules where their law is known and all rounds have one cap.
+    """Privacy events, for the worst round and for the run, of gains at their caps, ``gain`` (1 or
+    round, 1 or dim). Where the scheduler is random, its declared worst case counts; with
+    ``average``, delta is averaged over its schedules if their law is known and all rounds have one
+    cap.
 
     In a round the largest cap of every entry counts. Over the run, the number of rounds of the
     device that transmits most often counts; with gains that change over rounds, an imagined device
@@ -93,7 +94,8 @@ def exposure_of(
     """
     caps = np.broadcast_to(finite_cap(uplink, gain), (len(gain), dim))
     often = scheduler.most_rounds(num_rounds, num_devices)
-    # Entry by entry: no round is worse than one with the largest cap of each entry.
+    # The worst round is charged for the largest cap of each entry in any round: no round is worse
+    # than that.
     worst_round = uplink.event_of_rounds(caps.max(axis=0)[None], dim, neighbouring)
     if len(caps) == 1:
         chance = chance_of(uplink, scheduler, num_devices) if average else None
@@ -101,22 +103,24 @@ def exposure_of(
             once = uplink.event_of_rounds(caps, dim, neighbouring)
             event = ScheduledEvent(once, num_rounds, chance)
             return Exposure(worst_round, event, num_rounds, "averaged")
-        # One cap for all rounds: what counts is how often a device transmits, not when.
+        # With one cap for all rounds the cost depends on how often a device transmits, and not on
+        # when.
         run = uplink.event_of_rounds(caps, dim, neighbouring, times=often)
         return Exposure(worst_round, run, often)
     shared = uplink.shares_move(neighbouring)
-    # entries of a round share the move of one example: whole rounds are ranked by loudness, not
-    # entries
+    # Where the entries of a round share the move of one example, the caps of whole rounds are
+    # ranked, each by its largest entry.
     if shared:
         caps = caps.max(axis=1, keepdims=True)
-    # Sorting every device's gains takes memory: beyond some size the bound below does.
+    # Sorting the gains of every device takes memory, so larger problems are charged by the bound in
+    # the else branch.
     if (
         isinstance(scheduler, GivenDevices)
         and caps.size * scheduler.active.shape[1] <= _MOST_SORTED
     ):
         loudest = _loudest_of_each_rank(caps, scheduler.active[:num_rounds])
     else:
-        # At worst a device transmits in the loudest rounds of each entry.
+        # In the worst case a device transmits, in each entry, in the rounds with the largest caps.
         loudest = np.sort(caps, axis=0)[::-1][:often]
     run = (
         uplink.event_of_rounds(loudest.reshape(-1, 1), dim, neighbouring)
@@ -127,15 +131,16 @@ def exposure_of(
 
 
 def chance_of(uplink: Uplink, scheduler: Scheduler, num_devices: int) -> float | None:
-    """Probability with which a device transmits in a round, rounded up, where the law of the
-    schedule is known and leaves some rounds silent; else None."""
-    # A wrong estimate that makes a device louder may also decide whether it transmits.
+    """Probability with which a device transmits in a round, rounded up; None where the law of the
+    schedule is not known, or a device transmits in every round, or nearly so."""
+    # With inexact channel estimates the error that makes a device louder may also decide whether it
+    # transmits: the two must not be averaged apart.
     if uplink.estimated is not None or scheduler.everyone:
         return None
     chance = scheduler.chance(num_devices, uplink.known_fading)
     if chance is None or not 0.0 < chance < _ALWAYS:
         return None
-    # rounded up, because tails of probability laws are computed with rounding errors
+    # Rounded up, because tails of probability laws are computed with rounding errors.
     return chance * (1.0 + _ROUNDING) + 1e-12
 
 
@@ -151,13 +156,14 @@ def why_unknown(uplink: Uplink, neighbouring: str) -> str | None:
 
 def _loudest_of_each_rank(caps: Array, active: Array) -> Array:
     """The largest first gain, second gain and so on of any device, (rank), where the gains of each
-    device are sorted from the largest to the smallest; ``caps`` are (round, entry), ``active`` is
-    (round, device).
+    device are sorted from the largest to the smallest. ``caps`` are (round, entry), ``active``
+    (round, device) says with 1 or 0 who transmits.
 
-    No device's sorted gains exceed these anywhere, and a louder transmission reveals more: so they
-    cost at least as much as any device's own."""
+    No device's sorted gains exceed these at any rank, and a louder transmission reveals more: so
+    these gains cost at least as much privacy as any device's own."""
     loudest = np.zeros(caps.size)
-    # Devices that transmit in the same rounds have the same gains.
+    # Devices that transmit in the same rounds have the same gains, so each set of rounds is looked
+    # at once.
     for talks in np.unique(active.T > 0, axis=0):
         sent = np.sort(caps[talks].ravel())[::-1]
         np.maximum(loudest[: len(sent)], sent, out=loudest[: len(sent)])
@@ -165,8 +171,8 @@ def _loudest_of_each_rank(caps: Array, active: Array) -> Array:
 
 
 def has_budget(uplink: Uplink, limits: Limits) -> bool:
-    """Whether the limits state a privacy budget that bounds the gain of this uplink; never for the
-    ideal uplink."""
+    """Whether the limits state a privacy budget that bounds the gain of this uplink; always False
+    for the ideal uplink."""
     return limits.epsilon is not None and limits.privacy != "off" and not uplink.noise_is_exact
 
 
@@ -179,8 +185,10 @@ def privacy_limited_gain(
     chance: float | None = None,
 ) -> float:
     """Lower bound of the largest constant gain within the privacy budget; infinite without a
-    budget. A device transmits in at most ``num_transmitting`` rounds. With a
-    ``chance``, that is the number of all rounds, in each of which a device transmits with that
+    budget.
+
+    A device transmits in at most ``num_transmitting`` rounds. With a ``chance``,
+    ``num_transmitting`` is the number of all rounds, in each of which a device transmits with this
     probability."""
     if not has_budget(uplink, limits):
         return float("inf")
@@ -206,7 +214,8 @@ def affordable_rounds(
     """Number of rounds, from the first, whose caps of the gain (1 or round, 1 or dim) stay within a
     privacy budget of the run; all rounds without such a budget.
 
-    A plan that chose its gain affords all its rounds; one whose gain was given may not.
+    The cost of a gain that a plan chose stays within the budget in all rounds; that of a gain which
+    the user gave may not.
     """
     if limits.scope != "run" or not has_budget(uplink, limits):
         return num_rounds
@@ -238,9 +247,10 @@ def affordable_rounds(
 
 
 def cost_of_round(exposure: Exposure, limits: Limits, num_devices: int) -> Cost:
-    """Privacy cost of the worst round, by the criterion of the limits."""
+    """Privacy cost of the worst round, by the criterion that ``limits`` state."""
     epsilon = exposure.round.epsilon(limits.delta, limits.criterion, num_devices)
-    # An epsilon of 0 alone would look like perfect privacy: what is left is in the delta.
+    # An epsilon of 0 alone would look like perfect privacy, so the delta that remains at epsilon 0
+    # is stated with it.
     at_zero = exposure.round.delta(0.0, limits.criterion, num_devices) if epsilon == 0 else None
     return Cost(epsilon, limits.delta, delta_at_zero=at_zero)
 
@@ -250,8 +260,9 @@ def cost_of_run(exposure: Exposure, limits: Limits) -> Cost:
     over rounds."""
     epsilon, coarse = exposure.run.tight_epsilon(limits.run_delta)
     budget = limits.epsilon if limits.scope == "run" else None
-    # Delta at the budget and epsilon at delta are upper bounds on grids of their own, which differ
-    # in the tenth digit; where the first keeps the budget, the budget itself is proven.
+    # The delta at the budget and the epsilon at delta are upper bounds on different grids, and may
+    # differ in the tenth digit: where the first is within ``run_delta``, the budget itself is a
+    # proven bound.
     if budget is not None and budget < epsilon <= budget * (1 + _ROUNDING):
         epsilon = budget if exposure.run.delta(budget) <= limits.run_delta else epsilon
     return Cost(epsilon, limits.run_delta, coarse)

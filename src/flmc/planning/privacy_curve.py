@@ -12,12 +12,12 @@ from flmc.planning.privacy_cost import cost_of_run
 
 
 class SpentAfter(NamedTuple):
-    """Privacy cost of the first rounds of a run."""
+    """Upper bound of the privacy cost of a run's first rounds."""
 
     rounds: int
-    """Number of the first rounds."""
+    """Number of rounds, counted from the first, whose cost is stated."""
     epsilon: float
-    """Upper bound of the epsilon of the first rounds at the run's delta; infinite where no finite
+    """Upper bound of the epsilon of these first rounds at the run's delta; infinite where no finite
     bound is known."""
 
 

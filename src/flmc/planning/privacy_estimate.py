@@ -25,20 +25,21 @@ from flmc.uplink.schedulers import AllDevices
 from flmc.uplink.uplink import Uplink
 
 _PLACE_MARGIN = 0.95
-"""Factor of the estimated gain of random bits where neighbouring data differ in one example: the
-accountant bounds the cost for the worst sum of the other examples' gradients, which is a few per
-cent more than for any one sum."""
+"""Factor by which the estimated gain of random bits is lowered where neighbouring data differ in
+one example: the accountant bounds the cost for the worst sum of the other examples' gradients,
+which is a few per cent more than for any one sum."""
 
 
 def sensitivity(uplink: Uplink, neighbouring: str) -> float:
-    """Largest difference of a device's mean symbol between neighbouring data (``device`` or
-    ``example``), at gain 1."""
+    """Largest difference between a device's mean symbols for two neighbouring data sets, which
+    differ in all of its data (``device``) or one example of it (``example``)."""
     clip = uplink.clip
     if neighbouring == "device" or not uplink.clips_examples:
         low, high = uplink.mean_symbol(np.array([-clip, clip]))
         return float(high - low)
     reach = min(uplink.example_bound, clip)
-    # One example moves the sum by twice its clip at most; where the sum lies is unknown.
+    # Replacing one example moves the sum of a device's clipped gradients by at most twice their
+    # bound. The sum may lie anywhere, so the largest difference over all its positions counts.
     centre = np.linspace(-(clip - reach), clip - reach, 101)
     moved = uplink.mean_symbol(centre + reach) - uplink.mean_symbol(centre - reach)
     return float(moved.max())
@@ -49,8 +50,8 @@ def estimate_gain(
 ) -> float:
     """Estimate of the largest constant gain within the privacy budget; infinite without a budget.
 
-    A device transmits in ``num_transmitting`` rounds. For other criteria than ``tight`` the value
-    is the accountant's.
+    A device transmits in ``num_transmitting`` rounds. For other criteria than ``tight`` the exact
+    accountant's value is returned.
     """
     return gain_estimator(uplink, limits, num_devices, dim)(num_transmitting)
 
@@ -58,15 +59,19 @@ def estimate_gain(
 def gain_estimator(
     uplink: Uplink, limits: Limits, num_devices: int, dim: int
 ) -> Callable[[int], float]:
-    """A function from the number of rounds in which a device transmits to an estimate of the
-    largest constant gain within the privacy budget, as :func:`estimate_gain` returns it, for a
-    search that tries many numbers; what does not depend on the number is computed once."""
+    """Function that estimates the largest constant gain within the privacy budget, as
+    :func:`estimate_gain` does; its argument is the number of rounds in which a device transmits.
+
+    It is for a search that tries many numbers: what does not depend on the number is computed once.
+    """
     if limits.criterion != "tight" or not has_budget(uplink, limits):
         return partial(privacy_limited_gain, uplink, limits, num_devices, dim)
     of_run = limits.scope == "run"
-    # The entries of a round share what an example moves, where its norm is bounded.
+    # Where the norm of examples is bounded, all entries of a round share one move: a round then
+    # counts as one transmission, else as one for each entry.
     shared = uplink.shares_move(limits.neighbouring)
-    # The budget fixes mu, how far apart two normals may be; it grows with the root of the count.
+    # The budget fixes mu, the largest distance that the means of two normal laws may have, in
+    # standard deviations. The distance over all transmissions grows with the root of their number.
     one = GaussianEvent(1.0, 1.0, ((1.0, 1),))
     mu = one.allowed_gain(limits.epsilon or 0.0, limits.run_delta if of_run else limits.delta)
     apart = sensitivity(uplink, limits.neighbouring)
@@ -74,11 +79,12 @@ def gain_estimator(
     unit = uplink.event_of_rounds(np.ones((1, 1)), dim, limits.neighbouring)
 
     def estimate(num_transmitting: int) -> float:
-        """Estimate of the gain at which a device that transmits in so many rounds spends the
-        budget."""
+        """Estimate of the gain at which a device that transmits in ``num_transmitting`` rounds
+        spends the budget."""
         count = (1 if shared else dim) * (num_transmitting if of_run else 1)
-        # Squared distances of the means of a Gaussian mechanism add up over entries, so with the
-        # gain A and the noise power N_0 it is mu^2 = count (A apart)^2 / N_0, solved for A here.
+        # Squared distances of the means add up over transmissions, so with the gain A and the noise
+        # power N_0 the budget is spent at mu^2 = count (A apart)^2 / N_0, which is solved for A
+        # here.
         allowed = mu * math.sqrt(uplink.noise_power / count) / apart if apart > 0 else math.inf
         allowed = _PLACE_MARGIN * allowed if by_bits else allowed
         if not isinstance(unit, UncertainGainEvent):
@@ -108,7 +114,8 @@ def estimate_epsilon(plan: Plan) -> float:
         return math.inf
     apart = sensitivity(plan.uplink, plan.limits.neighbouring)
     run = plan.exposure.run
-    # count the rounds in which a device is expected to transmit
+    # A random schedule is replaced by the number of rounds in which a device is expected to
+    # transmit.
     if isinstance(run, ScheduledEvent):
         run = run.once.repeated(math.ceil(run.rounds * run.chance))
     sent = (run.loud if isinstance(run, UncertainGainEvent) else run).transmissions

@@ -21,8 +21,8 @@ from flmc.uplink.uplink import Uplink
 
 
 class PublicLaw(NamedTuple):
-    """Predicted law of a plan's chain, compared with the posterior, as far as public sizes of the
-    data tell."""
+    """Predicted law of a plan's chain, compared with the posterior, as computed from public sizes
+    of the data alone."""
 
     variance_ratio: float
     """Variance of the samples over the posterior's; infinite where the step is too large."""
@@ -34,14 +34,14 @@ class PublicLaw(NamedTuple):
 
     @property
     def variance_ratio_smallest(self) -> float:
-        """The variance ratio, which is the same in every direction, under the name that predictions
-        from data use."""
+        """The variance ratio, which is taken to be the same in every direction; the name is that of
+        the field of ``Prediction``."""
         return self.variance_ratio
 
     @property
     def variance_ratio_largest(self) -> float:
-        """The variance ratio, which is the same in every direction, under the name that predictions
-        from data use."""
+        """The variance ratio, which is taken to be the same in every direction; the name is that of
+        the field of ``Prediction``."""
         return self.variance_ratio
 
 
@@ -53,56 +53,59 @@ class PublicModel(Model):
 
     def __init__(self, num_samples: int, num_devices: int, dim: int) -> None:
         self.num_samples, self.num_devices, self.dim = num_samples, num_devices, dim
-        # Extreme eigenvalues of the Gram matrix of standard normal features (Marchenko and Pastur),
-        # with a margin.
+        # The bounds are the extreme eigenvalues of the Gram matrix of standard normal features
+        # (Marchenko and Pastur), with a margin.
         ratio = math.sqrt(dim / num_samples)
         self.smoothness = max(1.3, 1.1 * (1 + ratio) ** 2) * num_samples
         self.convexity = min(0.7, max(0.05, 0.9 * (1 - ratio) ** 2)) * num_samples
 
     @property
     def spread(self) -> float:
-        """Standard deviation, over the data, of an entry of a device's gradient near the mode."""
+        """Standard deviation of an entry of a device's gradient near the mode, over draws of the
+        data."""
         return math.sqrt(self.num_samples / self.num_devices)
 
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
-        """Zeros, (experiment, chain, device, dim): nothing is known of the data."""
+        """Zeros, (..., device, dim), for ``theta`` (..., dim): nothing is known of the data."""
         return np.zeros((*theta.shape[:-1], self.num_devices, self.dim))
 
     def clipped_gradient(
         self, theta: Array, example_clip: float, experiments: slice = slice(None)
     ) -> Array:
-        """Zeros, (experiment, chain, device, dim): nothing is known of the data."""
+        """Zeros, (..., device, dim), for ``theta`` (..., dim): nothing is known of the data."""
         return self.gradient(theta, experiments)
 
     def norm_clipped_gradient(
         self, theta: Array, example_norm: float, experiments: slice = slice(None)
     ) -> Array:
-        """Zeros, (experiment, chain, device, dim): nothing is known of the data."""
+        """Zeros, (..., device, dim), for ``theta`` (..., dim): nothing is known of the data."""
         return self.gradient(theta, experiments)
 
     def law(self, plan: Plan) -> PublicLaw:
         r"""Predicted law of a plan's chain, from the link averaged over local gradients.
 
         With the step :math:`\eta`, N examples, the averaged slope :math:`\bar\kappa` and the
-        averaged variance :math:`\bar V` of the server's estimate the variance ratio is
-        :math:`\eta\bar V/(\bar\kappa(2 - \eta\bar\kappa N))`. Local gradients cancel at the mode,
-        mean symbols do not quite: the sum over K devices has in each of m entries the variance
-        :math:`K r^2`, where :math:`r^2` is the variance of the mean symbol that no straight line
-        explains. It moves the mean by :math:`\sqrt{m K r^2/N}/\bar\kappa` posterior standard
-        deviations in the worst direction. Clipped examples move it as well.
+        averaged variance :math:`\bar V` of the server's estimate, the variance ratio is
+        :math:`\eta\bar V/(\bar\kappa(2 - \eta\bar\kappa N))`. Where local gradients sum to zero,
+        mean symbols need not: their sum over K devices has in each of m entries the variance
+        :math:`K r^2`, where :math:`r^2` is the part of a mean symbol's variance that a straight
+        line in the gradient does not explain. This moves the mean by :math:`\sqrt{m K
+        r^2/N}/\bar\kappa` posterior standard deviations in the worst direction. Clipping single
+        examples moves it as well.
         """
         uplink = plan.uplink
         gradient = self.spread * NODES
         symbol = uplink.mean_symbol(gradient)
-        # The regression of the mean symbol on the gradient: its slope is the averaged slope
-        # (Stein's identity), and what it leaves of the mean square is r^2.
+        # In the regression of the mean symbol on the gradient, the slope is the averaged slope (by
+        # Stein's identity), and r^2 is the mean square that the straight line leaves unexplained.
         straight = float(symbol @ (WEIGHTS * NODES))
         bent = max(0.0, float(np.square(symbol) @ WEIGHTS) - straight**2)
         slope = straight / self.spread * uplink.example_shrink
         variance = self._estimate_variance(plan, uplink, gradient)
         step = plan.step_size
         outside = 2.0 * float(ndtr(np.array(-uplink.clip / self.spread)))
-        # Not positive where chains diverge: the curvature is N, and the effective step 2/N or more.
+        # ``rest`` is not positive where chains diverge: where the effective step times the
+        # curvature N is 2 or more.
         rest = 2.0 - step * slope * self.num_samples
         if slope <= 0 or rest <= 0:
             return PublicLaw(math.inf, math.inf, outside)

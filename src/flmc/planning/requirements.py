@@ -38,8 +38,8 @@ _CODES = {
     "curvature-unknown": "the rounds tell every curvature well enough for an answer",
     "not-linear": "gradients are linear where the chain goes, to 25 %",
 }
-"""Words that are requirements by themselves, with their meaning: that a plan has no finding of this
-code, or that a light of its verdict is green."""
+"""Words that are requirements by themselves, with their meaning: the plan must have no finding with
+this code, or the light of this name must be green."""
 
 
 def _epsilon(cost: Cost | None) -> float | None:
@@ -78,12 +78,13 @@ _QUANTITIES: dict[str, Callable[[Plan], float | None]] = {
 
 @dataclass(frozen=True)
 class Requirement:
-    """A requirement that a plan must meet: a bound of one of its numbers, or a single word."""
+    """A requirement that a plan must meet: a bound of one of its numbers, such as
+    ``temperature<=1.05``, or a word, such as ``good``."""
 
     text: str
     """Text of the requirement, as the user wrote it."""
     name: str
-    """Name of the number that is bounded, or the word."""
+    """Name of the number that is bounded, or the word itself."""
     relation: str = ""
     """Relation of the number to its bound, ``<=``, ``>=``, ``<`` or ``>``; empty for a word."""
     bound: float = 0.0
@@ -91,14 +92,15 @@ class Requirement:
 
     def broken(self, plan: Plan, *, roughly: bool = False) -> str | None:
         """Sentence that says why a plan (with prediction and findings) does not meet the
-        requirement; None if it does. With ``roughly`` the run's epsilon is a quick estimate."""
+        requirement; None if it does. With ``roughly`` the run's epsilon is estimated quickly, not
+        bounded by the accountant."""
         if not self.relation:
             return self._broken_word(plan)
         of_run = self.name == "run.epsilon" and roughly
         value = estimate_epsilon(plan) if of_run else _QUANTITIES[self.name](plan)
         if value is None:
             return f"{self.text} is not met: {self.name} is unknown"
-        # A budget is kept to rounding: 5.000000000005 meets a bound of 5.
+        # The slack is for rounding: 5.000000000005 meets a bound of 5.
         slack = 1e-9 * abs(self.bound) if self.relation in ("<=", ">=") else 0.0
         bound = self.bound + (slack if self.relation == "<=" else -slack)
         if _RELATIONS[self.relation](value, bound):

@@ -1,13 +1,13 @@
 """One search for settings: link, slope, clip, bounds of examples, rounds, SNR, epsilon, sizes.
 
-A :class:`Candidate` holds everything that a plan is made from. A question holds most of it fixed,
-and lists the values of what is free (:func:`variants`), says how rounds grow (:func:`lengthen`), or
-searches one number along an :class:`Axis` (:func:`smallest`). Every candidate becomes a
-:class:`Trial`: its plan, made with a quick estimate of the privacy limit where the accountant would
-be slow, and the verdict of the judge (:mod:`flmc.planning.judgement`). A question also says what is
-required of a trial and what is minimised (:func:`ask`); the :class:`Answer` has the best trial, the
-table of all, and what stood in the way. The winner is planned again with the accountant before it
-is handed out.
+A :class:`Candidate` holds everything that a plan is made from. A query (such as ``suggest``) holds
+most of it fixed, and lists the values of what is free (:func:`variants`), says how rounds grow
+(:func:`lengthen`), or searches one number along an :class:`Axis` (:func:`smallest`). Every
+candidate becomes a :class:`Trial`: its plan, made with a quick estimate of the privacy limit where
+the accountant would be slow, and the findings against the plan (:mod:`flmc.planning.judgement`). A
+query also says what is required of a trial and what is minimised (:func:`ask`); the :class:`Answer`
+has the best trial, the table of all trials, and the counts of findings against them. The best
+candidate is planned again with the accountant before the user gets it.
 
 The queries: :mod:`flmc.planning.choice` (``choose``, link ``auto``, cures of a shift),
 :mod:`flmc.planning.suggestion` (``suggest`` and its obstacles), ``what_if`` of
@@ -38,19 +38,20 @@ from flmc.uplink.link import Link
 from flmc.uplink.uplink import Uplink
 
 _GRAVITY = {"note": 0.0, "unknown": 1.0, "warning": 1.0, "infeasible": 10.0}
-"""Weights by severity, whose sum over the findings ranks trials: no plan has ten warnings, so one
-``infeasible`` finding outweighs all warnings."""
+"""Weight of a finding by its severity. Trials are ranked by the sum over their findings: no plan
+has ten warnings, so one ``infeasible`` finding outweighs all warnings."""
 
 
 class Sloped(NamedTuple):
-    """Link of a family with the given ``slope`` at 0, whatever the clip; with slope None, the link
-    ``family`` as it is."""
+    """A link by its family: the link of the ``family`` with the given ``slope`` at 0, whatever the
+    clip; with slope None, ``family`` itself."""
 
     family: Link
     slope: float | None = None
 
     def at(self, clip: float) -> Link | None:
-        """The link for gradients clipped at ``clip``; None where the family has none so steep."""
+        """The link for gradients clipped at ``clip``; None where no link of the family has so large
+        a slope."""
         return self.family if self.slope is None else self.family.with_slope(self.slope, clip)
 
 
@@ -63,7 +64,7 @@ def bends(link: Link, clip: float) -> bool:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One choice of everything that a plan is made from: model, uplink, limits and settings."""
+    """Everything that one plan is made from: model, uplink, limits and settings (``request``)."""
 
     model: Model
     uplink: Uplink
@@ -71,8 +72,8 @@ class Candidate:
     request: Request = field(default_factory=Request)
 
     def with_value(self, name: str, value: Any) -> Candidate | None:
-        """The candidate with another value of one setting, by its name in uplink, limits or
-        request; None where the link's family has no member as steep.
+        """The candidate with another value of one setting, named as in its uplink, limits or
+        request; None where no link of the family has so large a slope.
 
         A ``link`` is a :class:`Sloped`; an ``example_norm`` takes the place of any bound of single
         examples; ``num_samples`` and ``num_devices`` are those of a public model.
@@ -91,7 +92,8 @@ class Candidate:
                 "dim": self.model.dim,
             }
             return replace(self, model=PublicModel(**{**sizes, name: value}))
-        # The names of limits, requests and uplinks do not overlap.
+        # Limits, requests and uplinks have no names in common, so the name tells which of them is
+        # changed.
         if name in Limits.__dataclass_fields__:
             return replace(self, limits=replace(self.limits, **{name: value}))
         if name in Request.__dataclass_fields__:
@@ -105,9 +107,9 @@ class Candidate:
         """Trial of this candidate: its plan with the findings against the plan, or the reason why
         none can be made.
 
-        ``limit`` returns a gain taken for the largest that the privacy budget allows (None: the
-        accountant computes it). Without ``limit`` only a budget of the run, for which the
-        accountant is slow, is estimated.
+        ``limit`` returns a gain that is taken for the largest within the privacy budget; where it
+        returns None, the accountant computes it. Without ``limit`` it is estimated for a budget of
+        the run, for which the accountant is slow, and computed by the accountant for others.
         """
         model, uplink, limits, request = self.model, self.uplink, self.limits, self.request
         try:
@@ -121,7 +123,8 @@ class Candidate:
 
 def variants(held: Candidate, free: Mapping[str, Sequence[Any]]) -> Iterator[Candidate]:
     """Candidates made from ``held`` with every combination of the values that ``free`` lists by
-    name of the setting, as far as they exist; the last setting changes fastest."""
+    name of the setting; combinations for which there is no link are left out. The last setting
+    changes fastest."""
     if not free:
         yield held
         return
@@ -134,11 +137,12 @@ def variants(held: Candidate, free: Mapping[str, Sequence[Any]]) -> Iterator[Can
 
 @dataclass(frozen=True)
 class Trial:
-    """A candidate that was tried out: its plan, and the findings against that plan."""
+    """A candidate that was tried out: its plan, and the findings about that plan."""
 
     candidate: Candidate
     plan: Plan | None
-    """The plan, without prediction and findings; None where no plan can be made."""
+    """The plan, into which prediction and findings are not entered; None where no plan can be made.
+    """
     law: Prediction | PublicLaw | None
     """The law that the plan's chain is predicted to sample; None where it is not known."""
     findings: tuple[Finding, ...]
@@ -148,40 +152,45 @@ class Trial:
 
     @property
     def good(self) -> bool:
-        """Whether a plan could be made, and no finding but notes speaks against it."""
+        """Whether a plan could be made, and all findings about it are notes."""
         return self.plan is not None and not self.gravity
 
     @property
     def gravity(self) -> float:
-        """Sum of the weights of all findings: 0 where nothing but notes speaks against the plan."""
+        """Sum of the weights of all findings (1 for a warning or an unknown, 10 for an infeasible,
+        0 for a note)."""
         return sum(_GRAVITY[each.severity] for each in self.findings)
 
     @property
     def mean_shift(self) -> float:
-        """Predicted shift of the mean, in posterior standard deviations; infinite if unknown."""
+        """Predicted shift of the samples' mean from the posterior mean, in posterior standard
+        deviations; infinite if unknown."""
         shift = None if self.law is None else self.law.mean_shift
         return math.inf if shift is None else shift
 
     @property
     def closeness(self) -> tuple[float, float]:
-        """Sort key, smallest for the best samples: the gravity of the findings, then the expected
-        squared distance of a chain's draws from the posterior, in posterior units.
+        """Sort key, smallest for the best samples: the weight of the findings (``gravity``), then
+        the expected squared distance of a chain's draws from the posterior, in posterior units.
 
-        The distance is roughly the squared W2 distance of the predicted law, plus dim over the
-        number of independent draws that the kept rounds are worth; infinite without a prediction.
+        The distance is roughly the squared 2-Wasserstein distance of the predicted law, plus dim
+        over the number of independent draws that the kept rounds are worth; infinite without a
+        prediction.
         """
         plan = self.plan
         if plan is None:
             return math.inf, math.inf
         law = self.law
         off = (law.distance_squared or 0.0) if isinstance(law, Prediction) else math.inf
-        # Burn-in takes about five relaxation times, and a relaxation time is two draws' worth.
+        # The needed burn-in is about five relaxation times, and an independent draw takes about
+        # two.
         draws = (plan.num_rounds - plan.num_burn_in) * 5.0 / (2.0 * (plan.rounds_needed or 1))
         return self.gravity, off + plan.dim / draws
 
     @property
     def length(self) -> tuple[float, float]:
-        """Sort key, smallest for the shortest run: rounds, then the rounds of burn-in needed."""
+        """Sort key, smallest for the shortest run: number of rounds, then number of needed rounds
+        of burn-in."""
         plan = self.plan
         if plan is None:
             return math.inf, math.inf
@@ -193,7 +202,7 @@ class Answer:
     """Result of a search: all trials, and a ranking of the trials that meet the requirements."""
 
     table: tuple[Trial, ...]
-    """All trials of the search, in the order of the candidates."""
+    """All trials of the search, in the order in which the candidates were tried."""
     ranked: tuple[Trial, ...]
     """Trials that meet the requirements, the best first."""
 
@@ -221,7 +230,7 @@ def ask(
     try_out: Callable[[Candidate], Trial] = Candidate.try_out,
 ) -> Answer:
     """Try out every candidate, and rank the trials for which ``required`` is true by the sort key
-    ``minimise``, the smallest first; equals stay in order."""
+    ``minimise``, the smallest first; trials with equal keys stay in order."""
     table = tuple(try_out(each) for each in candidates)
     return Answer(table, tuple(sorted(filter(required, table), key=minimise)))
 
@@ -236,10 +245,10 @@ def lengthen(
     """Trial of a run that grows from ``first`` rounds until it has as many as it needs.
 
     ``at`` makes the trial of a number of rounds, ``wanted`` gives the number of rounds that a trial
-    calls for. Under a budget of the run more rounds leave a smaller gain, which needs a smaller
-    step, which needs more rounds: the result is the fixed point, if there is one. Growth also ends
-    after ``most_trials`` longer runs, or where one has not ``worthwhile`` times as many effective
-    draws as the one before.
+    needs. Under a budget of the run more rounds leave a smaller gain, which needs a smaller step,
+    which needs more rounds: the result is the fixed point, if there is one. Growth also ends after
+    ``most_trials`` longer runs, or with the last run that had at least ``worthwhile`` times as many
+    effective draws as the one before.
     """
     trial = at(first)
     for _ in range(most_trials):
@@ -258,8 +267,8 @@ def _draws(trial: Trial) -> float:
 
 
 class Axis(NamedTuple):
-    """Scale on which the values of one number are searched, in decibels or in logarithms of the
-    number."""
+    """Scale on which a search for the value of one number takes its steps: decibels, or natural
+    logarithms of the number."""
 
     step: float
     """First step of a search away from the value at which it starts, in units of the scale
@@ -268,13 +277,13 @@ class Axis(NamedTuple):
     """Largest distance of a search from the value at which it starts, in units of the scale
     (decibels, or logarithms of the number)."""
     resolution: float
-    """Largest error of the found value, in units of the scale (decibels, or logarithms of the
-    number)."""
-    whole: bool = False
-    """Whether the number that is searched can only be whole."""
-    best: bool = False
-    """Whether the search is for the value with the best trial, not for the smallest that suffices.
+    """Largest error of the result, in units of the scale (decibels, or logarithms of the number).
     """
+    whole: bool = False
+    """Whether the number that is searched for must be whole."""
+    best: bool = False
+    """Whether the search is for the value with the best trial; if False, for the smallest value
+    that suffices."""
 
 
 def bisect(meets: Callable[[float], bool], low: float, high: float, resolution: float) -> float:
@@ -287,11 +296,11 @@ def bisect(meets: Callable[[float], bool], low: float, high: float, resolution: 
 
 
 def smallest(meets: Callable[[float], bool], start: float, axis: Axis) -> float | None:
-    """Smallest place on an axis at which ``meets`` is true, found by growing steps from ``start``
-    and then by halving; None where ``meets`` is true at no place within reach.
+    """Smallest value on the scale ``axis`` at which ``meets`` is true, found by growing steps from
+    ``start`` and then by halving; None where ``meets`` is true at no tried value within reach.
 
-    Where ``meets`` is true at ``start``, the search goes down; else up and, if that fails, down
-    after all, because more is not always better."""
+    Where ``meets`` is true at ``start``, smaller values are tried; else larger ones and, if
+    ``meets`` is true at none of them, smaller ones after all, because more is not always better."""
     bracket = _bracket(meets, start, axis)
     return None if bracket is None else bisect(meets, *bracket, axis.resolution)
 
@@ -299,8 +308,9 @@ def smallest(meets: Callable[[float], bool], start: float, axis: Axis) -> float 
 def _bracket(
     meets: Callable[[float], bool], start: float, axis: Axis
 ) -> tuple[float, float] | None:
-    """Two places on an axis: a lower one, at which ``meets`` is false or beyond which the search
-    does not reach, and an upper one, at which it is true. None if it is true at no tried place."""
+    """Two values on the scale ``axis`` to halve between: a lower one at which ``meets`` is false,
+    or which is the end of the search's reach, and an upper one at which ``meets`` is true. None if
+    it is true at no tried value."""
     step, last = axis.step, start
     if meets(start):
         while last > start - axis.reach:
@@ -308,7 +318,8 @@ def _bracket(
             if not meets(there):
                 return there, last
             last, step = there, 1.5 * step
-        # Everything within reach meets: a bracket so narrow that nothing is left to halve.
+        # ``meets`` is true everywhere within reach: these two values are so close that nothing is
+        # left to halve.
         return last - axis.resolution / 2, last
     for sign in (1.0, -1.0):
         step, last = axis.step, start
@@ -321,8 +332,9 @@ def _bracket(
 
 
 def _bracket_below(meets: Callable[[float], bool], place: float, axis: Axis) -> tuple[float, float]:
-    """Bracket found downwards from ``place``, at which ``meets`` is true: a lower place at which it
-    is false (or beyond which the search does not reach), and an upper one at which it is true."""
+    """Two values to halve between, found downwards from ``place``, at which ``meets`` is true: a
+    lower one at which it is false, or at which the search ends, and an upper one at which it is
+    true."""
     step = axis.step
     while meets(place - step) and step < axis.reach:
         place, step = place - step, 1.5 * step

@@ -25,7 +25,7 @@ class ServerState(NamedTuple):
     Attributes
     ----------
     theta
-        Where the chains stand, (..., dim).
+        Present values of theta of the chains, (..., dim).
     memory
         What the update remembers beside it, (..., slot, dim), with ``num_slots`` slots; zeros
         before round 1.
@@ -39,22 +39,23 @@ class ServerUpdate(ABC):
     r"""Base of the server's updates: pure functions from state, estimate, step and own noise to the
     next state.
 
-    Two facts say what is known of the law that an update samples, to leading order in the step. Its
-    chain moves in the long run like one of Langevin's update with the step :math:`c\,\eta`, c being
-    ``step_factor``: drift and channel noise alike. Its own noise adds ``own_temperature`` to the
-    temperature :math:`c\,\eta V/(2\kappa)` of the channel's. A linear filter of the estimates, such
-    as momentum, has for c the sum of its impulse response. None, the default, says that the law is
-    not known: then nothing of it is claimed, and step and gain are the user's to give."""
+    Two numbers say what is known of the law that an update samples, to leading order in the step.
+    Its chain moves in the long run like one of Langevin's update with the step :math:`c\,\eta`,
+    where c is ``step_factor``: drift and channel noise alike. Its own noise adds
+    ``own_temperature`` to the temperature :math:`c\,\eta V/(2\kappa)` that the noise V of the
+    estimate causes. A linear filter of the estimates, such as momentum, has for c the sum of its
+    impulse response. Where ``step_factor`` is None, the default, the law is not known: nothing is
+    claimed of it, and the user must give step and gain."""
 
     num_slots: ClassVar[int] = 0
     """Number of vectors, of ``dim`` numbers each, that the update remembers beside theta."""
     random: ClassVar[bool] = False
-    """Whether the update takes standard normal numbers of its own."""
+    """Whether the update needs standard normal numbers of its own in every round."""
 
     @property
     def step_factor(self) -> float | None:
-        """Factor c of the step with which Langevin's update would move a chain as fast as this
-        update does; None: not known."""
+        """Factor c such that Langevin's update with c times the step moves a chain as fast as this
+        update; None: not known."""
         return None
 
     @property
@@ -65,8 +66,9 @@ class ServerUpdate(ABC):
 
     @property
     def heat(self) -> float | None:
-        """Factor of the Langevin step whose calibrated gain is right for this update, c/(1 - own
-        temperature); None: not known."""
+        """Factor of the step for the choice of the gain, c/(1 - own temperature): the gain that
+        gives Langevin's update the temperature 1 at so much larger a step gives it to this update
+        at its own step. None: not known."""
         factor = self.step_factor
         return None if factor is None else factor / (1.0 - self.own_temperature)
 
@@ -95,7 +97,8 @@ class ServerUpdate(ABC):
         """
 
     def check(self) -> None:
-        """Raise ``InvalidSetting`` if a declared fact of the update is out of its bounds."""
+        """Raise ``InvalidSetting`` if a number that the update declares (``step_factor``,
+        ``own_temperature``) is out of its bounds."""
         checks.at_least("num_slots", self.num_slots, 0)
         if self.step_factor is not None:
             checks.positive("step_factor", self.step_factor)
@@ -152,15 +155,15 @@ class Momentum(ServerUpdate):
 
     @property
     def step_factor(self) -> float:
-        """Factor by which momentum enlarges the step, 1/(1 - beta): an estimate moves theta by a
-        share beta of its first move in the next round, by beta squared in the one after, and so
-        on."""
+        """Step factor of momentum, 1/(1 - beta): an estimate moves theta in its round, by the share
+        beta of this move in the next round, by beta squared in the one after, and so on."""
         return 1.0 / (1.0 - self.beta)
 
     def next(
         self, state: ServerState, estimate: Array, step_size: float, normal: Array | None
     ) -> ServerState:
-        """State with the new velocity, which the estimate changes, and theta moved by it."""
+        """State after a round: the velocity changed by the estimate, and theta moved by the
+        velocity."""
         velocity = self.beta * state.memory[..., 0, :] - step_size * estimate
         return ServerState(state.theta + velocity, velocity[..., None, :])
 
@@ -176,19 +179,20 @@ class MajorityVote(ServerUpdate):
     def next(
         self, state: ServerState, estimate: Array, step_size: float, normal: Array | None
     ) -> ServerState:
-        """Theta after a step against the estimate's signs, of which that of exactly 0 is 0; the
-        memory is unchanged."""
+        """Theta after a step against the signs of the estimate's entries (0 where an entry is
+        exactly 0); the memory is unchanged."""
         return ServerState(np.asarray(state.theta - step_size * np.sign(estimate)), state.memory)
 
 
 def why_not_updated(update: ServerUpdate) -> str | None:
-    """Reason, as the end of a sentence, why code that takes Langevin's steps itself cannot stand
-    for another update; None for Langevin's."""
+    """Reason, as the end of a sentence, why an update other than Langevin's cannot be used by code
+    that itself takes Langevin's steps; None for Langevin's."""
     if is_langevin(update):
         return None
     return f"it takes Langevin's steps, and the server's update is {type(update).__name__}"
 
 
 def is_langevin(update: ServerUpdate) -> bool:
-    """Whether an update is exactly Langevin's; a subclass of it may do anything."""
+    """Whether an update is of the class ``Langevin`` itself; a subclass does not count, because it
+    may do anything."""
     return type(update) is Langevin

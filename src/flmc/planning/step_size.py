@@ -30,8 +30,8 @@ class Curvature:
     def of(
         cls, model: Model, public_smoothness: float | None, public_convexity: float | None
     ) -> Curvature:
-        """Curvature from the public values, else the model's own. Raises ``InvalidSetting`` for a
-        public convexity without, or above, a public smoothness."""
+        """Curvature from the public values where a public smoothness is given, else from the model.
+        Raises ``InvalidSetting`` for a public convexity without, or above, a public smoothness."""
         if public_smoothness is None and public_convexity is None:
             return cls(model.smoothness, model.convexity, model.public)
         if public_smoothness is None:
@@ -51,11 +51,12 @@ class Curvature:
 
 
 STABLE_SHARE = 0.2
-"""Share of the step 2/(mu + L) that an automatic step takes: the discretisation error of the
-variance is 11 % for mu = L, at most 25 %."""
+"""Largest ratio of an automatic effective step to 2/(mu + L), where mu and L are the smallest and
+the largest curvature: the discretisation error of the variance is 11 % for mu = L, and 25 % at
+most."""
 QUANTISATION_SHARE = 0.6
-"""Largest share of the noise that Langevin sampling needs which may come from the randomness of
-bits when the step is automatic; the rest is the channel's."""
+"""Largest share of the noise that Langevin sampling needs which the randomness of bits may supply
+when the step is automatic; the channel supplies the rest."""
 
 _UNEVEN_HEAT = 0.02
 """Excess of the mean temperature over 1 that an automatic step accepts where rounds with few
@@ -92,10 +93,11 @@ def auto_step_size(
     share = np.square(active / num_devices)
     variance = bit_noise(uplink, num_devices, policy) * active
     slope = response(uplink, num_devices, policy)
-    # The Langevin equation sees the step times the slope, hence the division.
+    # The Langevin equation sees the step times the slope, so its largest stable step is divided by
+    # the slope.
     stable = STABLE_SHARE * 2.0 / curvature / slope
-    # At a smaller step the sampler needs more noise, so a smaller gain; at a larger step it would
-    # need a larger gain than is allowed.
+    # A smaller step needs more noise, and so a smaller gain; a larger one would need a larger gain
+    # than is allowed.
     least_noise = variance + uplink.noise_power / largest_gain**2
     with np.errstate(divide="ignore"):
         quantised = QUANTISATION_SHARE * 2.0 * slope * share / variance
@@ -104,9 +106,9 @@ def auto_step_size(
 
 
 def _step_for_mean(steps: Array) -> float:
-    """Step at which the average over rounds of a variance that grows in proportion to the step
-    reaches its bound: the harmonic mean of ``steps`` (round), the steps at which single rounds
-    reach it."""
+    """Step at which a variance that grows in proportion to the step reaches its bound on average
+    over rounds: the harmonic mean of ``steps`` (round), the steps at which single rounds reach the
+    bound."""
     if steps.min() == steps.max():
         return float(steps.min())
     return float(1.0 / np.mean(1.0 / steps))

@@ -2,8 +2,9 @@
 data, and the scale of the features.
 
 Many plans are made with a quick estimate of the privacy limit; the best are made again with the
-exact accountant, and returned only if nothing speaks against them. Where nothing fits, the same
-search with one requirement relaxed at a time says what stands in the way, and by how much."""
+exact accountant, and returned only if they have no findings but notes. Where nothing fits, the same
+search with one requirement relaxed at a time tells which requirements are too strict, and by how
+much."""
 
 from __future__ import annotations
 
@@ -39,71 +40,74 @@ from flmc.uplink.uplink import Uplink
 MOST_ROUNDS = 100_000
 """Largest number of rounds that is suggested."""
 _KEPT = 60
-"""Number of rounds after burn-in in a suggestion, unless the user fixed the rounds."""
+"""Number of kept rounds in a suggestion, unless the user fixed the number of rounds."""
 _FEWEST_BURN_IN = 40
 """Smallest number of rounds of burn-in that is suggested."""
 _MARGIN = 1.05
 """Ratio of the suggested rounds of burn-in to those needed: above 1, because the number needed is a
 rough estimate."""
 _MOST_TRIALS = 39
-"""Largest number of ever longer runs that are tried with one uplink."""
+"""Largest number of trials with one uplink, each with more rounds than the one before."""
 _STEEPNESS = (0.07, 0.1, 0.14, 0.2, 0.28, 0.4)
 """Slopes of links that are tried, times the standard deviation of an entry of a local gradient:
-steeper links hide more and bend more."""
+links of larger slope bend more."""
 _CLIPS = (3.0, 3.5, 4.5)
-"""Clips that are tried, in standard deviations of an entry of a local gradient."""
+"""Clips that are tried where privacy hides whole devices, in standard deviations of an entry of a
+local gradient."""
 _WIDE_CLIPS = (3.5, 6.0)
-"""Clips that are tried where privacy hides single examples, in the same unit: the device's clip
-then has no part in privacy and may be wide."""
+"""Clips that are tried where privacy hides single examples, in standard deviations of an entry of a
+local gradient: the bound of examples decides the privacy cost then, so the device's clip may be
+wide."""
 _EXAMPLE_NORMS = (2.1, 2.5, 3.0, 3.5)
-"""Bounds of the norm of an example's gradient that are tried, over sqrt(dim + 2)."""
+"""Bounds of the norm of an example's gradient that are tried, divided by sqrt(dim + 2)."""
 _LONGER = 2.0
-"""Factor by which kept rounds exceed those at which a chain becomes useful if its link is straight:
+"""Ratio of the suggested kept rounds to those after which a chain with a straight link is useful:
 with links that bend, chains forget more slowly."""
 _MOST_SUGGESTIONS = 4
-"""Number of the best candidates whose plans are made again with the exact privacy accountant."""
+"""Largest number of candidates, the best of the search, whose plans are made again with the exact
+privacy accountant."""
 _LARGEST_FACTOR = math.log(1000.0)
-"""Logarithm of the largest factor by which a requirement is relaxed to find out what stands in the
-way."""
+"""Natural logarithm of the largest factor by which a requirement is relaxed in the search for what
+keeps settings from fitting."""
 _RESOLUTION = 0.03
-"""Resolution of the search for the smallest factor by which a requirement must be relaxed, in
-natural logarithms."""
+"""Largest error, in natural logarithms, of the smallest factor by which a requirement must be
+relaxed."""
 _PROMISING = 4
-"""Number of candidates that are tried again with a relaxed requirement: those that need the fewest
-rounds."""
+"""Number of candidates, those that need the fewest rounds, that are tried again with a relaxed
+requirement."""
 
 
 @dataclass(frozen=True)
 class PublicQuestion:
-    """Search for settings with which nothing speaks against a plan, where only sizes of the data
-    are known."""
+    """Search for settings with which no finding speaks against a plan, where only the sizes of the
+    data are known."""
 
     held: Candidate
-    """The given settings, and starting values of the free ones, with a model of which only sizes
-    are known."""
+    """The candidate that the search starts from: the given settings, starting values of the free
+    ones, and a model of which only sizes are known."""
     fixed: frozenset[str] = frozenset()
     """Names of the settings that were given among ``link``, ``slope_parameter``, ``clip``,
     ``example_bound``, ``num_rounds`` and ``num_burn_in``; the rest of these are free. A step, a
     gain, a start and a factor of early steps are fixed by the request itself."""
     correction: float = 1.0
-    """Factor by which the estimated privacy limit is multiplied: the exact limit over the estimate,
-    as measured for one trial, or 1."""
+    """Factor by which the estimated privacy limit of the gain is multiplied: the exact limit over
+    the estimate for one trial, slightly lowered; 1 before it is measured."""
 
     @property
     def model(self) -> PublicModel:
-        """The model, a linear regression of which only sizes are known."""
+        """The candidate's model: a linear regression of which only sizes are known."""
         assert isinstance(self.held.model, PublicModel)
         return self.held.model
 
     def relaxed(self, name: str, value: Any) -> PublicQuestion:
-        """A copy of this question with another value of the setting ``name``."""
+        """A copy of this search with another value of the setting ``name``."""
         held = self.held.with_value(name, value)
         assert held is not None
         return replace(self, held=held)
 
     def suggestions(self) -> Iterator[Trial]:
-        """Trials, at most four, whose plans have the accountant's exact limit and no findings; the
-        shortest run first."""
+        """At most four trials whose plans were made with the accountant's exact privacy limit and
+        have no findings but notes; the shortest run first."""
         for trial in self.calibrated.answer.ranked[:_MOST_SUGGESTIONS]:
             verified = self.calibrated._verified(trial)
             if verified is not None:
@@ -111,8 +115,9 @@ class PublicQuestion:
 
     @cached_property
     def calibrated(self) -> PublicQuestion:
-        """A copy of this question with its estimate of the privacy limit of the gain corrected by
-        what the exact accountant allows the best trial."""
+        """A copy of this search whose ``correction`` is the exact privacy limit of the gain over
+        the estimated one, for the best trial; the search itself where there is no such trial, no
+        budget, or power clearly decides the gain."""
         limits = self.held.limits
         best = self.answer.best
         if best is None or not has_budget(self.held.uplink, limits):
@@ -121,17 +126,18 @@ class PublicQuestion:
         sizes = (self.model.num_devices, self.model.dim, plan.num_rounds)
         guess = estimate_gain(plan.uplink, limits, *sizes)
         if plan.binding == "power" and self.correction * guess > 1.3 * plan.gain_limits.power:
-            # power decides by a margin larger than the estimate's error: no need for the exact
-            # limit
+            # Power limits the gain by a margin larger than the estimate's error, so the exact
+            # privacy limit is not needed.
             return self
         exact = privacy_limited_gain(plan.uplink, limits, *sizes)
-        # A hair below, so that trials with nearby links and rounds keep the exact budget too.
+        # The factor is slightly lowered, so that trials with nearby links and rounds keep the exact
+        # budget too.
         return replace(self, correction=0.999 * exact / guess)
 
     @cached_property
     def answer(self) -> Answer:
-        """Result of the search with the estimated privacy limit: trials without findings are
-        ranked, the shortest run first."""
+        """Result of the search with the estimated privacy limit: trials with no findings but notes
+        are ranked, the shortest run first."""
         return ask(
             self.candidates(),
             attrgetter("length"),
@@ -141,14 +147,14 @@ class PublicQuestion:
 
     def candidates(self) -> Iterator[Candidate]:
         """Candidates with every combination of the tried values of the settings that the user left
-        open, except the number of rounds."""
+        open; the number of rounds is not among these."""
         spread, example = self.model.spread, self.held.limits.neighbouring == "example"
         free: dict[str, Sequence[Any]] = {}
         if "clip" not in self.fixed:
             free["clip"] = [factor * spread for factor in (_WIDE_CLIPS if example else _CLIPS)]
         if example and "example_bound" not in self.fixed:
-            # Bounds of norms: all entries of an example share them, so they cost less than bounds
-            # of single entries.
+            # The norm of an example is bounded, not its entries: all entries share the bound, which
+            # costs less privacy.
             root = math.sqrt(self.model.dim + 2.0)
             free["example_norm"] = [factor * root for factor in _EXAMPLE_NORMS]
         links = self._links()
@@ -163,20 +169,21 @@ class PublicQuestion:
         if given is None or "slope_parameter" in self.fixed:
             return []
         families = [given] if "link" in self.fixed else [Sigmoid(), Linear()]
-        # Families that can have a chosen slope at all have members as flat as this.
+        # Families without a link of so small a slope have no slope to choose, and are left out.
         families = [each for each in families if each.with_slope(1e-3 / clip, clip) is not None]
         links = [
             Sloped(family, steepness / self.model.spread)
             for steepness in _STEEPNESS
             for family in families
         ]
-        # The straight link is also tried as it is, with the largest slope that the clip allows.
+        # The straight link is also tried with the largest slope that the clip allows, which is its
+        # default.
         straight = any(not bends(family, clip) for family in families)
         return [*links, Sloped(Linear())] if straight else links
 
     def settle(self, candidate: Candidate) -> Trial:
-        """Trial of the candidate, with the estimated privacy limit, and with the fixed number of
-        rounds or as many as the candidate turns out to need."""
+        """Trial of the candidate with the estimated privacy limit, and with the number of rounds
+        that the user fixed, or as many as the candidate needs."""
         open_rounds = "num_rounds" not in self.fixed
         first = _FEWEST_BURN_IN + _KEPT if open_rounds else candidate.request.num_rounds
         try:
@@ -199,7 +206,8 @@ class PublicQuestion:
         return lengthen(at, first, wanted, _MOST_TRIALS if open_rounds else 0)
 
     def _rounds_for(self, plan: Plan) -> int:
-        """Number of rounds that a plan needs: burn-in with a margin, and the kept rounds."""
+        """Number of rounds that a plan needs: its burn-in with a margin of 5 % (at least 40 rounds,
+        and at least what the user fixed), and 60 kept rounds."""
         needed = max(_FEWEST_BURN_IN, math.ceil(_MARGIN * (plan.rounds_needed or 0)))
         if "num_burn_in" in self.fixed:
             needed = max(needed, int(self.held.request.num_burn_in))
@@ -208,8 +216,9 @@ class PublicQuestion:
     def _asked(
         self, candidate: Candidate, rounds: int, burn_in: int | str | None = None
     ) -> Candidate:
-        """The candidate with ``rounds`` rounds, the burn-in ``burn_in`` (None: the number that the
-        user fixed, else all rounds but the kept ones), and curvature from public knowledge."""
+        """The candidate with ``rounds`` rounds, ``burn_in`` of them burn-in, and curvature from
+        public knowledge. Where ``burn_in`` is None it is the number that the user fixed, an
+        automatic one if the user fixed only the number of all rounds, else all rounds but 60."""
         request, model = candidate.request, self.model
         if burn_in is None:
             burn_in = request.num_burn_in
@@ -227,8 +236,8 @@ class PublicQuestion:
         return replace(candidate, request=asked)
 
     def _verified(self, trial: Trial) -> Trial | None:
-        """The trial made again with the exact privacy accountant, with a few more rounds if it
-        needs them; None where findings remain."""
+        """The trial made again with the exact privacy accountant, with a few more rounds where it
+        needs them; None where warnings or graver findings remain."""
         candidate, rounds = trial.candidate, _plan_of(trial).num_rounds
         for _ in range(3):
             again = self._asked(candidate, rounds).try_out(lambda: None)
@@ -242,8 +251,9 @@ class PublicQuestion:
         return None
 
     def _of_use(self, trial: Trial) -> Trial:
-        """The trial with more kept rounds, where these are free and cost nothing, so that one chain
-        is worth enough independent draws."""
+        """The trial with so many more kept rounds that one chain is worth enough independent draws;
+        the trial itself where the number of rounds is fixed, the budget is for the run (so that
+        more rounds cost gain), or the longer run has findings."""
         plan = _plan_of(trial)
         free = "num_rounds" not in self.fixed and self.held.limits.scope == "round"
         convexity = trial.candidate.request.public_convexity or 0.0
@@ -266,9 +276,9 @@ def _plan_of(trial: Trial) -> Plan:
 
 
 def rounds_may_mend(findings: Sequence[Finding]) -> bool:
-    """Whether another number of rounds might remove all findings: not where many gradients are
-    clipped or the mean is shifted by a finite amount, which follows from the uplink."""
-    # An infinite shift says that the step is too large, which does depend on the rounds.
+    """Whether another number of rounds might remove all findings. It cannot where many gradients
+    are clipped or the mean is shifted by a finite amount, which depend on the uplink alone."""
+    # An infinite shift says that the step is too large, and the step does depend on the rounds.
     return not any(
         each.code == "clipped"
         or (each.code == "mean-shift" and math.isfinite(each.numbers["mean_shift"]))
@@ -316,8 +326,8 @@ def reasons(trial: Trial) -> list[tuple[str, str]]:
 
 
 class Obstacle(NamedTuple):
-    """A requirement that keeps a search from any suggestion: if it alone were relaxed, some
-    settings would fit."""
+    """A requirement that keeps a search from any suggestion, by its ``name``: if it alone were
+    relaxed, some settings would fit."""
 
     name: str
     given: float | None
@@ -340,14 +350,16 @@ class Obstacle(NamedTuple):
 
 
 def find_obstacles(question: PublicQuestion) -> list[Obstacle]:
-    """Obstacles of a search that found nothing: the requirements of which each, relaxed alone,
-    would let some settings fit. Fixed settings first, then budget, SNR, examples and devices."""
+    """Requirements that keep a search from any suggestion: if one of these alone were relaxed, some
+    settings would fit. Settings that the user fixed come first, then budget, SNR, examples and
+    devices."""
     return [*_fixed_obstacles(question), *_scaled_obstacles(question)]
 
 
 def _fixed_obstacles(question: PublicQuestion) -> Iterator[Obstacle]:
-    """Obstacles among the settings that the user fixed and the neighbouring relation: each setting
-    that, left open alone, would let some settings fit."""
+    """Obstacles among the settings that the user fixed: each of these, left open alone, would let
+    some settings fit. The neighbouring relation is one if hiding examples in place of devices
+    would."""
     held = question.held
     for name in sorted(question.fixed):
         best = replace(question, fixed=question.fixed - {name}).answer.best
@@ -375,8 +387,8 @@ def _fixed_obstacles(question: PublicQuestion) -> Iterator[Obstacle]:
 
 
 def _setting_number(name: str, uplink: Uplink, counts: Request | Plan) -> float | None:
-    """Number behind the setting ``name``, taken from the uplink, its link or the numbers of rounds
-    in ``counts``; None where the setting is not a number."""
+    """Value of the setting ``name`` if it is a number, taken from the uplink, its link or the
+    numbers of rounds in ``counts``; else None."""
     held: object = counts if name in ("num_rounds", "num_burn_in") else uplink
     if name == "slope_parameter":
         held = uplink.link
@@ -385,12 +397,12 @@ def _setting_number(name: str, uplink: Uplink, counts: Request | Plan) -> float 
 
 
 def _scaled_obstacles(question: PublicQuestion) -> Iterator[Obstacle]:
-    """Obstacles among the requirements whose number can be scaled by up to 1000: privacy budget,
-    SNR (as amplitude), examples and devices."""
+    """Obstacles among the requirements that are numbers: privacy budget, SNR, examples and devices.
+    Each is scaled by up to 1000 (the SNR as an amplitude)."""
     uplink, limits, model = question.held.uplink, question.held.limits, question.model
     samples, devices, snr = model.num_samples, model.num_devices, uplink.snr_db
-    # With fewer than four examples per device, local gradients are not nearly normal, as the public
-    # model assumes.
+    # With fewer than four examples per device local gradients are not nearly normal, although the
+    # public model assumes it.
     most = max(devices, samples // 4)
     scaled: dict[str, tuple[float, Callable[[float], float]]] = {
         "snr_db": (snr, lambda factor: snr + 20 * math.log10(factor)),
@@ -418,11 +430,11 @@ def _scaled_obstacles(question: PublicQuestion) -> Iterator[Obstacle]:
 
 
 def _promising(question: PublicQuestion) -> list[int]:
-    """Indices, among the question's candidates, of the four that need the fewest rounds without a
-    privacy budget.
+    """Indices, among the candidates of the search, of the four that need the fewest rounds without
+    a privacy budget.
 
-    Indices, not candidates, because a relaxed question has other clips and slopes in the same
-    order."""
+    Indices are returned, not candidates, because the candidates of a relaxed search have other
+    clips and slopes, in the same order."""
     loose = question.relaxed("privacy", "off")
     free = replace(loose, fixed=question.fixed - {"num_rounds"})
     lengths = []

@@ -1,7 +1,7 @@
 r"""Temperature: how much noise the sampler needs, and how much it gets.
 
-With slope :math:`\kappa`, quantisation variance :math:`V_q`, :math:`K_a` of K devices active and
-the server's factor :math:`K/K_a`, the *temperature*
+Let :math:`\kappa` be the link's slope, :math:`V_q` the quantisation variance, A the gain, and
+:math:`K_a` of K devices active, so that the server multiplies by :math:`K/K_a`. The *temperature*
 
 .. math:: T = \frac{\eta\,(K/K_a)^2\,(N_0/A^2 + V_q)}{2\kappa}
 
@@ -18,7 +18,7 @@ from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.uplink import Uplink
 
 Number = float | Array
-"""A number, or an array of them."""
+"""Number, or array of numbers."""
 
 
 def temperature(
@@ -45,8 +45,8 @@ def temperature(
     1.0
     """
     active = num_devices if num_active is None else num_active
-    # The noise is averaged, not the gain: the chain adds up variances, so a round with a small gain
-    # counts for more than its share.
+    # The variance is averaged over rounds, not the gain: the chain adds up variances, so a round
+    # with a small gain counts for more than its share.
     variance = np.square(num_devices / active) * (
         uplink.noise_power / np.square(gain) + bit_noise(uplink, num_devices, policy) * active
     )
@@ -70,7 +70,7 @@ def calibrated_gain(
     """
     active = num_devices if num_active is None else num_active
     # The formula of the temperature, set to 1 and solved for the noise power over the squared gain:
-    # the variance that quantisation leaves to the channel's noise.
+    # the variance that the channel's noise must have beside quantisation.
     channel_noise = (
         2.0
         * response(uplink, num_devices, policy)
@@ -90,7 +90,8 @@ def paper_gain(
     the ``step_size`` :math:`\eta`, the noise power :math:`N_0` of the ``uplink``, and :math:`K_a`
     (``num_active``; None: all) of K (``num_devices``) devices transmitting.
 
-    It is right for an uplink of slope 1 without quantisation, that is for the analog one.
+    With this gain the temperature is 1 for an uplink of slope 1 without quantisation, that is for
+    the analog one.
     """
     active = num_devices if num_active is None else num_active
     return num_devices / active * np.sqrt(np.asarray(step_size) * uplink.noise_power / 2.0)

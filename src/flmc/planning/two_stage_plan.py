@@ -6,9 +6,9 @@ the first round, and numbers of rounds that are fixed too. What a device reveals
 bounded by clip, link and gain, whatever theta is and in whatever coordinates its gradient is taken,
 so every round of the second stage has the same worst case for every outcome of the first. Privacy
 composes over such rounds although the second stage is chosen after the first was seen
-(docs/privacy.md): two stages cost what one run of as many rounds costs at the cap. A gain of the
-second stage may turn out smaller; since it depends on what the pilot released, that is no saving
-which could be stated."""
+(docs/privacy.md): two stages cost what one run of as many rounds costs at the cap. The gain of the
+second stage may turn out smaller than the cap, but it depends on what the pilot released, so no
+lower cost can be stated for it."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class TwoStagePlan:
 
     @property
     def cost(self) -> Cost | None:
-        """Epsilon and delta of the pilot and one chain of the second stage together, with all
-        rounds at the largest gain; None where the privacy is unknown."""
+        """Epsilon and delta of the pilot and one chain of the second stage together, if all rounds
+        have the largest gain; None where the privacy is unknown."""
         return self.whole.run_cost
 
     @one_blas_thread()
@@ -109,7 +109,7 @@ class TwoStagePlan:
         )
 
     def _second_stage_warning(self) -> Finding:
-        """Warning, for the plan of the second stage, that its own privacy cost leaves out what the
+        """Warning, for the plan of the second stage, that its privacy cost leaves out what the
         pilot spent."""
         both = "is unknown" if self.cost is None else f"is epsilon {format_up(self.cost.epsilon)}"
         at = "" if self.cost is None else f" at delta {self.cost.delta:g} at most"
@@ -120,7 +120,7 @@ class TwoStagePlan:
         return Finding("second-stage", "warning", text)
 
     def listing(self) -> Listing:
-        """Rows of the plan of the pilot's stage and the main one under a title, for printing."""
+        """Rows about the pilot and the second stage, under a title, for printing."""
         rows = [
             Row("pilot", f"{self.pilot.num_rounds} rounds, {self.pilot.num_burn_in} not kept"),
             Row("second stage", f"{self.main_rounds} rounds, {_burn_in(self.main_burn_in)}"),
@@ -154,8 +154,8 @@ class TwoStagePlan:
         )
 
     def to_document(self) -> dict[str, Any]:
-        """The pilot's stage and the main one of the plan as plain values by field name, for
-        JSON."""
+        """Plans of the pilot and of both stages as one, and the rounds of the second stage, as
+        plain values by field name, for JSON."""
         return {
             "pilot": self.pilot.to_document(),
             "whole": self.whole.to_document(),
@@ -242,7 +242,8 @@ def plan_two_stages(
         "public_smoothness": public_smoothness,
         "public_convexity": public_convexity,
     }
-    # Each round's cap is the gain that the budget allows in all rounds of both stages together.
+    # The cap of every round is the gain that the budget allows if all rounds of both stages have
+    # it.
     rounds: dict[str, Any] = {"num_rounds": total, "num_burn_in": first}
     alone = plan(model, uplink, limits, forecast=False, **rounds, **settings)
     request = Request(num_rounds=first, num_burn_in=pilot_burn_in, **settings)
@@ -269,8 +270,8 @@ def plan_two_stages(
 def _check_two(
     model: Model, uplink: Uplink, scheduler: Scheduler | None, total: int, first: int
 ) -> None:
-    """Raise ``InvalidSetting``, before the pilot runs, for settings with which the second stage
-    could not be run or would break the budget."""
+    """Raise ``InvalidSetting``, before the pilot runs, for a model, uplink or scheduler with which
+    the second stage could not be run, or could break the budget."""
     if model.coordinates is not None:
         raise InvalidSetting("the model has coordinates of its own already: plan one stage")
     if uplink.clips_examples and not hasattr(model, "in_coordinates"):

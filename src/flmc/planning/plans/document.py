@@ -48,9 +48,9 @@ def decided(plan: Plan) -> dict[str, Any]:
     """Part of a plan's JSON document that holds what the plan decides (rounds, step, gain, uplink),
     as plain values by field name."""
     gain = plan.gain if plan.gain.size > 1 else float(plan.gain[0, 0])
-    # bytes, measured together with the JSON text
+    # 500 bytes for each gain, as measured: the document together with its JSON text.
     fits("the document of so many gains", 500.0 * plan.gain.size)
-    # The array of GivenDevices is `active`, which the document holds already.
+    # The array of the scheduler GivenDevices is not repeated: the document has it as `active`.
     given = isinstance(plan.scheduler, GivenDevices)
     return {
         "schema_version": SCHEMA_VERSION,
@@ -73,7 +73,8 @@ def decided(plan: Plan) -> dict[str, Any]:
         "scheduler": {"type": "GivenDevices"} if given else to_document(plan.scheduler),
         "uplink": to_document(plan.uplink),
         "asked": to_document(plan.limits),
-        # Left out where it is the sampler's own, as in documents from before there were others.
+        # Langevin's update is left out, so that the digests of older documents, which have no
+        # update, stay valid.
         **({} if is_langevin(plan.update) else {"update": to_document(plan.update)}),
     }
 
@@ -107,8 +108,8 @@ def digest(plan: Plan) -> str:
 
 
 def check_digest(document: Mapping[str, Any], computed: str) -> None:
-    """Raise ``InvalidSetting`` if a document has a digest and it is not ``computed``, that of the
-    plan read from the document."""
+    """Raise ``InvalidSetting`` if a document has a digest other than ``computed``, which is the
+    digest of the plan read from the document."""
     if document.get("digest", computed) != computed:
         raise InvalidSetting(
             f"the plan was changed since it was made: its digest is {computed[:12]}, and the"
@@ -120,7 +121,7 @@ def digested(plan: Plan) -> dict[str, Any]:
     """Part of a plan's JSON document from which its digest is computed.
 
     The scheduler is left out where ``active`` says the same (all devices, or an array that was
-    given), so that digests from before documents had a scheduler still hold.
+    given): older documents have no scheduler, and their digests must stay valid.
     """
     document = decided(plan)
     if isinstance(plan.scheduler, AllDevices | GivenDevices):
@@ -144,8 +145,8 @@ def _privacy(plan: Plan, with_run: bool) -> dict[str, Any] | None:
 
 
 def _cost(cost: Cost | None) -> dict[str, Any]:
-    """Epsilon and delta of a privacy cost by name, with the delta at epsilon 0 where epsilon is 0;
-    empty for None."""
+    """Epsilon and delta of a privacy cost as values by name, with the delta at epsilon 0 where
+    epsilon is 0; empty where the cost is None."""
     if cost is None:
         return {}
     stated = {"epsilon": to_document(cost.epsilon), "delta": cost.delta}
@@ -160,9 +161,10 @@ def read(
 ) -> dict[str, Any]:
     """Arguments of :class:`~flmc.Plan` by name, read from its JSON document.
 
-    ``uplink``, ``scheduler`` and ``update`` are objects of a user's own classes, which a document
-    cannot make; None: flmc's own. Raises ``InvalidSetting`` for another version, or if their
-    settings are not those in the document; other errors for a damaged document."""
+    ``uplink``, ``scheduler`` and ``update`` are objects of a user's own classes, which flmc does
+    not make from a document; None: the document's, of flmc's own classes. Raises ``InvalidSetting``
+    for another version of the schema, or where the settings of such an object are not those in the
+    document; other errors for a damaged document."""
     version = document.get("schema_version")
     if version != SCHEMA_VERSION:
         raise InvalidSetting(
@@ -196,15 +198,15 @@ def read(
         "binding": document["binding"],
         "data_dependent": document["data_dependent"],
         "rounds_needed": document["rounds_needed"],
-        # Documents of early versions, which had no releases, lack this key.
+        # Documents of early versions have no releases, and so no effective draws.
         "effective_draws": document.get("release", {}).get("effective_draws"),
         "prediction": _prediction(document["prediction"]),
         # Documents of earlier versions have neither aim nor answer.
         "aim": document.get("aim", "chain"),
         "answer": read_answer(document.get("answer")),
         "findings": _findings(document),
-        # Documents from before there were lights have no verdict: their findings are about
-        # sampling alone, from which no light may be called green.
+        # Older documents have no verdict, and their findings are about sampling alone: such a plan
+        # counts as not judged.
         "judged": document.get("verdict") is not None,
         "update": _object(asked_update, "update") if update is None else update,
     }
@@ -231,13 +233,14 @@ def _numbers(value: Any) -> Array:
 
 
 def _prediction(value: Mapping[str, Any] | None) -> Prediction | None:
-    """Prediction that an object in a plan's JSON document describes; None for null."""
+    """Prediction of a chain's law that an object in a plan's JSON document describes; None for
+    null."""
     return None if value is None else Prediction(**_settings(value))
 
 
 def _findings(document: Mapping[str, Any]) -> tuple[Finding, ...]:
-    """Findings in a plan's JSON document; a document of an early version has sentences only, which
-    become warnings without a code of their own."""
+    """Findings in a plan's JSON document. A document of an early version has only their sentences,
+    which become warnings with the code ``unnamed``."""
     if "findings" in document:
         return tuple(Finding.from_document(each) for each in document["findings"])
     return tuple(Finding("unnamed", "warning", text) for text in document["warnings"])
@@ -253,7 +256,7 @@ def _scheduler(document: Mapping[str, Any]) -> Scheduler:
 
 
 def _settings(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of an object in a JSON document, without ``type``, the name of its class."""
+    """Fields of an object in a JSON document by name, but for ``type``, which names its class."""
     return {name: item for name, item in value.items() if name != "type"}
 
 
@@ -267,7 +270,7 @@ def _object(value: Mapping[str, Any], setting: str) -> Any:
             " in a document is never imported, so pass the object to Plan.from_document as"
             " uplink=, scheduler= or update="
         )
-    # Fields that a class computes itself are in the document, but are not arguments.
+    # A document also has fields that a class computes itself, which are not arguments of the class.
     fields = {field.name for field in dataclasses.fields(kind) if field.init}
     settings = {
         name: _object(item, name) if isinstance(item, Mapping) else item

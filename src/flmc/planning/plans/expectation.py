@@ -1,5 +1,5 @@
-"""Gains, and devices that transmit, as a plan expects them in its rounds; rounds are drawn where
-the channel is random."""
+"""Gains and transmitting devices that a plan expects in its rounds; where the channel is random,
+rounds are drawn for this."""
 
 from __future__ import annotations
 
@@ -26,15 +26,17 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Expectation:
     """Gains and numbers of transmitting devices that a plan expects in its kept rounds; where the
-    channel is random, in drawn rounds."""
+    channel is random, they are those of rounds drawn from its law."""
 
     gain: Array
-    """Gain of each entry that is expected in each kept round, (1 or round, dim)."""
+    """Gain of each entry that is expected in each kept round (in each drawn one, where the channel
+    is random), (1 or round, dim)."""
     num_active: Array
-    """Number of devices that are expected to transmit in each kept round, (1 or round, 1)."""
+    """Number of devices that are expected to transmit in each kept round (in each drawn one, where
+    the channel is random), (1 or round, 1)."""
     rounds: PlannedRounds | None = None
-    """Drawn rounds of the channel from which the expected values come, where the channel decides
-    who transmits; else None."""
+    """Rounds drawn from the channel's law, from which the expected values come, where path gains
+    decide who transmits; else None."""
 
 
 def expect(plan: Plan) -> Expectation:
@@ -55,20 +57,21 @@ def expect(plan: Plan) -> Expectation:
         plan.uplink, plan.gain, plan.planned_active, kept, plan.num_devices, plan.dim
     )
     active = plan.num_active[plan.num_burn_in :, None]
-    # Planned gains of a random channel are longer than the kept rounds and repeat them; so must
-    # these numbers.
+    # On a random channel there are more planned gains than kept rounds: the numbers of active
+    # devices are repeated to match.
     return Expectation(gain, active[np.arange(len(gain)) % len(active)])
 
 
 def known_schedule(plan: Plan) -> tuple[Array, Array] | None:
     """Gains (round, dim), rounded up to four digits as a ledger states them, and active devices
-    (round, device) of all rounds of a plan whose policy follows path gains that are public numbers;
-    None for other plans. The gain of a round in which nobody transmits is 0."""
+    (round, device), 1 or 0, of all rounds of a plan where path gains decide who transmits and are
+    public numbers; None for other plans. The gain of a round in which nobody transmits is 0."""
     fading = plan.uplink.known_fading
     fixed = (fading.given or fading.constant) and plan.uplink.estimated is None
     if not (plan.scheduler.by_channel and fixed):
         return None
-    # An argument only: neither a fixed channel nor a policy by channel draws from it.
+    # The generator is only passed on: neither a fixed channel nor a policy that follows path gains
+    # draws random numbers from it.
     rng = generator(0, Purpose.PLANNING, 1)
     paths = fading.draw_checked(rng, range(plan.num_rounds), plan.num_devices, plan.dim)
     active = plan.scheduler.draw_checked(rng, range(plan.num_rounds), paths)
@@ -79,8 +82,8 @@ def known_schedule(plan: Plan) -> tuple[Array, Array] | None:
 
 
 def rounded_up(gain: Array) -> Array:
-    """Gains rounded up to four significant digits: upper bounds with few distinct values, so that
-    the accountant composes a long ledger quickly."""
+    """Gains rounded up to four significant digits: upper bounds with few distinct values, whose
+    privacy cost is quick to compute."""
     # The factors 1 -+ 1e-12 absorb the rounding of the division: a gain that has exactly four
     # digits must not grow by a whole unit, and none may come out smaller than it was.
     unit = 10.0 ** (np.floor(np.log10(np.maximum(gain, 1e-300))) - 3)
@@ -88,8 +91,8 @@ def rounded_up(gain: Array) -> Array:
 
 
 def slope_of(uplink: Uplink, num_devices: int, policy: Scheduler) -> float | None:
-    """Factor by which the mean received symbol, over the gain, scales a small gradient; None for a
-    link without a slope."""
+    """Factor by which the mean received symbol, divided by the gain, scales a small gradient; None
+    for a link without a slope."""
     try:
         return response(uplink, num_devices, policy)
     except InvalidSetting:
@@ -98,18 +101,18 @@ def slope_of(uplink: Uplink, num_devices: int, policy: Scheduler) -> float | Non
 
 def planned_active(plan: Plan) -> Array | None:
     """Which devices a plan expects to transmit, (round, device) with 1 or 0; None: every device in
-    every round. Where the channel decides, the rounds are drawn ones."""
+    every round. Where path gains decide who transmits, the rows are rounds drawn at random."""
     if plan.scheduler.by_channel:
         return None if plan.expected.rounds is None else plan.expected.rounds.active
     return plan.scheduler.draw_planned(plan.num_rounds, plan.num_devices)
 
 
 def calibrated_cap(plan: Plan, cap: Array, num_active: Array) -> Array:
-    """Cap of the gain in rounds in which the channel decides that ``num_active`` devices (..., 1)
-    transmit.
+    """Cap of the gain, (..., 1 or dim), in rounds in which path gains decide that ``num_active``
+    devices (..., 1) transmit.
 
-    It is the plan's ``cap``, or the gain that leaves the sampler enough noise with so many devices,
-    whichever is less; both are public. A round without devices has the cap of one device. A gain
+    It is the smaller of the plan's ``cap`` and of the gain that leaves the sampler enough noise
+    with so many devices; both are public. A round without devices has the cap of one device. A gain
     that the user gave is kept.
     """
     if plan.binding == "given":
@@ -128,15 +131,15 @@ def calibrated_cap(plan: Plan, cap: Array, num_active: Array) -> Array:
 
 
 def activity_in_words(plan: Plan) -> str:
-    """Number of devices that transmit in a round, in words; where channels are drawn, with the
-    share of rounds in which the busiest device transmits and its standard error."""
+    """Number of devices that transmit in a round, in words; where path gains decide who transmits,
+    with the share of rounds in which the busiest device transmits and its standard error."""
     few, most = int(plan.num_active.min()), int(plan.num_active.max())
     count = str(few) if few == most else f"{few} to {most}"
     text = f"{count} of {plan.num_devices}"
     rounds = plan.expected.rounds
     if rounds is None:
         return text
-    # The formula for the share of n independent rounds.
+    # Standard error of a share p of n independent rounds, sqrt(p (1 - p)/n).
     error = math.sqrt(max(rounds.busiest * (1 - rounds.busiest), 0.0) / rounds.num_drawn)
     return (
         f"{text}, {plan.num_active.mean():.3g} on average; {100 * rounds.skipped:.2g} % of rounds"

@@ -27,13 +27,14 @@ def words(text: str, *, optional: bool = False) -> Any:
 
 
 class Document(BaseModel):
-    """An object with the fields of its model and no others."""
+    """A JSON object with the fields of its pydantic model and no others."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class SettingsDocument(BaseModel):
-    """Attributes of an object of the class that ``type`` names; other classes have others."""
+    """Settings of an object: ``type`` is the name of its class, and the other fields, which depend
+    on the class, are its attributes."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -82,7 +83,7 @@ class VerdictDocument(Document):
 
 
 class CostDocument(Document):
-    """An (epsilon, delta) statement."""
+    """A statement of (epsilon, delta)-differential privacy."""
 
     epsilon: float | None = words("upper bound of epsilon; null: there is none")
     delta: float = words("delta that epsilon is stated at")
@@ -131,7 +132,7 @@ class ReleaseDocument(Document):
 
 
 class RadioDocument(Document):
-    """SNR and path gain of one device at full power."""
+    """SNR and path gain of one device that transmits at full power."""
 
     snr_db: float | None = words("largest SNR at the transmitter; null: there is no noise")
     path_gain: float = words("root mean square of the path gains")
@@ -151,7 +152,7 @@ class AirtimeDocument(Document):
 
 
 class EstimatesDocument(Document):
-    """Effect of inexact channel estimates."""
+    """Effect of inexact channel estimates: symbols arrive with a random factor of the gain."""
 
     error: float = words("csi_error")
     mean: float = words("mean factor with which symbols arrive, over devices")
@@ -165,7 +166,7 @@ class EstimatesDocument(Document):
 
 
 class PredictionDocument(Document):
-    """The law that a chain will sample, against the posterior."""
+    """The predicted law of a chain, compared with the posterior."""
 
     type: str = words("always Prediction")
     variance_ratio: float = words("variance of the chain over that of the posterior; 1 is right")
@@ -201,7 +202,7 @@ class PredictionDocument(Document):
 
 
 class PredictedAnswerDocument(Document):
-    """The answer that a run will give, against the exact posterior."""
+    """The predicted answer of a run, compared with the exact posterior."""
 
     type: str = words("always PredictedAnswer")
     width: float = words(
@@ -310,7 +311,8 @@ class _Words(GenerateJsonSchema):
         return False
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        # A default only marks a field as optional: it is not the value of a missing one.
+        # A default only marks a field as optional, and is left out of the schema: it is not the
+        # value of a field that is missing.
         return self.generate_inner(schema["schema"])
 
 

@@ -82,16 +82,17 @@ class Plan:
         Burn-in that the sampler needs, and independent draws that the kept rounds of one chain are
         worth; None where curvature or slope are not known.
     prediction
-        Predicted law of the chain, for linear regression with all devices active; else None.
+        Predicted law of the chain, compared with the posterior; None where it cannot be computed.
     answer
         Prediction of what the server will know after the run; None where that is not known.
     aim
         What the run is for, by which the verdict judges it: draws of a ``chain``, or an ``answer``,
         which is computed from all rounds.
     findings, judged
-        Notes, warnings and objections with codes and numbers, and whether they were looked for.
+        Notes, warnings and what makes the plan infeasible, with codes and numbers; and whether
+        the plan was searched for them.
     update
-        What the server does with its estimate in a round.
+        Server's update: what the server does with its estimate in a round.
 
     Examples
     --------
@@ -129,13 +130,13 @@ class Plan:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Sentences of the findings against the plan that are graver than notes."""
+        """Messages of the plan's findings, one sentence each, without those of notes."""
         return tuple(each.message for each in self.findings if each.severity != "note")
 
     @property
     def verdict(self) -> Verdict | None:
         """The three lights of the plan: sampling, privacy and use; None for a plan that was made
-        without a forecast, so that nobody looked for findings."""
+        without a forecast, so that it was not searched for findings."""
         return verdict_of(self) if self.judged else None
 
     @cached_property
@@ -146,13 +147,15 @@ class Plan:
 
     @property
     def active(self) -> Array | None:
-        """Which devices transmit, (round, device) with 1 or 0, if that was given; else None."""
+        """Which devices transmit, (round, device) with 1 or 0, if the user gave it as an array;
+        else None."""
         return self.scheduler.active if isinstance(self.scheduler, GivenDevices) else None
 
     @cached_property
     def planned_active(self) -> Array | None:
         """Which devices are expected to transmit, (round, device) with 1 or 0; None: every device
-        in every round. Where the channel decides, the rounds are drawn ones."""
+        in every round. Where path gains decide who transmits, the rows are rounds drawn at random.
+        """
         return planned_active(self)
 
     @cached_property
@@ -164,12 +167,12 @@ class Plan:
 
     @cached_property
     def expected(self) -> Expectation:
-        """Gains and numbers of transmitting devices that are expected in kept rounds."""
+        """Gains and numbers of transmitting devices that the plan expects in its kept rounds."""
         return expect(self)
 
     @property
     def planned_gain(self) -> Array:
-        """Gains that kept rounds are expected to use, (1 or round, dim)."""
+        """Gains that the plan expects to use in its kept rounds, (1 or round, dim)."""
         return self.expected.gain
 
     @property
@@ -186,30 +189,32 @@ class Plan:
 
     @cached_property
     def airtime(self) -> Airtime | None:
-        """Channel uses and energy of the run; None without a channel."""
+        """Channel uses and energy of the run; None for the ideal uplink, which has no channel."""
         return airtime_of(self)
 
     @cached_property
     def estimates(self) -> EstimateEffect | None:
-        """Effect of inexact channel estimates; None with exact ones."""
+        """Effect of inexact channel estimates; None where estimates are exact."""
         return estimate_effect(self)
 
     @property
     def margins_db(self) -> dict[str, float]:
-        """How far the gain that each constraint allows is above the plan's gain, in decibels of
-        power, by the constraint's name; infinite where there is no limit."""
+        """Ratio of the gain that each constraint allows to the plan's typical gain, in decibels of
+        power, by the constraint's name: negative where the gain exceeds the limit, infinite where
+        there is no limit."""
         return margins_db(self.gain_limits, self.typical_gain)
 
     @cached_property
     def slope(self) -> float | None:
-        """Factor by which the mean received symbol, over the gain, scales a small gradient; None
-        for a link without slope."""
+        """Factor by which the mean received symbol, divided by the gain, scales a small gradient;
+        None for a link without slope."""
         return slope_of(self.uplink, self.num_devices, self.scheduler)
 
     @property
     def effective_step_size(self) -> float | None:
         """Step times slope, which the Langevin equation sees, times the ``step_factor`` of the
-        server's update; None for a link without slope, or an update of which it is not known."""
+        server's update; None for a link without slope, or an update that declares no such factor.
+        """
         factor = self.update.step_factor
         if self.slope is None or factor is None:
             return None
@@ -218,8 +223,8 @@ class Plan:
     @property
     def temperature(self) -> float | None:
         """Factor by which the sampled variance exceeds the posterior's, in kept rounds at the
-        planned gain, to leading order; None for a link without slope, or a server's update of
-        which it is not known."""
+        planned gain, to leading order; None for a link without slope, or a server's update that
+        declares no ``step_factor``."""
         if self.effective_step_size is None:
             return None
         return self.temperature_at(self.expected.gain, self.expected.num_active)
@@ -270,8 +275,8 @@ class Plan:
 
     @cached_property
     def known_schedule(self) -> tuple[Array, Array] | None:
-        """Gains (round, dim) and active devices (round, device) of all rounds where a policy by
-        channel meets path gains that are public numbers; else None."""
+        """Gains (round, dim) and active devices (round, device), 1 or 0, of all rounds where path
+        gains decide who transmits and are public numbers; else None."""
         return known_schedule(self)
 
     @cached_property
@@ -285,8 +290,8 @@ class Plan:
 
     @cached_property
     def affordable_rounds(self) -> int:
-        """Number of rounds, from the first, that stay within a privacy budget of the run: fewer
-        than all only if the user gave the gain."""
+        """Number of first rounds whose cost stays within a privacy budget of the run: fewer than
+        all only if the user gave the gain."""
         if self.binding != "given" or self.limits.scope != "run":
             return self.num_rounds
         return affordable_rounds(self.uplink, self.limits, self.gain, self.scheduler, *self._sizes)

@@ -1,5 +1,5 @@
-"""The radio of a plan: SNR at both ends, channel uses and energy, and the effect of inexact channel
-estimates."""
+"""The radio of a plan: SNR at the transmitter and at the receiver, channel uses and energy, and the
+effect of inexact channel estimates."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ class Radio:
 
     @property
     def meaning(self) -> str:
-        """Words that follow the path gain where it is a root mean square of several; else empty."""
+        """Text to print after the path gain: that it is a root mean square, where path gains
+        differ; else empty."""
         return ", root mean square" if self.varies else ""
 
     def to_document(self) -> dict[str, float | bool | None]:
@@ -71,14 +72,15 @@ def radio_of(uplink: Uplink, num_rounds: int, num_devices: int, dim: int) -> Rad
         ).drawn
     )
     mean_square = float(np.mean(np.square(drawn)))
-    # A constant path gain is shown as it was given: the root of its square may differ in a bit.
+    # A constant path gain is stated as it was given: the root of its mean square may differ in the
+    # last bit.
     varies = bool(drawn.max() > drawn.min())
     return Radio(uplink.snr_db, math.sqrt(mean_square) if varies else float(drawn.max()), varies)
 
 
 def margins_db(limits: GainLimits, gain: float) -> dict[str, float]:
-    """Height of every limit of the gain above ``gain``, in decibels of power, by the limit's name:
-    negative where ``gain`` exceeds it, infinite where there is no limit."""
+    """Ratio of every limit of the gain to ``gain``, in decibels of power, by the limit's name:
+    negative where ``gain`` exceeds the limit, infinite where there is no limit."""
     return {
         name: 20.0 * math.log10(limit / gain) if 0 < limit < math.inf else math.inf
         for name, limit in vars(limits).items()
@@ -89,17 +91,22 @@ def margins_db(limits: GainLimits, gain: float) -> dict[str, float]:
 class Airtime:
     r"""Channel uses of a run, and the energy that a device transmits in it on average.
 
-    The energy of a round is :math:`\sum_i (A_i s_i/h_{k,i})^2` for a device that transmits, in
-    units of the noise power: an SNR that is added up. Bits have :math:`s^2 = 1`, so that it is
-    exact over the channels that plans draw; of analog symbols it is what the clip allows at most.
+    The energy of a round is :math:`\sum_i (A_i s_i/h_{k,i})^2` for a device k that transmits the
+    symbols :math:`s_i` with the gain :math:`A_i` over the path gain :math:`h_{k,i}`, in units of
+    the noise power: the sum of the entries' SNR. Bits have :math:`s_i^2 = 1`, so that the energy is
+    exact over the channels that a plan draws; for analog symbols it is the largest that the clip
+    allows.
     """
 
     channel_uses: int
-    """Symbols of one device in all rounds: one for each entry, or for two if they are complex."""
+    """Channel uses of one device in all rounds: one for each entry of theta, or for two entries if
+    symbols are complex."""
     energy: float
-    """Energy that a device transmits in the run over the noise power, averaged over devices."""
+    """Energy that a device transmits in the whole run, in units of the noise power, averaged over
+    devices."""
     largest: bool
-    """Whether ``energy`` is an upper bound, because symbols differ in energy."""
+    """Whether ``energy`` is an upper bound, because symbols differ in energy (analog ones), or the
+    energy itself."""
     devices: float
     """Number of devices that transmit in a round, on average over rounds that are not skipped."""
     skipped: float
@@ -144,7 +151,8 @@ def _energy_of_a_round(plan: Plan) -> float:
     law = plan.uplink.known_fading
     gains = planned_gain(plan.uplink, plan.gain, active, every, plan.num_devices, plan.dim)
     asked = every if varies else standing_for(law, every)
-    # Part by part, because path gains of all rounds, devices and entries may not fit into memory.
+    # The rounds are summed in parts, because path gains of all rounds, devices and entries may not
+    # fit into memory.
     total = count = 0.0
     for part, fading in draw_planned_channels(
         law, asked, plan.num_rounds, plan.num_devices, plan.dim
@@ -159,8 +167,8 @@ def _energy_of_a_round(plan: Plan) -> float:
 def _energies(uplink: Uplink, gain: Array, fading: Array) -> Array:
     """Energy that each device transmits in each round, over the noise power, (round, device), with
     gains (round, dim) and path gains (round, device, dim)."""
-    # Where the norm is clipped, ``peak`` bounds the energy of all entries together: the entry with
-    # the largest A/h could carry all of it, so that the largest is the bound, not the sum.
+    # Where the norm is clipped, ``peak`` bounds the energy of all entries together. The entry with
+    # the largest A/h could carry all of it, so the largest entry is the bound, not the sum.
     power = np.square(uplink.peak * gain[:, None, :] / one_of_equals(fading))
     total = power.max(axis=-1) if uplink.shares_power else power.sum(axis=-1)
     return np.broadcast_to(total / uplink.noise_power, fading.shape[:2])
@@ -168,28 +176,31 @@ def _energies(uplink: Uplink, gain: Array, fading: Array) -> Array:
 
 @dataclass(frozen=True)
 class EstimateEffect:
-    """Effect of inexact channel estimates: a device inverts its estimate, not the channel, so its
-    symbols arrive with a random factor of the gain."""
+    """Effect of inexact channel estimates: a device multiplies by the inverse of its estimate, not
+    of the true path gain, so its symbols arrive with a random factor of the planned gain."""
 
     error: float
-    """Relative error e of the channel estimates."""
+    """Relative error e of the channel estimates (``csi_error``)."""
     mean: float
-    """Mean factor over devices, by which the sampler's drift is scaled."""
+    """Mean, over devices, of the factor of the gain with which symbols arrive; it scales the
+    sampler's drift."""
     mean_smallest: float
-    """Mean factor of the device whose mean factor is smallest."""
+    """Smallest mean factor of any device."""
     mean_largest: float
-    """Mean factor of the device whose mean factor is largest; where it differs from
-    ``mean_smallest``, the samples miss the posterior mean."""
+    """Largest mean factor of any device; where it differs from ``mean_smallest``, the samples miss
+    the posterior mean."""
     spread: float
-    """Standard deviation of the factor over devices, rounds and errors: it adds noise."""
+    """Standard deviation of the factor with which symbols arrive, over devices, rounds and errors
+    of the estimates: it adds noise."""
     stated_gain: float | None
-    """Gain at which privacy is stated, for the plan's largest cap; None without a statement."""
+    """Largest gain for which privacy is stated: above the plan's largest cap, because symbols may
+    arrive louder than planned; None without a privacy statement."""
     exceeded: float | None
-    """Probability that ``stated_gain`` is exceeded in the run, which is part of delta; None without
-    a statement."""
+    """Probability that a symbol arrives with more than ``stated_gain`` in the run, which is part of
+    delta; None without a privacy statement."""
 
     def to_document(self) -> dict[str, float | None]:
-        """All numbers about the estimates' effect by name, for JSON."""
+        """All numbers about the effect of inexact channel estimates by name, for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -210,7 +221,7 @@ class EstimateEffect:
 
 
 def estimate_effect(plan: Plan) -> EstimateEffect | None:
-    """Effect of inexact channel estimates on a plan; None with exact ones."""
+    """Effect of inexact channel estimates on a plan; None where estimates are exact."""
     arrival = arrival_of(plan.uplink, plan.num_devices, plan.scheduler)
     if arrival is None:
         return None

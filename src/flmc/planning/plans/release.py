@@ -76,25 +76,28 @@ class Release:
 
 @dataclass(frozen=True)
 class Coverage:
-    """Privacy cost of one chain of a run, which its privacy statement covers, and of all chains."""
+    """Privacy cost of one chain of a run, which is what the privacy statement covers, and of all
+    chains of the run together."""
 
     covered: int
     """Number of chains that the stated epsilon covers: always 1."""
     num_chains: int
     """Number of chains that were run."""
     cost: Cost
-    """Privacy cost of one chain."""
+    """Epsilon and delta of one chain."""
     all_chains: Cost
-    """Privacy cost of all chains together, if every one is given out."""
+    """Epsilon and delta of all chains together, if every one is given out."""
     data_dependent: bool
     """Whether the plan was computed from the devices' data: then no privacy statement holds for a
     deployment."""
     stated_by: str | None = None
-    """User's class that states the privacy, ``module:Class``; None: flmc does."""
+    """Name, as ``module:Class``, of a user's own class that states the privacy; None: flmc states
+    it."""
 
     @property
     def in_words(self) -> str:
-        """Privacy cost of one chain, and of all chains if they were given out, in words."""
+        """Text that states the privacy cost of one chain and, where several were run, of all chains
+        if they were given out."""
         text = f"{self.cost}, of one chain"
         if self.stated_by is not None:
             text += f", as stated by {self.stated_by}"
@@ -106,7 +109,7 @@ class Coverage:
         return text + (f"; {_SIMULATION}" if self.data_dependent else "")
 
     def to_document(self) -> dict[str, Any]:
-        """The coverage in plain values, for JSON; an epsilon that is not bounded is null."""
+        """The coverage in plain values, for JSON; an infinite epsilon is null."""
         return {
             "chains_covered": self.covered,
             "epsilon": to_document(self.cost.epsilon),
@@ -120,7 +123,7 @@ _SIMULATION = (
     "the plan was computed from the devices' data, so this is a simulation and no privacy statement"
     " for a deployment"
 )
-"""Consequence of a data-dependent plan for its privacy statement, in words."""
+"""Text about the privacy statement of a plan that was computed from the devices' data."""
 
 
 def data_dependence_row(data_dependent: bool) -> Row:
@@ -172,6 +175,6 @@ def effective_draws(
 def gaussian_mu(epsilon: float, delta: float) -> float:
     r"""Largest distance :math:`\mu` between the means of a Gaussian mechanism, in standard
     deviations, at which it costs at most a finite ``epsilon`` at ``delta``."""
-    # at this mu delta is 1 to rounding: the upper end of the search
+    # At this mu delta is 1 to rounding, so the search needs no larger one.
     high = math.sqrt(2.0 * epsilon) + 40.0
     return largest_argument(lambda mu: gaussian.delta(epsilon, mu) - delta, 0.0, high)

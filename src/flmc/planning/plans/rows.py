@@ -43,17 +43,18 @@ CONSTRAINTS = {
 """Descriptions of the constraints of the gain, by name."""
 
 _LOUD = 1.2
-"""Ratio of the gain's cap to the typical gain from which on a plan tells users that its privacy
-cost is that of the cap."""
+"""Ratio of the gain's cap to the typical gain above which a printed plan says that every round is
+charged for the cap."""
 _ROUNDED = 1e-3
-"""Relative difference of gain and limit below which the two are shown as equal."""
+"""Relative difference of gain and limit up to which a printed plan does not tell the two apart."""
 USELESS_EPSILON = 20.0
-"""Epsilon of a whole run above which the statement guarantees next to nothing."""
+"""Epsilon of a whole run above which a printed plan says that the privacy statement guarantees next
+to nothing."""
 
 
 def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
     """Rows that state the privacy of a round and of the run, with adversary, neighbouring data and
-    criterion; the run's cost is computed only ``with_run``."""
+    criterion. Without ``with_run`` the run's cost, which takes longer, is left out."""
     exposure, once = plan.exposure, plan.round_cost
     if exposure is None or once is None:
         return [Row("privacy statement", f"none: {plan.unknown_privacy}")]
@@ -67,7 +68,8 @@ def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
             else f"the run, delta {limits.run_delta:g}"
         )
         rows.append(Row("privacy budget", f"epsilon {limits.epsilon:g} for {what}"))
-    # the privacy budget is for a round, whose delta says little about a run
+    # The cost of a round is stated where the budget is for a round, or where the cost of the run is
+    # left out.
     if limits.scope == "round" or not with_run:
         meaning = f"{limits.criterion}: {_CRITERIA[limits.criterion]}"
         whose = _as_stated(plan, meaning)
@@ -100,15 +102,15 @@ def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
 
 
 def _as_stated(plan: Plan, proven: str) -> str:
-    """Who answers for a privacy statement, in words: ``proven`` where flmc does, else the user's
-    class that states it."""
+    """Text that says on whose word a privacy statement rests: ``proven`` where flmc states it, else
+    the user's class that does."""
     by = plan.uplink.privacy_stated_by
     return proven if by is None else f"as stated by {by}, which flmc has not proven"
 
 
 def _charged(plan: Plan, exposure: Exposure) -> str:
-    """What the cost of a run charges, in words: number of rounds, gains, and what is assumed of the
-    schedule."""
+    """Text that says what the cost of a run is computed for: how many rounds, which gains, and
+    which schedule of devices."""
     over = f"over {exposure.num_rounds} rounds of one chain"
     run = exposure.run
     if isinstance(run, ScheduledEvent):
@@ -122,8 +124,7 @@ def _charged(plan: Plan, exposure: Exposure) -> str:
         return f"{over}, with the devices and gains that the given path gains lead to"
     loudest = float(np.max(plan.gain))
     if plan.scheduler.by_channel and math.isfinite(loudest) and loudest > _LOUD * plan.typical_gain:
-        # Only few devices with strong channels, or one alone, may use a gain so far above the
-        # typical one.
+        # Only rounds with few devices and strong channels have a gain so far above the typical one.
         over += (
             f"; every round is charged at the cap {format_number(loudest)}, which only rounds with"
             f" few devices reach, where a usual round has {format_number(plan.typical_gain)}"
@@ -132,8 +133,8 @@ def _charged(plan: Plan, exposure: Exposure) -> str:
 
 
 def release_in_words(plan: Plan) -> str:
-    """Release of one chain of a plan in words: its kept rounds, and the independent draws that they
-    are worth."""
+    """Text about the release of one chain of a plan: its kept rounds, and the independent draws
+    that they are worth."""
     kept = plan.num_rounds - plan.num_burn_in
     given = f"one chain, {kept} kept round{'s' * (kept != 1)}"
     if plan.effective_draws is None:
@@ -161,7 +162,7 @@ def _price_row(plan: Plan) -> list[Row]:
 
 
 def _words_for_zero_epsilon(plan: Plan) -> str:
-    """Words that follow the cost of a round whose epsilon is 0 at the round's delta: the delta at
+    """Text to print after the cost of a round whose epsilon is 0 at the round's delta: the delta at
     epsilon 0, and the epsilon at the run's delta. Empty for other rounds."""
     once, exposure = plan.round_cost, plan.exposure
     if once is None or exposure is None or once.epsilon > 0:
@@ -174,8 +175,8 @@ def _words_for_zero_epsilon(plan: Plan) -> str:
 
 
 def listing(plan: Plan, with_run: bool) -> Listing:
-    """All rows of a plan, with title and headline; the run's privacy cost is computed only
-    ``with_run``."""
+    """All rows of a plan, with title and headline. Without ``with_run`` the run's privacy cost,
+    which takes longer, is left out."""
     radio = "" if math.isinf(plan.uplink.snr_db) else f", {plan.uplink.snr_db:g} dB"
     title = f"{plan.uplink.scheme} uplink, {plan.num_devices} devices, {plan.dim} entries{radio}"
     verdict = verdict_of(plan, with_run=with_run) if plan.judged else None
@@ -217,7 +218,8 @@ def _radio_rows(plan: Plan) -> list[Row]:
 
 
 def _link_in_words(link: Link) -> str:
-    """Name of a link with its parameters, except the clip, which has its own place in the row."""
+    """Name of a link with its parameters; the clip is left out, because a plan's row states it
+    elsewhere."""
     name = type(link).__name__.lower()
     if not dataclasses.is_dataclass(link):
         return name
@@ -241,8 +243,8 @@ def _gain_rows(plan: Plan) -> list[Row]:
 
 
 def _below_limit(plan: Plan) -> str:
-    """Words to add to the gain where it is below the limit that decides it, because rounds differ;
-    else empty."""
+    """Text to print after the gain where rounds have different gains, so that the typical gain is
+    below the limit that decides it; else empty."""
     if plan.binding not in CONSTRAINTS:
         return ""
     if plan.typical_gain > (1 - _ROUNDED) * getattr(plan.gain_limits, plan.binding):
@@ -255,8 +257,9 @@ def _below_limit(plan: Plan) -> str:
 
 
 def _over_rounds(plan: Plan) -> str:
-    """Words to add to the gain where the channel decides how many devices transmit: its range over
-    the drawn rounds, and what decides how often. Empty for other plans."""
+    """Text to print after the gain where path gains decide who transmits: the range of gains over
+    the drawn rounds, and the share of rounds in which the power limit decides the gain. Empty for
+    other plans."""
     drawn = plan.expected.rounds
     if drawn is None or plan.binding == "given":
         return ""
@@ -271,8 +274,8 @@ def _over_rounds(plan: Plan) -> str:
 
 
 def _margin(plan: Plan, name: str) -> str:
-    """Relation of a limit to the gain, in words: it decides, the step was chosen to meet it, or its
-    distance in decibels."""
+    """Text to print after a limit of the gain: that it decides the gain, that the step was chosen
+    so that it equals the gain, or its distance from the gain in decibels."""
     if plan.binding == name:
         return " <- decides"
     margin = plan.margins_db[name]
@@ -289,7 +292,7 @@ def _sampling_rows(plan: Plan) -> list[Row]:
     step = f"{format_number(plan.step_size)} (effective {format_number(plan.effective_step_size)})"
     allowed = getattr(plan.gain_limits, plan.binding, math.inf)
     close = math.isclose(plan.gain_limits.langevin, allowed, rel_tol=1e-9)
-    # A gain that the user gave is decided by no constraint.
+    # A given gain is not decided by a constraint, so the step is not explained by one.
     if plan.binding in CONSTRAINTS and plan.binding != "langevin" and close:
         step += (
             f"; so small because the {CONSTRAINTS[plan.binding]} allows no more gain, and the"
@@ -310,7 +313,8 @@ def _sampling_rows(plan: Plan) -> list[Row]:
             Row("predicted shift of the mean", _shift_in_words(p)),
             Row("predicted clipped entries", format_percent(p.clipped_fraction)),
         ]
-    # Where chains were followed to the posterior, that says more than the rule from a convexity.
+    # Chains that were followed to the posterior say more than the rule, which uses the convexity
+    # only.
     followed = None if plan.prediction is None else plan.prediction.rounds_to_arrive
     by_rule = plan.rounds_needed
     needed = by_rule if followed is None else followed
@@ -334,7 +338,8 @@ def _sampling_rows(plan: Plan) -> list[Row]:
 
 
 def _update_in_words(update: ServerUpdate) -> str:
-    """Words for a server's update that is not Langevin's, and what it declares of itself."""
+    """Text about a server's update that is not Langevin's: its class, and the step factor and own
+    temperature that it declares."""
     if update.step_factor is None:
         return f"{type(update).__name__}; what it samples is not known"
     own = update.own_temperature
@@ -346,14 +351,16 @@ def _update_in_words(update: ServerUpdate) -> str:
 
 
 def _answer_rows(plan: Plan) -> list[Row]:
-    """List with the row of the predicted answer: its width beside the exact posterior's, its parts,
-    and the rounds and channel uses that it takes; empty where the plan was not judged."""
+    """List with the row of the predicted answer: its width over the exact posterior's, the parts of
+    its variance, and the rounds and channel uses that it takes; empty where the plan was not
+    judged."""
     if not plan.judged:
         return []
     answer = plan.answer
     if answer is None:
         return [Row("answer", "width of its intervals: not known")]
-    # Where only one curvature is known, it stands for all directions.
+    # Without a response of single directions the smallest curvature stands for all of them, so the
+    # width is an upper bound.
     most = "at most " if answer.response is None else ""
     uses = "" if plan.airtime is None else f", {plan.airtime.channel_uses} channel uses"
     text = (
@@ -366,7 +373,7 @@ def _answer_rows(plan: Plan) -> list[Row]:
 
 
 def _shift_in_words(prediction: Prediction) -> str:
-    """Words for the predicted distance of the samples' mean from the posterior mean, in the worst
+    """Text about the predicted distance of the samples' mean from the posterior mean, in the worst
     direction and over all entries together."""
     share = f"{format_percent(prediction.relative_mean_error)} of trace(Sigma), squared"
     if prediction.mean_shift is None:
@@ -376,7 +383,7 @@ def _shift_in_words(prediction: Prediction) -> str:
 
 
 def _allocation_in_words(plan: Plan) -> str:
-    """Sentence about the gains of a plan that spends its budget unevenly over rounds."""
+    """Text about the range of gains in a plan that spends its budget unevenly over rounds."""
     low, high = float(plan.gain.min()), float(plan.gain.max())
     if high <= low * (1 + 1e-9):
         return "adaptive, but all rounds have the same gain: other limits leave nothing to allot"
@@ -387,8 +394,9 @@ def _allocation_in_words(plan: Plan) -> str:
 
 
 def temperature_row(temperature: float | None, *, sure: bool = True) -> Row:
-    """Row of a temperature (None: no slope) and its meaning; near 1 it is called right only if
-    ``sure``, that is if nothing else speaks against the plan."""
+    """Row that states a temperature and its meaning; None: unknown, because the link has no slope.
+    A temperature near 1 is called right only if ``sure``, that is if no other finding speaks
+    against the sampling."""
     if temperature is None:
         return Row("temperature", "unknown: the link has no slope", severity="warning")
     if temperature > 1.05:

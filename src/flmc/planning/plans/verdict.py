@@ -1,10 +1,10 @@
 """The verdict of a plan: three lights, of which each must be green for the word GOOD.
 
-*Sampling*: whether the samples are those of the posterior, as predicted or piloted; where the aim
-is an answer, whether gradients are linear where the chain goes. *Privacy*: whether the budget of
-the whole run is kept. *Use*: whether one chain is worth enough independent draws, or whether the
-answer is narrow enough. A light that nobody could judge is not green; one that was not asked for
-does not count."""
+*Sampling*: whether the samples are those of the posterior, as a prediction or a pilot says; where
+the aim is an answer, whether gradients are linear in theta where the chain goes. *Privacy*: whether
+the budget of the whole run is kept. *Use*: whether one chain is worth enough independent draws, or
+whether the answer is narrow enough. A light that could not be judged is not green; one that was not
+asked for does not count."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ _SHOWN: dict[State, tuple[str, Severity]] = {
     "warning": ("WARNING", "warning"),
     "infeasible": ("INFEASIBLE", "bad"),
 }
-"""The verdict in a word, by the worst state of the lights, and how a row of that state is shown."""
+"""For each state of the worst light: the verdict in a word, and the style in which a row is
+printed."""
 
 
 class LightState(NamedTuple):
@@ -52,8 +53,8 @@ class Verdict:
 
     @property
     def state(self) -> State:
-        """State of the worst light; ``good`` also where the only lights that are not green were not
-        asked for."""
+        """State of the worst light; ``good`` also where lights are ``not asked`` and all others
+        good."""
         order = get_args(State)
         worst = max((each.state for each in self.lights), key=order.index)
         return "good" if worst == "not asked" else worst
@@ -65,7 +66,7 @@ class Verdict:
 
     @property
     def headline(self) -> Row:
-        """The verdict in a word, with the reasons of the lights that decide it."""
+        """Row with the verdict in a word, and the reasons of the lights whose state decides it."""
         state = self.state
         reasons = [each.words for each in self.lights if state in ("good", each.state)]
         word, severity = _SHOWN[state]
@@ -101,7 +102,8 @@ def verdict_of(
             reasons = "; ".join(each.short or each.message for each in worst)
             if light == "privacy" and with_run and plan.limits.scope == "round":
                 reasons += "" if plan.run_cost is None else f"; the run costs {plan.run_cost}"
-            # The severities of findings that are graver than notes are also states of a light.
+            # Every severity of a finding that is graver than a note is also the name of a light's
+            # state.
             lights.append(LightState(light, worst[0].severity, reasons))  # type: ignore[arg-type]
         else:
             lights.append(LightState(light, *greens[light](plan)))
@@ -109,7 +111,7 @@ def verdict_of(
 
 
 def _sampling(plan: Plan) -> tuple[State, str]:
-    """State and words of the sampling light where no finding speaks against the plan."""
+    """State and reason of the sampling light, for a plan without findings about its sampling."""
     law = plan.prediction
     if law is None or law.mean_shift is None:
         return "unknown", "what the chain samples was not predicted"
@@ -126,7 +128,7 @@ def _sampling(plan: Plan) -> tuple[State, str]:
 
 
 def _privacy(plan: Plan) -> tuple[State, str]:
-    """State and words of the privacy light where no finding speaks against the plan."""
+    """State and reason of the privacy light, for a plan without findings about its privacy."""
     limits = plan.limits
     if limits.privacy == "off" or limits.epsilon is None or plan.uplink.noise_is_exact:
         return "not asked", "no privacy budget was asked for"
@@ -139,7 +141,7 @@ def _privacy(plan: Plan) -> tuple[State, str]:
 
 
 def _use(plan: Plan) -> tuple[State, str]:
-    """State and words of the use light where no finding speaks against the plan."""
+    """State and reason of the use light, for a plan without findings about its use."""
     if plan.aim == "answer" and plan.answer is not None:
         wide = f"{plan.answer.width:.3g} times as wide as the exact posterior's"
         return "good", f"the answer's intervals will be at most {wide}"

@@ -83,9 +83,9 @@ def run(
     InvalidSetting
         If plan and model do not fit, the engine cannot run them, or ``out`` is not empty.
     RunFailed
-        If theta of a chain is no longer finite, no gradient is finite, the run's privacy budget is spent, a
-        scheduler lets a device transmit more often than it declares, or the record cannot be
-        written.
+        If theta of a chain is no longer finite, no gradient is finite, the run's privacy budget is
+        spent, a scheduler lets a device transmit more often than it declares, or the record cannot
+        be written.
     Interrupted
         If ``stop`` returned True.
 

@@ -273,9 +273,9 @@ def spent_curve(
 ) -> SpentCurve:
     """Epsilon of a whole run, and after up to 12 of the rounds in the ledger (``last_only``: after
     the last of them), for the device that spends most. ``entries`` are the lines of JSON in the
-    ledger, ``ahead`` those of rounds that have not begun. Epsilon is the upper bound that the
-    privacy criterion `tight` gives for the gains in the entries, whichever criterion ``limits``
-    name."""
+    ledger, ``ahead`` those of rounds that have not begun. Whichever privacy criterion ``limits``
+    name, epsilon is computed with ``tight``: the accountant's upper bound, here at the gains in the
+    entries."""
     rounds = [json.loads(entry) for entry in (*entries, *ahead)]
     talks = np.ones((len(rounds), num_devices), dtype=bool)
     gains = np.empty((len(rounds), dim))

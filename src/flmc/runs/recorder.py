@@ -91,8 +91,8 @@ class Recorder:
                 self._save(chains)
 
     def _save(self, chains: Chains) -> None:
-        """Write theta of the rounds since the last checkpoint (if draws are kept), then a new
-        checkpoint, then the progress file."""
+        """Write the positions of the chains since the last checkpoint (where they are stored), then
+        a new checkpoint, then the progress file."""
         # Positions are written first: a checkpoint must not count any that are not on the disk. A
         # file of positions without its checkpoint does no harm, because the resumed run writes the
         # same positions again.

@@ -78,7 +78,7 @@ class Fingerprints:
     def _collect(self, name: str, what: str, digests: dict[str, str]) -> None:
         """Add to ``digests`` the SHA-256 digests of the module ``name`` and of the modules that it
         imports, directly or through others, except installed packages; ``what`` is as for
-        :meth:`of_module`."""
+        ``of_module``."""
         path = _source_of(name)
         if path is None:
             digests[name] = MISSING

@@ -231,8 +231,9 @@ def effective_draws(draws: Array) -> float:
 
 
 def _stretch_to_clip(plan: Plan, smoothness: float) -> float:
-    """Factor by which the coordinates are multiplied so that local gradients of a posterior with
-    this ``smoothness`` just fit the uplink's clip; 1 if nothing is clipped."""
+    """Factor by which coordinates are divided, and gradients in them multiplied, so that local
+    gradients of a posterior with this ``smoothness`` just fit the uplink's clip; 1 if nothing is
+    clipped."""
     uplink = plan.uplink
     if not math.isfinite(uplink.clip):
         return 1.0

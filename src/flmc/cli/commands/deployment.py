@@ -131,8 +131,8 @@ deploy_app = typer.Typer(
 
 deploy_app.command("demo")(demo_command)
 
-# Defaults repeat those of flmc.deploy.setup, which needs an extra and is therefore imported only
-# where it is used; a test compares the two.
+# The defaults of options repeat those of flmc.deploy.setup, which needs an optional extra and is
+# therefore imported only where it is used. A test compares the two.
 _Directory = Annotated[Path, typer.Argument(metavar="DIR", help="directory of the federation")]
 _Identity = Annotated[
     str,

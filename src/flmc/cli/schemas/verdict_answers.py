@@ -59,7 +59,8 @@ class PowerDocument(Document):
 
 
 class ResolutionDocument(Document):
-    """The smallest understatement of epsilon that an audit is likely to see."""
+    """The smallest understatement of epsilon that an audit is likely to see, and the probabilities
+    of seeing larger gains."""
 
     epsilon_factor: float | None = words(
         "an epsilon understated by this factor is seen with probability seen_with; null: none"
@@ -70,8 +71,8 @@ class ResolutionDocument(Document):
 
 
 class AuditDocument(Document):
-    """The outcome of an attack that tries to tell apart two worlds, which differ only in the data
-    of one device or in one example."""
+    """The outcome of an attack that tries to tell apart two neighbouring data sets ("worlds"),
+    which differ in the data of one device or in one example."""
 
     num_rounds: Count = words("rounds that were attacked")
     delta: float = words("delta that both bounds are stated at")

@@ -377,8 +377,9 @@ def sweep(
         Whether to plan only: the table then has the columns of plans, and nothing is simulated.
     equal
         Quantity in which methods are made equal before they are run: ``step``, ``privacy``,
-        ``energy`` or ``airtime``, defined in :data:`flmc.planning.fairness.QUANTITIES`; methods are the points
-        that differ in the setting ``across`` alone. None: each point is planned by itself.
+        ``energy`` or ``airtime``, defined in :data:`flmc.planning.fairness.QUANTITIES`; methods are
+        the points that differ in the setting ``across`` alone. None: each point is planned by
+        itself.
     across
         The varying setting whose values are methods, compared on the same data sets. None: the
         scheme if it varies, else the first varying setting whose values are words.

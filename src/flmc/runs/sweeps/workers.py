@@ -97,9 +97,9 @@ def _children_without_ctrl_c() -> Iterator[None]:
 
     from joblib.externals.loky.backend import resource_tracker
 
-    # joblib's and Python's resource trackers are started first, because starting that of Python
-    # clears the mask of signals that is set below. Their warning about an interrupted sweep, which
-    # leaves its cleaning to them, is silenced.
+    # The resource trackers of joblib and of Python are started first, because starting that of
+    # Python clears the mask of signals that is set below. The warning of joblib's, that an
+    # interrupted sweep has left files to clean up, is silenced.
     filters = os.environ.get(_WARNINGS)
     os.environ[_WARNINGS] = ",".join(filter(None, (filters, _NO_WARNING)))
     try:

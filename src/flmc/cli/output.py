@@ -78,8 +78,8 @@ def data_note(settings: Settings) -> list[str]:
 
 
 def cost_fields(cost: Cost | None) -> dict[str, float | None]:
-    """The fields ``epsilon`` and ``delta`` of a JSON answer about two stages, from their common
-    privacy cost; both None if it is unknown."""
+    """The fields ``epsilon`` and ``delta`` of a JSON answer about a run in two stages, from the
+    privacy cost of both stages together; both None if the cost is unknown."""
     if cost is None:
         return {"epsilon": None, "delta": None}
     return {"epsilon": cost.epsilon, "delta": cost.delta}

@@ -52,8 +52,8 @@ class Baseline:
     name: str
     """Name in tables and JSON."""
     plans: Callable[[], Iterator[tuple[Plan, Model]]]
-    """Function that makes a plan and a model for every run of the baseline: one, or one for each
-    device."""
+    """Function that yields a plan and a model for every run of the baseline: one pair, or one for
+    each device in posteriors of single devices."""
     channel: str
     """The channel between devices and server, in words."""
     samples: bool
@@ -239,7 +239,8 @@ def _plan(
 
 
 def _rounds(plan: Plan) -> dict[str, Any]:
-    """Number of rounds, burn-in and start of a plan, as arguments of the planner by name."""
+    """Number of rounds, burn-in and start of a plan, by the names of these arguments of
+    :func:`flmc.plan`."""
     return {
         "num_rounds": plan.num_rounds,
         "num_burn_in": plan.num_burn_in,

@@ -78,12 +78,13 @@ class Method:
     """Effective step of a sampler or of descent; of a majority vote the move of an entry in a
     round; of local posteriors the median over devices."""
     scores: dict[str, Estimate]
-    """Scores by name: means over single chains (of local posteriors also over devices), and for an
-    uplink or plan of the caller the metrics of all its chains together."""
+    """Scores by name, each a mean over single chains (of local posteriors also over devices). An
+    uplink or plan of the caller also has metrics of all its chains together."""
     result: Result | None = None
     """Result of the run, for the uplinks and plans that the caller named; None for a baseline."""
     each: Mapping[str, Array] = field(default_factory=dict, repr=False)
-    """Values of single data sets, (experiment), by name of the score; empty for one data set."""
+    """Scores of single data sets: arrays (experiment) by name of the score; empty if there is one
+    data set only."""
 
     @property
     def num_rounds(self) -> int:
@@ -135,7 +136,7 @@ class Comparison:
     methods: tuple[Method, ...]
     """The uplinks in the order of the call, then the baselines; ``comparison[name]`` gives one."""
     missing: dict[str, str]
-    """Baselines that could not be run, by name, with the reason."""
+    """Baselines that could not be run: the reason for each, by name."""
     num_test: int
     """Number of held-out examples that every method predicted; 0: none were given."""
     num_chains: int
@@ -303,7 +304,8 @@ class Comparison:
 
 
 def _plan_cells(method: Method) -> tuple[str, ...]:
-    """Texts of one method's row in the table of plans."""
+    """Texts of one method's row in the table of plans: name, channel, gain, binding limit,
+    temperature, step, effective draws, rounds, and epsilon of a round and of the run."""
     p, stated = method.plan, method.cost is not None
     costs = [
         NO_STATEMENT if cost is None or not stated else format_up(cost.epsilon)
@@ -517,9 +519,9 @@ def _plans(
     limits: Limits | None,
     settings: Mapping[str, Any],
 ) -> dict[str, Plan]:
-    """Plans by name; those of the uplinks are made here. ``InvalidSetting`` if there are none, a
-    plan is for another model or overspends its privacy budget, or limits or settings come with
-    plans only."""
+    """Plans by name: those given, and those made here for the uplinks given. ``InvalidSetting`` if
+    there are none, a plan is for another model or overspends its privacy budget, or limits or
+    settings come with plans only."""
     named = {_OWN: given} if isinstance(given, Uplink | Plan) else given
     if not isinstance(named, Mapping) or not named:  # type: ignore[redundant-expr]
         raise InvalidSetting(

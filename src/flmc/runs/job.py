@@ -61,8 +61,8 @@ def _measure_one_chain(
 
 
 def _measured_before(quality: OneChain | None) -> OneChain | None:
-    """The argument itself, which was computed before. This is a function of the module, not a
-    lambda, because a result that refers to it must be picklable."""
+    """The argument itself: the quality of single chains that was computed earlier. This is a
+    function of the module, not a lambda, because a result that refers to it must be picklable."""
     return quality
 
 
@@ -311,8 +311,9 @@ class Job:
         return activity
 
     def _check_model(self) -> tuple[Finding, ...]:
-        """Findings of a short pilot on a model whose posterior is not known, or a warning if the
-        model's function raises an error in it; empty for other models."""
+        """Findings of a short pilot (exact gradients, before the run) on a model whose posterior is
+        not known, or one warning if the model's function raises an error there; empty for a model
+        whose posterior is known."""
         if self.model.posterior is not None:
             return ()
         try:

@@ -116,7 +116,8 @@ class SpentCurve:
         return str(self.grid())
 
     def grid(self) -> Grid:
-        """A table of epsilon against round, with notes on what the devices spent."""
+        """A table of epsilon, up to each of some rounds, for the device that spends most, with
+        notes on what all devices spent and on what epsilon covers."""
         rounds = self.at if self.planned is None else self.planned
         head = (
             f"epsilon {format_up(self.epsilon)} at delta {self.run_delta:g} for the device that"

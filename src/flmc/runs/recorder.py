@@ -60,7 +60,8 @@ class Recorder:
     """Computes the metrics of the rounds so far, as plain values for ``progress.json``; None where
     there are none."""
     identity: str
-    """Digest of all that decides the result: plan, data, seed, chains, engine."""
+    """SHA-256 of all that decides the result (plan, data, seed, chains, engine), by which a
+    checkpoint is recognised."""
     every_rounds: int | None = None
     """Rounds between checkpoints; None: as many as pass in ``CHECKPOINT_SECONDS``."""
     _saved_round: int = 0

@@ -52,15 +52,15 @@ from flmc.runs.ledger import rounds_seen
 from flmc.runs.provenance import provenance
 
 SCHEMA_VERSION = 3
-"""Version of the record format in which records are written; from version 3 on every file has a
-digest."""
+"""Version of the record format that this flmc writes; from version 3 on every file of a record has
+a digest."""
 _READ = (1, 2, 3)
 """Versions of the record format that this version of flmc reads."""
 
 
 def check_new(directory: Path) -> None:
-    """Raise ``InvalidSetting`` unless a directory for a new record is missing, empty, or holds only
-    the lock and temporary file of a record that was never begun."""
+    """Raise ``InvalidSetting`` for a directory in which a new record cannot begin. It may be
+    missing or empty, or hold only the lock and temporary file of a record that was never begun."""
     if directory.exists() and (
         not directory.is_dir()
         or any(not p.name.startswith((".lock", ".run.json.")) for p in directory.iterdir())
@@ -211,7 +211,8 @@ class Record:
     """Number of rounds that are done and saved, all of which the ledger must list; all rounds of a
     finished run, 0 for a record of version 1."""
     files: dict[str, str] = field(default_factory=dict, repr=False)
-    """SHA-256 digests of the files of a finished run, by file name."""
+    """SHA-256 digests, by file name, of the files of a finished run that ``result.json`` lists;
+    empty for other records."""
 
     @property
     def arrays(self) -> dict[str, npt.NDArray[Any]]:

@@ -193,7 +193,8 @@ def run_two_stages(
 
 def read_pilot(pilot: Result) -> PilotFindings:
     r"""Coordinates for the second stage and the posterior's curvature in them, computed from the
-    draws of a pilot run of one data set; ``RunFailed`` if these are worth too few independent ones.
+    draws of a pilot run of one data set; ``RunFailed`` if the draws are worth fewer than two
+    independent ones for each entry of theta.
 
     Let draws of a normal law with covariance :math:`T\Sigma` have the covariance
     :math:`S = RR^\top`. In coordinates of R the curvature is :math:`R^\top\Sigma^{-1}R`, with the
@@ -222,8 +223,8 @@ def read_pilot(pilot: Result) -> PilotFindings:
 
 def effective_draws(draws: Array) -> float:
     """Number of independent draws that ``draws`` (chain, draw, dim) are worth for estimating a
-    covariance: the harmonic mean over entries, because the errors add up over entries, each with
-    one over its effective draws; 0 with fewer than 4 draws a chain."""
+    covariance; 0 with fewer than 4 draws a chain. It is the harmonic mean over entries: the error
+    of an entry is proportional to one over its effective draws, and errors add up."""
     if draws.shape[1] < FEWEST_DRAWS:
         return 0.0
     each = effective_size_of_mean(np.moveaxis(draws, 2, 0))

@@ -289,8 +289,9 @@ def _settings_of(asked: Mapping[str, Any]) -> tuple[Settings, Plan | None]:
 def _check_trust(
     directory: Path, named: Mapping[str, str], trust_code: bool, code_from: Path | None
 ) -> None:
-    """Raise an error if a record names Python code to import (``named``), unless the user trusts
-    its author: said by ``--trust-code``, or by a directory for ``--code-from``."""
+    """Raise ``InvalidSetting`` if a record names Python code to import (``named``, by setting),
+    unless the user trusts its author, as ``--trust-code`` says, or ``--code-from`` with a
+    directory."""
     if named and not trust_code and code_from is None:
         raise InvalidSetting(
             f"the record in {str(directory)!r} names code of its own, {in_words(named)}, which"

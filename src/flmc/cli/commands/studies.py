@@ -98,7 +98,8 @@ def reproduce_command(
 
 @contextmanager
 def _few_full_collections() -> Iterator[None]:
-    """A context in which Python's garbage collector rarely looks through its oldest objects."""
+    """Context in which full collections of Python's garbage collector, which search its oldest
+    objects, are about a hundred times rarer."""
     # The oldest objects, about a million, belong to imported libraries and are never freed. Drawing
     # the figures of a study makes so many new objects that the collector would search all the old
     # ones nine times.

@@ -91,8 +91,8 @@ PARTS: Mapping[str, type[Document]] = {
     "middle": run_answers.MiddleDocument,
     "paired": run_answers.PairedDocument,
 }
-"""Objects that several answers contain, or one contains in several places: each has a table of its
-own in the documentation."""
+"""Pydantic models of objects that stand in several places of JSON answers, by name. Each has a
+table of its own in the documentation."""
 _PART_OF = {model.__name__: name for name, model in PARTS.items()}
 
 

@@ -276,7 +276,8 @@ class CitationDocument(AnswerDocument):
 
 
 class LedgerDocument(AnswerDocument):
-    """The spent budget of a recorded run, as ``SpentCurve.to_document`` writes it."""
+    """What one chain of a recorded run costs in privacy, as ``SpentCurve.to_document`` writes
+    it."""
 
     at: Count = words("the last round that counts")
     epsilon: float | None = words(

@@ -132,7 +132,7 @@ class ReadingSearchDocument(Document):
 
 
 class StudyDocument(AnswerDocument):
-    """What the reproductions of all published studies have in common."""
+    """Fields that the reproductions of all published studies have: size, seed and version."""
 
     experiments: Count = words("data sets of every point, or experiments of 100 runs")
     seed: Count = words("seed of the study")
@@ -140,7 +140,8 @@ class StudyDocument(AnswerDocument):
 
 
 class QuantisedStudyDocument(StudyDocument):
-    """The reproduction of the study of the quantised (digital, one-bit) scheme."""
+    """Results of repeating the published study of the digital scheme, which transmits quantised
+    (one-bit) symbols: verdicts on its claims, and its numbers as measured."""
 
     claims: dict[str, dict[str, ClaimDocument]] = words(
         "verdicts by reading, then by claim; empty where no figure was measured"

@@ -32,7 +32,7 @@ _PROVENANCE = "provenance"
 """Name of the directory whose files say which software and processors computed the points: one file
 for each distinct provenance, named by its digest."""
 _GRID = "sweep.json"
-"""Name of the file that describes the grid whose rows are in the table beside it."""
+"""Name of the file, beside the tables of a sweep, that describes its grid."""
 
 
 def run_grid(
@@ -130,7 +130,8 @@ def differs(grid: SweepGrid, out: Path, *, plan_only: bool = False) -> bool:
 
 
 def _document(grid: SweepGrid, plan_only: bool) -> dict[str, Any]:
-    """The grid and whether it is planned only, in plain values, for JSON."""
+    """The grid of a sweep, and whether its points are planned and not run, in plain values for
+    JSON."""
     return {
         "schema_version": ANSWER_VERSION,
         "settings": grid.base,
@@ -157,8 +158,8 @@ def _facts(grid: SweepGrid, store: _Store, points: Sequence[Settings]) -> dict[s
 
 
 class _Store:
-    """Rows of finished points, each in a file of a directory; without a directory (None) nothing is
-    kept."""
+    """Store of the rows of finished points, each in a JSON file of a directory; with None as
+    directory it keeps no rows."""
 
     def __init__(self, directory: Path | None) -> None:
         self.directory = directory

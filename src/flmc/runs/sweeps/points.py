@@ -153,8 +153,9 @@ def run_point(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plan_point(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of one point that is planned only: the plan's columns of :func:`run_point`, without
-    the privacy of the run where the budget is for a round, because computing it takes longest."""
+    """The row of one point that is planned and not run: the columns of :func:`run_point` that
+    describe the plan. Epsilon of the run, which takes longest to compute, is there only if the
+    privacy budget is for the run."""
     return _row_of(given, _plan_only_columns)
 
 
@@ -284,8 +285,9 @@ def _shared_model(settings: Settings) -> Model:
 
 
 def _plan_columns(plan: Plan, *, with_run: bool) -> dict[str, Any]:
-    """Columns with the plan's decisions, privacy and prediction, by name; ``with_run``: with
-    privacy and price of the whole run, which take longest to compute."""
+    """Columns with the gain, the step, the limits, the privacy and the prediction of a plan, by
+    name; only with ``with_run`` privacy and price of the whole run, which take longest to
+    compute."""
     once, run_ = _stated(plan.round_cost), _stated(plan.run_cost if with_run else None)
     row = {
         "gain_used": plan.typical_gain,

@@ -39,7 +39,8 @@ _SHOWN = (
     "rounds_needed",
     "verdict",
 )
-"""Columns of a sweep that the screen shows beside the varying settings."""
+"""Columns of a sweep's table that the screen shows, where a point has a value, beside the settings
+that vary."""
 _SHOWN_OF_PLANS = (
     "gain_used",
     "binding",
@@ -53,7 +54,8 @@ _SHOWN_OF_PLANS = (
     "verdict",
     "headline",
 )
-"""Columns that the screen shows of a sweep that was planned only."""
+"""Columns that the screen shows, where a point has a value, of a sweep whose points were planned
+and not run."""
 _MOST_ROWS = 40
 PROVENANCE = "provenance"
 """Key under which a worker adds to a row which flmc, libraries and processor computed it. The file
@@ -440,8 +442,8 @@ def sweep(
 
 
 def _axes(vary: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that vary, with tuples, ranges and arrays turned into lists, as a TOML file has
-    them."""
+    """The settings that vary, by name, with tuples, Python ranges and arrays turned into lists,
+    which is what a TOML file would give; ranges by start, stop and count stay as they are."""
     if not isinstance(vary, Mapping):
         raise InvalidSetting(
             f"vary must be a dict of lists or ranges by setting, got {type(vary).__name__}"

@@ -11,8 +11,8 @@ Steps follow three rules, which look at no data that is held out:
   rounds of burn-in b (all rounds if there is none), all of them to one side, carry an entry twice
   as far as the prior expects.
 * Langevin sampling with exact gradients takes :math:`\max(s, e)`, with s the automatic step of
-  :func:`flmc.plan` for an exact gradient, 0.2 of the stable one. A device that samples alone takes
-  the automatic step for its own data.
+  :func:`flmc.plan` for an exact gradient, 0.2 of the largest stable step. A device that samples
+  alone takes the automatic step for its own data.
 
 Point estimates start at zero, samplers where the plan says. A point estimate is the mean of the
 iterates of the rounds that the plan keeps."""

@@ -1,9 +1,9 @@
 """Privacy cost of a recorded run, from its ledger: of the whole planned run, and beside it epsilon
 against rounds, for the device that spends most.
 
-Who stops a run after looking at what it gave out chooses the number of its rounds by the data. The
-cost of the rounds so far is then no bound; that of all planned rounds is one, whenever and for
-whatever reason the run stops (docs/privacy.md, section 6)."""
+A run that somebody stops after looking at its output has a number of rounds that depends on the
+data. The cost of the rounds so far is then no bound; the cost of all planned rounds is one,
+whenever and for whatever reason the run stops (docs/privacy.md, section 6)."""
 
 from __future__ import annotations
 

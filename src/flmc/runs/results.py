@@ -521,8 +521,8 @@ class Result:
         the model, of gradients that were not finite, and of the chains' draws (agreement, Stein
         ratios, distance from a known posterior), or of the answer if the plan's aim is one."""
         mixing, findings = self.diagnostics, list(self.plan.findings)
-        # A plan that was made with the data has findings of the same pilot already, which are not
-        # repeated.
+        # If the plan was made with the data, a pilot has checked the model for it, too: findings of
+        # both checks are listed once.
         known = {(each.code, each.severity) for each in findings}
         findings += [
             each for each in self.model_findings if (each.code, each.severity) not in known

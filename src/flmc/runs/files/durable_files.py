@@ -44,8 +44,8 @@ def write_atomically(
             # failure the name does not lead to an empty file.
             stream.flush()
             os.fsync(stream.fileno())
-        # mkstemp makes a file that only its owner can read, so that others can read a secret (mode
-        # 0o600) at no time.
+        # mkstemp makes a file that only its owner can read: a secret (mode 0o600) is never readable
+        # for others, not even before this line.
         os.chmod(temporary, 0o666 & ~_UMASK if mode is None else mode)
         os.replace(temporary, path)
         sync_directory(path.parent)

@@ -107,15 +107,15 @@ _COMMANDS = {
     ),
     "version": ("app:print_version", "Print the version of flmc."),
 }
-"""For every command, in the order of the help: its module in :mod:`flmc.cli` and function (a
-``typer.Typer`` for a group of commands), and the first paragraph of its help, which a test compares
-with the command's own."""
+"""For every command, in the order of the help, two texts: its module in :mod:`flmc.cli` and its
+function there (a ``typer.Typer`` for a group of commands); and the first paragraph of its help,
+which a test compares with the docstring of the command."""
 
 
 def make_app(names: Collection[str] = tuple(_COMMANDS)) -> typer.Typer:
-    """The command ``flmc`` as a typer application in which only the named commands are imported.
-    The others appear in the help with their line and do nothing: importing NumPy and all commands
-    takes ten times as long as printing a help."""
+    """The command ``flmc`` as a typer application in which only the commands ``names`` are
+    imported. All others appear in the help, and do nothing: importing NumPy and all commands takes
+    ten times as long as printing a help."""
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.callback(invoke_without_command=True)(_options)
     for name, (place, paragraph) in _COMMANDS.items():
@@ -155,15 +155,17 @@ def print_version() -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command ``flmc`` and return its exit code: 0 done, 1 failed, 2 bad input, 70 a defect
-    of flmc, 130 interrupted. ``arguments`` are the words behind ``flmc``; None: those of this
-    process. It raises only what a defect raises under ``--debug``."""
+    of flmc, 130 interrupted. ``arguments`` are the words behind ``flmc`` on the command line; None:
+    those of this process. It raises an error only for a defect of flmc, and only with
+    ``--debug``."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = DEBUG in words
     words = [word for word in words if word != DEBUG]
     if sys.stdout is None:
         return fail("standard output is closed: there is nowhere to print", 1)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal that can show ASCII only gets a question mark for every other character.
+        # A character that the encoding of standard output lacks is printed as a question mark, and
+        # is no error.
         sys.stdout.reconfigure(errors="replace")
     try:
         code = _run(words)
@@ -190,7 +192,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 DEBUG = "--debug"
-"""Word anywhere on the command line with which a defect of flmc shows its traceback."""
+"""Option, anywhere on the command line, with which an unexpected error (a defect of flmc) shows its
+traceback."""
 
 
 def _forget_output() -> None:
@@ -201,9 +204,9 @@ def _forget_output() -> None:
 
 
 def _run(words: list[str]) -> int:
-    """Run the command that ``words`` of the command line name, and return its exit code. A mistake
-    of the user's gives an exit code; any other error is raised."""
-    # answered here, because typer would import pydantic for the value of a flag
+    """Run the command that ``words`` of the command line name, and return its exit code. Errors
+    that flmc or typer raises on purpose are printed and give an exit code; any other is raised."""
+    # Answered here without typer, which would import pydantic for the value of a flag.
     if words == ["--version"]:
         print_version()
         return 0
@@ -213,7 +216,8 @@ def _run(words: list[str]) -> int:
         with collecting_later():
             app = make_app([called])
         code = app(words, prog_name="flmc", standalone_mode=False)
-        # a number if the command was interrupted: typer returns one outside of its standalone mode
+        # Because of ``standalone_mode=False`` typer returns a number only if the command was
+        # interrupted.
         if code:
             return fail("interrupted", int(code))
     except FlmcError as error:
@@ -222,7 +226,7 @@ def _run(words: list[str]) -> int:
         return int(exit_.exit_code)
     except CommandLineError as error:
         message = error.format_message()
-        # typer's message is the whole help, because the command was called without a subcommand
+        # A message with "Usage:" is the whole help: the command was called without a subcommand.
         if "Usage:" in message:
             sys.stdout.write(message + "\n")
             return 2

@@ -19,19 +19,22 @@ if TYPE_CHECKING:  # for type checkers only: without these imports help and --ve
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with ``--config`` and one option for every setting, as a function for typer.
+    """The function ``command``, extended by ``--config`` and one option for every setting, for
+    typer.
 
-    ``command`` has a parameter ``settings``, which receives the checked settings; or ``given``, for
-    a sweep, which receives those of the file and those of options, unchecked. It has options of its
-    own beside them, of which a file may hold those of ``OF_COMPARISONS``, and its docstring is the
-    command's help."""
+    ``command`` has a parameter ``settings``, which receives the checked settings of file and
+    options; or, for a sweep, ``given``, which receives the settings of the file and those of the
+    options, unchecked. Its other parameters are options of its own; those that ``OF_COMPARISONS``
+    names (such as ``equal``) may stand in the file, too. Its docstring is the help of the
+    command."""
     # The values of all options arrive as text: the schema parses and checks them like those of a
     # file.
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = inspect.signature(command, eval_str=True).parameters.values()
     own = [p.replace(kind=keyword) for p in parameters if p.name not in ("settings", "given")]
     sweeps = any(p.name == "given" for p in parameters)
-    # A command that takes requirements has a parameter of that name, which may be given often.
+    # A command with a parameter ``require`` declares this option itself, because it may be given
+    # several times; other commands do not have it.
     takes = any(p.name == "require" for p in own)
     options = [_option(name) for name in Settings.model_fields if name != "require"]
     file = Annotated[
@@ -41,7 +44,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
     def called(config: Path | None, **values: Any) -> None:
         given = {name: values.pop(name) for name in list(values) if name in Settings.model_fields}
-        # An option that may be given often is an empty list where it is not given.
+        # Options that are not given are None, or an empty list if they may be given several times.
         options = {
             name: _from_text(name, text) for name, text in given.items() if text not in (None, [])
         }
@@ -64,8 +67,8 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
             command(settings=settings, **values)
 
     called.__name__, called.__doc__ = command.__name__, command.__doc__
-    # typer makes options from the signature and the annotations, which a function with **values
-    # does not have by itself.
+    # typer reads signature and annotations to make options, and ``called``, which takes **values,
+    # has neither of its own.
     called.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
     called.__annotations__ = {p.name: p.annotation for p in every}
     return called
@@ -85,8 +88,8 @@ def _option(name: str) -> inspect.Parameter:
 
 
 def _from_text(name: str, text: str | list[str]) -> Any:
-    """The value of the setting ``name`` for the schema: a list for a gain with commas, otherwise
-    what the option holds."""
+    """The value of the setting ``name`` as the schema takes it, from the text of its option: a list
+    for a gain with commas, otherwise the text."""
     return text.split(",") if isinstance(text, str) and name == "gain" and "," in text else text
 
 
@@ -99,8 +102,8 @@ Equal = Annotated[
         " smallest (airtime: the largest) that one of them has by itself",
     ),
 ]
-"""The option ``--equal`` of commands that compare methods, which names what all are made to agree
-in."""
+"""The option ``--equal`` of commands that compare methods: the quantity in which all methods are
+made equal."""
 
 
 Require = Annotated[
@@ -114,8 +117,9 @@ a settings file has a list of requirements."""
 
 
 def check_requirements(plan: Plan, require: Sequence[str] | None) -> None:
-    """Raise ``RunFailed`` if a plan does not meet one of the requirements, after a line for every
-    other that it does not meet."""
+    """Raise ``RunFailed`` if a plan does not meet every requirement. Each requirement that it
+    breaks is a line on standard error: the error is the last of these lines, the others are printed
+    here."""
     if not require:
         return
     from flmc.planning.requirements import read_requirement
@@ -129,8 +133,8 @@ def check_requirements(plan: Plan, require: Sequence[str] | None) -> None:
 
 
 def refuse_beside_pilot(**given: object) -> None:
-    """Raise ``InvalidSetting`` if one of the options ``given`` (values by name) is set: they are
-    for runs of one stage, and a pilot makes two."""
+    """Raise ``InvalidSetting`` if one of the options ``given`` (values by name) is set, which do
+    not go with ``precondition`` `pilot`: they are for runs of one stage, and a pilot makes two."""
     named = [name for name, value in given.items() if value]
     if named:
         raise InvalidSetting(

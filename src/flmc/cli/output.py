@@ -30,7 +30,8 @@ def print_json(document: dict[str, Any]) -> None:
 
 
 def with_answer(result: Result, answer: AnswerMode) -> dict[str, Any]:
-    """The document of a result for JSON, with what the server knows if that was asked for."""
+    """A result in plain values, for JSON, with what the server knows under ``answer``, unless the
+    setting ``answer`` is `chain`."""
     document = result.to_document()
     if answer != "chain":
         document["answer"] = result.shown_answer(answer).to_document()
@@ -39,7 +40,8 @@ def with_answer(result: Result, answer: AnswerMode) -> dict[str, Any]:
 
 def fail(message: str, code: int) -> int:
     """Print the message as one line on standard error, and return the exit code."""
-    # A word of the command line may hold bytes that are no text: they are shown as escapes.
+    # Words of the command line in the message may hold bytes that are no valid text; these are
+    # printed as escapes.
     text = " ".join(message.split()).encode("utf-8", "backslashreplace").decode()
     sys.stderr.write(f"flmc: {text}\n")
     return code
@@ -52,12 +54,12 @@ def with_option_names(message: str) -> str:
 
 
 def with_replacement(message: str) -> str:
-    """An error message of typer, unless it is about a withdrawn option: then a message with what to
-    write instead."""
+    """An error message of typer; if it is about an option that was withdrawn, a message that says
+    what to write instead."""
     unknown = re.search(r"No such option: --([a-z-]+)", message)
     if unknown is None:
         return message
-    # imported here, so that help and --version are faster
+    # Imported here, because the help and --version are faster without it.
     from flmc.settings.schema import WITHDRAWN
 
     instead = WITHDRAWN.get(unknown[1].replace("-", "_"))
@@ -65,8 +67,8 @@ def with_replacement(message: str) -> str:
 
 
 def data_note(settings: Settings) -> list[str]:
-    """One line about the synthetic data (numbers of examples and devices, seed); an empty list for
-    a model of the user's own."""
+    """List with one line about the synthetic data (numbers of examples and devices, seed); an empty
+    list for a data file or for a model of the user's own."""
     if settings.model != "linear" or settings.data_file is not None:
         return []
     return [
@@ -76,8 +78,8 @@ def data_note(settings: Settings) -> list[str]:
 
 
 def cost_fields(cost: Cost | None) -> dict[str, float | None]:
-    """The fields ``epsilon`` and ``delta`` of a JSON answer about two stages, from their common
-    privacy cost; both None if it is unknown."""
+    """The fields ``epsilon`` and ``delta`` of a JSON answer about a run in two stages, from the
+    privacy cost of both stages together; both None if the cost is unknown."""
     if cost is None:
         return {"epsilon": None, "delta": None}
     return {"epsilon": cost.epsilon, "delta": cost.delta}

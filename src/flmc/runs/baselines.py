@@ -1,5 +1,5 @@
-r"""Baselines: other methods to compare a plan with, each a plan made from that plan, with as many
-rounds.
+r"""Baselines: other methods to compare a plan with. Each baseline is itself a plan, made from the
+given plan and with the same number of rounds.
 
 Steps follow three rules, which look at no data that is held out:
 
@@ -11,8 +11,8 @@ Steps follow three rules, which look at no data that is held out:
   rounds of burn-in b (all rounds if there is none), all of them to one side, carry an entry twice
   as far as the prior expects.
 * Langevin sampling with exact gradients takes :math:`\max(s, e)`, with s the automatic step of
-  :func:`flmc.plan` for an exact gradient, 0.2 of the stable one. A device that samples alone takes
-  the automatic step for its own data.
+  :func:`flmc.plan` for an exact gradient, 0.2 of the largest stable step. A device that samples
+  alone takes the automatic step for its own data.
 
 Point estimates start at zero, samplers where the plan says. A point estimate is the mean of the
 iterates of the rounds that the plan keeps."""
@@ -39,34 +39,36 @@ from flmc.uplink.schemes import Analog, Digital, Ideal
 from flmc.uplink.uplink import Uplink
 
 _NO_CHANNEL_DB = 390.0
-"""SNR, in dB, of a channel whose power limit does not bind, so that the privacy budget alone sets
-the noise."""
+"""SNR in dB, so large that the power limit of the gain never binds. DP-FedSGD has it, whose noise
+the privacy budget alone decides."""
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """One method to compare with: the runs that it consists of, and how they are scored and
-    presented."""
+    """One method to compare with. ``plans`` makes the plan and the model of each of its runs,
+    ``samples`` says whether its draws or only their mean are scored, and ``private`` whether its
+    epsilon may be stated."""
 
     name: str
     """Name in tables and JSON."""
     plans: Callable[[], Iterator[tuple[Plan, Model]]]
-    """Function that makes a plan and a model for every run of the baseline: one, or one for each
-    device."""
+    """Function that yields a plan and a model for every run of the baseline: one pair, or one for
+    each device in posteriors of single devices."""
     channel: str
     """The channel between devices and server, in words."""
     samples: bool
     """Whether the draws are scored; False: a point estimate, the mean of the kept rounds."""
     private: bool = True
-    """Whether the epsilon of the baseline's plan holds for the baseline, so that it may be
-    stated."""
+    """Whether the epsilon of the baseline's plan is a valid privacy statement for the baseline;
+    False: no epsilon is shown, for the reason in ``no_statement``."""
     no_statement: str = ""
     """Why a baseline with ``private=False`` has no privacy statement."""
 
 
 def baselines_of(plan: Plan, model: Model) -> tuple[Baseline, ...]:
-    """All baselines of a plan, in the order of the comparison's table; a baseline's plan is made
-    only when the baseline is run."""
+    """The five baselines of a plan, in the order of the comparison's table: FedSGD, majority vote,
+    DP-FedSGD, noiseless Langevin sampling and posteriors of single devices. The plan of a baseline
+    is made only when the baseline is run."""
 
     def one(made: Callable[[Plan, Model], Plan]) -> Callable[[], Iterator[tuple[Plan, Model]]]:
         return lambda: iter([(made(plan, model), model)])
@@ -97,8 +99,9 @@ def baselines_of(plan: Plan, model: Model) -> tuple[Baseline, ...]:
 def analog_descent(plan: Plan, model: Model) -> Plan:
     """Plan of FedSGD: clipped gradients over the plan's channel as an analog uplink.
 
-    The gain is the largest that the plan's power limit and privacy budget allow; there is no
-    Langevin limit, because descent needs no noise."""
+    The gain is the largest that the power limit and the privacy budget of ``plan`` allow. The third
+    limit of a gain, which leaves a Langevin sampler enough channel noise, is off, because descent
+    needs no noise."""
     _check_channel(plan)
     limits = replace(plan.limits, langevin="off", allocation="static")
     return _descent(plan, model, Analog(**_radio(plan.uplink)), limits)
@@ -108,7 +111,7 @@ def majority_vote(plan: Plan, model: Model) -> Plan:
     """Plan of the majority vote: signs of gradients as bits over the plan's channel, and a server
     that steps against the sign of what it receives.
 
-    Gain and budget are as for :func:`analog_descent`."""
+    The gain is the largest that the power limit and the privacy budget of ``plan`` allow."""
     _check_channel(plan)
     limits = replace(plan.limits, langevin="off", allocation="static")
     uplink = Digital(**_radio(plan.uplink), link=Sign())
@@ -121,10 +124,11 @@ def majority_vote(plan: Plan, model: Model) -> Plan:
 def private_descent(plan: Plan, model: Model) -> Plan:
     """Plan of DP-FedSGD: clipped gradients, and Gaussian noise for the plan's epsilon of the run.
 
-    The noise is added once to the sum, as a channel or secure aggregation with shares of the noise
-    would do it, so that it protects against the same server. It is an analog uplink without fading
-    and power limit whose gain is what the accountant allows: the noise in the sum has the standard
-    deviation 1/gain. ``InvalidSetting`` for a plan without a finite epsilon of the run."""
+    The noise is added once to the sum of all gradients, as a channel would add it, or secure
+    aggregation with a share of the noise from each device. The plan has an analog uplink without
+    fading and power limit, whose gain is the largest that the privacy budget allows: relative to
+    the gradients, the noise in the sum has the standard deviation 1/gain. ``InvalidSetting`` for a
+    plan without a finite epsilon of the run."""
     cost = plan.run_cost
     if cost is None or not 0.0 < cost.epsilon < math.inf:
         stated = "none" if cost is None else f"{cost.epsilon:g}"
@@ -162,15 +166,15 @@ def noiseless_sampler(plan: Plan, model: Model) -> Plan:
 
 
 def _local_samplers(plan: Plan, model: Model) -> Iterator[tuple[Plan, Model]]:
-    """For every device a plan and a model of its own data alone, whose posterior the device samples
-    with the automatic step for its own curvature."""
+    """Yield a plan and a model for each device: the model has the data of this device alone, and
+    the plan samples its posterior with exact gradients and the automatic step for its curvature."""
     for own in local_models(model):
         yield make_plan(own, Ideal(), **_rounds(plan), forecast=False), own
 
 
 def distance(model: Model) -> float:
-    """Root mean square distance of the optimum from zero, if the optimum is a draw from the
-    prior."""
+    """Root mean square Euclidean distance of the optimum from zero, if the optimum is a draw from
+    the prior."""
     square = np.square(model.prior.sd) + np.square(model.prior.mean)
     return float(np.sqrt(np.broadcast_to(square, (model.dim,)).sum()))
 
@@ -178,20 +182,23 @@ def distance(model: Model) -> float:
 def estimate_variance(plan: Plan) -> float:
     r"""Variance of an entry of the server's estimate of the summed gradient in a kept round, for
     uplinks whose symbols are not random: :math:`\overline{(K/K_a)^2 N_0/A^2}` over the squared
-    slope, the factor by which the estimate scales a gradient. K is the number of devices,
-    :math:`K_a` that of active ones, :math:`N_0` the noise power and A the gain. ``InvalidSetting``
-    for an uplink without a slope."""
+    slope. The bar is the mean over kept rounds, K the number of devices, :math:`K_a` that of active
+    ones, :math:`N_0` the noise power, A the gain, and the slope the factor by which the estimate
+    scales a gradient. ``InvalidSetting`` for an uplink without a slope."""
     temperature, slope = plan.temperature, plan.slope
     if temperature is None or slope is None:
         raise InvalidSetting("the variance of an estimate needs an uplink with a slope")
-    # The temperature is the step size times the variance over twice the slope, by its definition;
-    # this solves for the variance, over the squared slope.
+    # The temperature is defined as T = step_size * V / (2 * slope), with the variance V of an entry
+    # of the estimate. V follows from it, and is divided by slope**2 because the estimate is the
+    # slope times the sum of gradients.
     return 2.0 * slope * temperature / plan.step_size / slope**2
 
 
 def _descent(plan: Plan, model: Model, uplink: Uplink, limits: Limits) -> Plan:
-    """Plan of stochastic gradient descent with averaging, with the step that the module's docstring
-    gives; ``InvalidSetting`` if neither the plan nor the model's smoothness tells a step."""
+    """Plan of stochastic gradient descent with averaging. Its effective step is the larger of that
+    of ``plan`` and one over the model's smoothness, but at most the distance that the prior expects
+    over the noise: ``distance(model) / sqrt(rounds * dim * variance of an entry of the estimate)``.
+    ``InvalidSetting`` if neither ``plan`` has an effective step nor the model a smoothness."""
     made = _plan(plan, model, uplink, limits, step=1.0)
     steps = [] if plan.effective_step_size is None else [plan.effective_step_size]
     steps += [] if model.smoothness is None else [1.0 / model.smoothness]
@@ -199,9 +206,8 @@ def _descent(plan: Plan, model: Model, uplink: Uplink, limits: Limits) -> Plan:
         raise InvalidSetting("a step of descent needs the smoothness of the model, got none")
     noise = math.sqrt(plan.num_rounds * model.dim * estimate_variance(made))
     effective = min(max(steps), distance(model) / noise)
-    # Dividing the step by the slope undoes the factor by which the estimate scales a gradient, as
-    # in the sampler. The step follows from the model's curvature and the plan's step, which may
-    # depend on data.
+    # The estimate is the slope times the sum of gradients, so the step is divided by the slope. The
+    # step depends on private data if the model's curvature or the step of ``plan`` does.
     return replace(
         made,
         step_size=effective / (made.slope or 1.0),
@@ -217,8 +223,8 @@ def _plan(
     step: float,
     update: ServerUpdate = LANGEVIN,
 ) -> Plan:
-    """Plan of a point estimate over an ``uplink`` with a given step and update, with the rounds and
-    devices of ``plan``."""
+    """Plan of a point estimate over ``uplink`` with the given step and server's update. It starts
+    at zero, and has the rounds and the scheduler of ``plan``."""
     return make_plan(
         model,
         uplink,
@@ -233,7 +239,8 @@ def _plan(
 
 
 def _rounds(plan: Plan) -> dict[str, Any]:
-    """Number of rounds, burn-in and start of a plan, as arguments of the planner by name."""
+    """Number of rounds, burn-in and start of a plan, by the names of these arguments of
+    :func:`flmc.plan`."""
     return {
         "num_rounds": plan.num_rounds,
         "num_burn_in": plan.num_burn_in,
@@ -242,13 +249,13 @@ def _rounds(plan: Plan) -> dict[str, Any]:
 
 
 def _radio(uplink: Uplink) -> dict[str, Any]:
-    """The settings of an uplink that every scheme has, by name: clipping, channel and bounds of
-    single examples' gradients."""
+    """Values of the fields that all uplinks have, by name: clipping, channel, and bounds of single
+    examples' gradients."""
     return {field.name: getattr(uplink, field.name) for field in fields(Uplink)}
 
 
 def _check_channel(plan: Plan) -> None:
-    """Raise ``InvalidSetting`` for a plan with an ideal uplink, which has no channel over which
-    baselines could be run."""
+    """Raise ``InvalidSetting`` for a plan with an ideal uplink, which transmits exact gradients and
+    has no channel over which baselines could be run."""
     if plan.uplink.noise_is_exact:
         raise InvalidSetting("the plan's uplink is ideal: there is no channel to compare on")

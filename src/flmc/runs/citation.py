@@ -21,7 +21,8 @@ PAPER = (
     "Leveraging Channel Noise for Sampling and Privacy via Quantized Federated Langevin Monte Carlo"
 )
 PAPER_AUTHORS = ("Zhang, Yunchuan", "Liu, Dongzhu", "Simeone, Osvaldo")
-"""What ``CITATION.cff`` says of flmc and of the paper whose method it implements."""
+"""Authors of the paper whose method flmc implements. This constant and the titles and the author
+above repeat ``CITATION.cff``."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Citation:
         return f"{self.methods}\n\n{self.bibtex}"
 
     def to_document(self) -> dict[str, Any]:
-        """Paragraph and BibTeX entries by name, for JSON."""
+        """The paragraph, the BibTeX entries and the version of this format, by name, for JSON."""
         return {
             "schema_version": ANSWER_VERSION,
             "methods": self.methods,
@@ -58,20 +59,22 @@ def cite(directory: str | Path) -> Citation:
     Parameters
     ----------
     directory
-        What ``flmc run --out`` or ``flmc sweep --out`` made, or Python's ``out``.
+        Directory that ``flmc run --out`` or ``flmc sweep --out`` made, or the argument ``out`` of
+        :func:`flmc.run` or :func:`flmc.sweep`.
 
     Returns
     -------
     Citation
-        ``print`` shows the paragraph and the entries. What the record does not say, as one of an
-        earlier version may not, is said to be not recorded.
+        ``print`` shows the paragraph and the entries. Where a record of an earlier version lacks a
+        fact, the paragraph says that it is not recorded.
 
     Raises
     ------
     InvalidSetting
-        If there is neither a record nor a sweep.
+        If the directory holds neither a record nor a sweep, or a record of version 1, which does
+        not say how the run was made.
     RunFailed
-        If its file is damaged.
+        If the file of the record or sweep is damaged.
 
     Examples
     --------
@@ -97,7 +100,7 @@ def cite(directory: str | Path) -> Citation:
                 f"{str(path)!r} is a record of version 1, which does not say how it was made"
             )
         sentences = [*_of_record(record)]
-        # Records of earlier versions have versions only.
+        # Records of earlier versions of flmc state only the versions of flmc, NumPy and Python.
         asked = record.asked
         known = asked.get("provenance") or {
             "flmc": asked["versions"]["flmc"],
@@ -110,7 +113,8 @@ def cite(directory: str | Path) -> Citation:
 
 
 def _of_record(record: Record) -> Iterator[str]:
-    """Sentences about a recorded run: what was run, over which channel, how private, how judged."""
+    """Sentences about a recorded run: chains and rounds, model and data, uplink, gain and step,
+    privacy, variance ratio, and the digest of the plan."""
     asked, plan = record.asked, record.asked["plan"]
     count = asked["num_chains"]
     chains = "One chain" if count == 1 else f"{count} chains"
@@ -149,14 +153,16 @@ def _of_record(record: Record) -> Iterator[str]:
 
 
 def _uplink(plan: Mapping[str, Any]) -> str:
-    """The uplink of a plan's document in words: its classes with their numbers."""
+    """Text that describes the uplink in a plan's JSON document: its class and its settings,
+    separated by commas; settings that are null are left out."""
     return ", ".join(
         _in_words(name, value) for name, value in plan["uplink"].items() if value is not None
     )
 
 
 def _in_words(name: str, value: Any) -> str:
-    """A setting in a plan's document in words; an object by its class and its own settings."""
+    """Text of one setting in a plan's JSON document: its name and value, or, for an object, its
+    name, class and own settings. Of the key ``type`` only the value is given."""
     label = name.replace("_", " ")
     if not isinstance(value, Mapping):
         return str(value) if name == "type" else f"{label} {value}"
@@ -164,13 +170,15 @@ def _in_words(name: str, value: Any) -> str:
 
 
 def _object(value: Mapping[str, Any]) -> str:
-    """An object of a plan's document in words: its class and its own settings."""
+    """Text of an object in a plan's JSON document, such as a link or a fading: its class and its
+    own settings, without those that are null."""
     own = [_in_words(n, v) for n, v in value.items() if n != "type" and v is not None]
     return str(value["type"]) + (f" with {' and '.join(own)}" if own else "")
 
 
 def _of_problem(settings: Mapping[str, Any] | None, contents: Mapping[str, str] | None) -> str:
-    """A sentence about model and data; ``contents`` are digests of files and own code."""
+    """A sentence about the model and the data of a run, from its settings (None: they were given in
+    Python). ``contents`` has SHA-256 digests of data files and of the user's own code, by name."""
     if settings is None:
         text = "Model and data were given in Python and are not recorded"
     else:
@@ -192,7 +200,8 @@ def _of_problem(settings: Mapping[str, Any] | None, contents: Mapping[str, str] 
 
 
 def _of_privacy(record: Record) -> str:
-    """A sentence about the privacy of a recorded run, with what makes it no statement."""
+    """A sentence about the privacy of a recorded run: epsilon and delta of one chain and what
+    limits the statement, or the reason why there is none."""
     plan = record.asked["plan"]
     covered = (record.result or {}).get("coverage")
     if plan.get("unknown_privacy") is not None:
@@ -228,7 +237,8 @@ def _of_privacy(record: Record) -> str:
 
 
 def _of_sweep(grid: Mapping[str, Any]) -> Iterator[str]:
-    """Sentences about a sweep: what varied, what was held, what methods were made equal in."""
+    """Sentences about a sweep: the settings that varied, the settings that were fixed, and the
+    quantity in which methods were made equal."""
     axes = grid["sweep"]
     count = 1
     for values in axes.values():
@@ -249,7 +259,8 @@ def _of_sweep(grid: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _values(values: list[Any]) -> str:
-    """The values of a setting in words; of many the first and the last."""
+    """Text of the values of a setting, separated by commas; of more than eight values only the
+    first, the last and their number."""
     shown = [str(value) for value in values]
     return (
         ", ".join(shown) if len(shown) <= 8 else f"{shown[0]} to {shown[-1]} ({len(shown)} values)"
@@ -277,8 +288,9 @@ def _of_machines(made_by: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _bibtex(made_by: list[dict[str, Any]]) -> str:
-    """BibTeX entries of flmc and of the paper whose method it implements; the first says version
-    and commit where these are known, and the same for all points."""
+    """BibTeX entries of flmc and of the paper whose method it implements. The entry of flmc has the
+    versions that computed the result, and the commit if all of it was computed by one known
+    commit."""
     fields = {"title": f"{{{TITLE}}}", "author": f"{{{AUTHOR}}}"}
     versions = {each["flmc"] for each in made_by}
     if versions:
@@ -291,6 +303,7 @@ def _bibtex(made_by: list[dict[str, Any]]) -> str:
 
 
 def _entry(kind: str, key: str, fields: Mapping[str, str]) -> str:
-    """One BibTeX entry."""
+    """Text of one BibTeX entry of the type ``kind``, such as ``software``, with the citation key
+    ``key``."""
     lines = [f"  {name} = {{{value}}}," for name, value in fields.items()]
     return "\n".join([f"@{kind}{{{key},", *lines, "}"])

@@ -49,13 +49,15 @@ _OWN = "flmc"
 _METRICS = ("variance_ratio", "wasserstein2_squared", "mean_error_squared", "mse")
 """Metrics of all chains together that the table shows beside the scores of single chains."""
 _EQUAL_STEPS = 1.2
-"""Factor within which the effective steps of samplers must agree for these to count as equally
-fast."""
+"""Largest ratio of the effective steps of two uplinks that brings no warning that one sampler is
+slower than the other."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """One method of a comparison, an uplink or a baseline: its plan, its privacy and its scores."""
+    """One method of a comparison, an uplink or a baseline: its plan, its privacy and its scores.
+    ``samples`` says whether draws or a point estimate were scored, and ``each`` has the scores of
+    single data sets."""
 
     name: str
     channel: str
@@ -76,12 +78,13 @@ class Method:
     """Effective step of a sampler or of descent; of a majority vote the move of an entry in a
     round; of local posteriors the median over devices."""
     scores: dict[str, Estimate]
-    """Scores by name: means over single chains (of local posteriors also over devices), and for an
-    uplink or plan of the caller the metrics of all its chains together."""
+    """Scores by name, each a mean over single chains (of local posteriors also over devices). An
+    uplink or plan of the caller also has metrics of all its chains together."""
     result: Result | None = None
     """Result of the run, for the uplinks and plans that the caller named; None for a baseline."""
     each: Mapping[str, Array] = field(default_factory=dict, repr=False)
-    """Values of single data sets, (experiment), by name of the score; empty for one data set."""
+    """Scores of single data sets: arrays (experiment) by name of the score; empty if there is one
+    data set only."""
 
     @property
     def num_rounds(self) -> int:
@@ -94,7 +97,7 @@ class Method:
         return NO_STATEMENT if self.cost is None else f"epsilon {format_up(self.cost.epsilon, 4)}"
 
     def to_document(self) -> dict[str, Any]:
-        """The method in plain values, for JSON; what is not a number is null."""
+        """The method in plain values, for JSON; NaN and infinity are null."""
         epsilon = None if self.cost is None else self.cost.epsilon
         return {
             "name": self.name,
@@ -114,8 +117,8 @@ class Method:
         }
 
     def in_words(self, score: str) -> str:
-        """Text of a score with its standard error; where its tails over data sets are heavy, with
-        median and middle half."""
+        """Text of a score with its standard error, and, where its values over data sets have heavy
+        tails, with their median and quartiles; ``-`` if the method does not have the score."""
         metrics = None if self.result is None else self.result.metrics
         if metrics is not None and score in _METRICS:
             return metrics.in_words(score)
@@ -124,21 +127,24 @@ class Method:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Outcome of several methods on one problem, with the same data, fading and channel noise."""
+    """Outcome of several methods on one problem, with the same data, fading and channel noise.
+    ``missing`` says why baselines could not be run, and ``shared`` in which quantity the uplinks
+    were made equal."""
 
     plan: Plan
     """Plan of the first uplink, from which the baselines were made."""
     methods: tuple[Method, ...]
     """The uplinks in the order of the call, then the baselines; ``comparison[name]`` gives one."""
     missing: dict[str, str]
-    """Baselines that could not be run, by name, with the reason."""
+    """Baselines that could not be run: the reason for each, by name."""
     num_test: int
     """Number of held-out examples that every method predicted; 0: none were given."""
     num_chains: int
     """Number of chains that every method ran on every data set."""
     seed: int
     shared: Equality | None = None
-    """What the uplinks were made equal in; None: each was planned by itself."""
+    """Quantity in which the uplinks were made equal, with its value; None: each was planned by
+    itself."""
 
     def __getitem__(self, name: str) -> Method:
         checks.one_of("a method", name, tuple(each.name for each in self.methods))
@@ -160,8 +166,8 @@ class Comparison:
 
     @property
     def paired(self) -> dict[str, dict[str, PairedDifference]]:
-        """Differences to the first method on the same data sets, by name of the method and then of
-        the score; empty for one data set."""
+        """Scores of each method less those of the first on the same data sets, by name of the
+        method and then of the score; empty for one data set."""
         first, *others = self.methods
         differences = {
             one.name: {
@@ -174,7 +180,8 @@ class Comparison:
         return {name: scores for name, scores in differences.items() if scores}
 
     def pairs(self) -> Grid | None:
-        """A table of paired differences to the first method; None for one data set."""
+        """A table of the scores of each method less those of the first, on the same data sets; None
+        for one data set."""
         if not self.paired:
             return None
         names = list(dict.fromkeys(name for each in self.paired.values() for name in each))
@@ -205,7 +212,8 @@ class Comparison:
         notes = []
         if self.shared is not None:
             notes.append(Row(f"equal {self.shared.name}", self.shared.quantity.definition))
-        # Baselines choose their own steps: only uplinks are expected to be equally fast.
+        # Only the steps of uplinks are compared: baselines choose their own, and are not expected
+        # to be equally fast.
         steps = [result.plan.effective_step_size or 0.0 for result in self.results.values()]
         if steps and max(steps) > _EQUAL_STEPS * min(steps):
             text = (
@@ -220,8 +228,8 @@ class Comparison:
         """A table of the outcome, with a row for each method: its scores, or mean and standard
         deviation of the first entries of theta where neither held-out examples nor an exact
         posterior allow scores."""
-        # Baselines lack the metrics of a posterior's spread, so the columns are the scores that any
-        # method has.
+        # Baselines have only some of the scores of an uplink, so the table has a column for every
+        # score that at least one method has.
         names = list(dict.fromkeys(name for each in self.methods for name in each.scores))
         if names:
             header = ("method", *(LABELS[name] for name in names))
@@ -234,7 +242,8 @@ class Comparison:
         return Grid(header, rows, title, self._score_notes())
 
     def _privacy_notes(self) -> list[Row]:
-        """Notes below the table of plans: what the epsilons cover, and why some are missing."""
+        """Notes below the table of plans: for which delta, neighbouring data and chains the
+        epsilons hold, and why a method has none."""
         limits = self.plan.limits
         replaced = (
             "all data of one device are" if limits.neighbouring == "device" else "one example is"
@@ -295,7 +304,8 @@ class Comparison:
 
 
 def _plan_cells(method: Method) -> tuple[str, ...]:
-    """Texts of one method's row in the table of plans."""
+    """Texts of one method's row in the table of plans: name, channel, gain, binding limit,
+    temperature, step, effective draws, rounds, and epsilon of a round and of the run."""
     p, stated = method.plan, method.cost is not None
     costs = [
         NO_STATEMENT if cost is None or not stated else format_up(cost.epsilon)
@@ -362,9 +372,9 @@ def compare(
         Whether to run the baselines too. They are judged by ``test``, by the exact posterior of the
         model, or by both.
     equal
-        What the uplinks are made equal in before they are run: ``step``, ``privacy``, ``energy`` or
-        ``airtime``, defined in :data:`flmc.planning.fairness.QUANTITIES`. Baselines are made from
-        the first uplink, and not made equal. None: each is planned by itself.
+        Quantity in which the uplinks are made equal before they are run: ``step``, ``privacy``,
+        ``energy`` or ``airtime``, defined in :data:`flmc.planning.fairness.QUANTITIES`. Baselines
+        are made from the first uplink, and not made equal. None: each is planned by itself.
     test
         Held-out examples that every method predicts: for linear regression of one data set, and for
         models from log densities whose target has classes. Draws are then kept.
@@ -446,7 +456,8 @@ def compare(
             continue
         try:
             methods.append(_run_baseline(others[name], scorers, seed, chains, engine))
-        # an error of an uplink or plan is the caller's; a baseline's is noted in ``missing``
+        # An error of the caller's uplink or plan ends the comparison. An error of a baseline only
+        # leaves this baseline out, with the message in ``missing``.
         except (InvalidSetting, RunFailed) as error:
             missing[name] = str(error)
         part(1.0)
@@ -463,8 +474,9 @@ def _equal_plans(
     limits: Limits | None,
     settings: Mapping[str, Any],
 ) -> tuple[Equality, dict[str, Plan]]:
-    """What uplinks share, and their plans with it by name. ``InvalidSetting`` for a single uplink,
-    for plans, which are fixed, and where the shared value cannot be reached."""
+    """The quantity in which uplinks are made equal, with its value, and the plans with that value,
+    by name. ``InvalidSetting`` for a single uplink, for ready plans, which cannot be changed, and
+    where a plan cannot reach the value."""
     if not isinstance(given, Mapping) or len(given) < 2:
         raise InvalidSetting(f"equal {equal!r} is for two uplinks or more, by name")
     fixed = [name for name, each in given.items() if isinstance(each, Plan)]
@@ -480,7 +492,8 @@ def _equal_plans(
 
 
 def _made_equal(shared: Equality, own: Plan, model: Model, settings: Mapping[str, Any]) -> Plan:
-    """A plan, made of ``settings``, changed so that it has the value that methods share."""
+    """The plan ``own``, which was made with ``settings``, made anew so that its step, epsilon,
+    energy or airtime has the value that all methods share."""
     names = [each.name for each in fields(Request)]
     asked: dict[str, Any] = {name: settings[name] for name in names if name in settings}
     if asked.get("num_rounds") == "auto":  # burn-in was chosen with the rounds
@@ -506,9 +519,9 @@ def _plans(
     limits: Limits | None,
     settings: Mapping[str, Any],
 ) -> dict[str, Plan]:
-    """Plans by name; those of the uplinks are made here. ``InvalidSetting`` if there are none, a
-    plan is for another model or overspends its privacy budget, or limits or settings come with
-    plans only."""
+    """Plans by name: those given, and those made here for the uplinks given. ``InvalidSetting`` if
+    there are none, a plan is for another model or overspends its privacy budget, or limits or
+    settings come with plans only."""
     named = {_OWN: given} if isinstance(given, Uplink | Plan) else given
     if not isinstance(named, Mapping) or not named:  # type: ignore[redundant-expr]
         raise InvalidSetting(
@@ -605,8 +618,8 @@ def _run_baseline(
 
 def _draws(plan: Plan, model: Model, seed: int, chains: int, engine: Engine | str) -> Array:
     """Theta of the kept rounds in the model's own coordinates, (experiment * chain, draw, dim)."""
-    # The package's own models have small matrices, for which threads of BLAS cost more than they
-    # bring, and their number would change the last bits.
+    # The matrices of a LinearGaussian are small: with several BLAS threads the run would be slower,
+    # and their number would change the last bits of the result.
     with one_blas_thread() if isinstance(model, LinearGaussian) else nullcontext():
         chains_run = simulate(plan, model, seed, chains, engine=engine, keep_draws=True)
     if chains_run.draws is None:  # draws is only None where they were not asked for

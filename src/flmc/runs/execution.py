@@ -52,8 +52,8 @@ def run(
         Seed of all randomness, and number of chains for every data set.
     keep_draws, thin
         Whether to keep draws, and of how many kept rounds one is stored: with ``thin=10`` every
-        tenth. Without draws memory does not grow with the rounds; moments use every kept round in
-        any case.
+        tenth. Without draws memory does not grow with the rounds; mean and
+        covariance use every kept round, whatever ``thin`` is.
     engine
         `numba` (quadratic models), `jax` (models from log densities, of any size), `numpy` (any
         model) or `auto`: the first of them that is installed and applies; or an
@@ -68,7 +68,8 @@ def run(
         :func:`flmc.resume` can continue it; and settings stored there, from which the command
         `flmc resume` makes plan and model again.
     resolved
-        The same settings with every default and every choice written out, for who reads the record.
+        The same settings with every default and every automatic choice written out, for readers of
+        the record.
     checkpoint_rounds
         Rounds between checkpoints; None: as many as pass in about five seconds.
     stop
@@ -82,8 +83,9 @@ def run(
     InvalidSetting
         If plan and model do not fit, the engine cannot run them, or ``out`` is not empty.
     RunFailed
-        If a chain leaves the range of numbers, no gradient is finite, the run's privacy budget is
-        spent, a scheduler breaks its promise, or the record cannot be written.
+        If theta of a chain is no longer finite, no gradient is finite, the run's privacy budget is
+        spent, a scheduler lets a device transmit more often than it declares, or the record cannot
+        be written.
     Interrupted
         If ``stop`` returned True.
 
@@ -196,8 +198,9 @@ def resume(
 
 
 def _engine_of(path: Path, name: str, given: Engine | None) -> str | Engine:
-    """The engine with which a record in ``path`` goes on: flmc's engine of this name, or the one
-    that the user gave, which must have the name; ``InvalidSetting`` if it is another."""
+    """The engine with which the record in ``path`` goes on: the name of one of flmc's engines, or
+    the engine ``given`` by the user, whose name must be that in the record; ``InvalidSetting``
+    otherwise."""
     if given is None and name not in ENGINES:
         raise InvalidSetting(
             f"the record in {str(path)!r} began with the engine {name!r}, which is not one of"

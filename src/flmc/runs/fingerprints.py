@@ -20,25 +20,27 @@ from flmc.settings.registry import CURRENT_DIRECTORY
 
 _INSTALLED = tuple(str(Path(sysconfig.get_path(name)).resolve()) for name in ("purelib", "platlib"))
 MISSING = "missing"
-"""Word in place of the digest of a file or module that does not exist: the run itself fails then,
-and says so."""
+"""Word in place of the digest of a file or module that does not exist. It raises no error here,
+because the run itself fails then with a message about it."""
 
 
 class Fingerprints:
-    """Digests of files and modules, kept as they were when first asked for; make a new object to
-    see later changes."""
+    """SHA-256 digests of files and modules. Each is computed when it is first asked for and then
+    remembered: later changes need a new object."""
 
     def __init__(self) -> None:
         self._files: dict[Path, str] = {}
         self._modules: dict[str, dict[str, str]] = {}
 
     def of_settings(self, settings: Mapping[str, Any]) -> dict[str, str]:
-        """SHA-256 digests of all files and own modules that settings name, by file or module;
-        empty where settings name none. ``InvalidSetting`` for code without readable source."""
+        """SHA-256 digests of all data files, and of all Python modules of the user, that
+        ``settings`` name, by path or module name; empty where they name none. ``InvalidSetting``
+        for code without readable source."""
         digests: dict[str, str] = {}
         if not settings:
             return digests
-        # Settings are checked by pydantic, which a run from Python does without.
+        # Imported here, because it loads pydantic, which a run from Python without settings does
+        # not need.
         from flmc.settings.construction import named_code
 
         for path in _files_of(settings):
@@ -48,14 +50,15 @@ class Fingerprints:
         return digests
 
     def of_objects(self, *objects: object) -> dict[str, str]:
-        """SHA-256 digests of the modules that define the classes of objects, where these are not
-        flmc's; ``InvalidSetting`` for a class without readable source."""
+        """SHA-256 digests, by module name, of the user's modules that define the classes of
+        ``objects`` and their base classes; modules of flmc and of Python are left out.
+        ``InvalidSetting`` for a class without readable source."""
         digests: dict[str, str] = {}
         for each in objects:
             for kind in type(each).__mro__:
                 if kind.__module__ == "__main__":
-                    # Only the class counts, not the file: a script or notebook is edited to resume
-                    # its run.
+                    # Of a class in a script or notebook only its own source counts, not the whole
+                    # file, because the user edits that file in order to resume the run.
                     digests[f"__main__.{kind.__qualname__}"] = _of_class(kind)
                 elif _is_own(kind.__module__):
                     what = f"the class {kind.__module__}.{kind.__qualname__}"
@@ -63,8 +66,9 @@ class Fingerprints:
         return digests
 
     def of_module(self, name: str, what: str) -> dict[str, str]:
-        """SHA-256 digests, by name of the module, of the source of a module and of all modules that
-        it imports, except installed packages; ``what`` names the module's user in messages."""
+        """SHA-256 digests, by module name, of the source of the module ``name`` and of all modules
+        that it imports, except installed packages. ``what`` says in error messages who needs the
+        module, such as a setting or a class."""
         if name not in self._modules:
             digests: dict[str, str] = {}
             self._collect(name, what, digests)
@@ -72,7 +76,9 @@ class Fingerprints:
         return self._modules[name]
 
     def _collect(self, name: str, what: str, digests: dict[str, str]) -> None:
-        """Add the digests of a module and of the modules that it imports to ``digests``."""
+        """Add to ``digests`` the SHA-256 digests of the module ``name`` and of the modules that it
+        imports, directly or through others, except installed packages; ``what`` is as for
+        ``of_module``."""
         path = _source_of(name)
         if path is None:
             digests[name] = MISSING
@@ -90,7 +96,8 @@ class Fingerprints:
                     self._collect(other, what, digests)
 
     def _of_file(self, path: Path) -> str:
-        """SHA-256 of the contents of a file, or ``MISSING``."""
+        """SHA-256 of the contents of a file, or the word ``missing`` if it cannot be read;
+        remembered for the next call."""
         if path not in self._files:
             try:
                 self._files[path] = _digest(path)
@@ -100,8 +107,9 @@ class Fingerprints:
 
 
 def what_changed(then: Mapping[str, str], now: Mapping[str, str], where: str) -> str | None:
-    """The beginning of a sentence about the first file or module whose digest is not what it was
-    when the run in ``where`` began, or that is not found any more; None where all are the same."""
+    """The beginning of an error message about the first file or module, by name, whose digest in
+    ``now`` differs from that in ``then``, when the run in the directory ``where`` began, or that is
+    no longer found; None if all digests are the same."""
     changed = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
     if not changed:
         return None
@@ -135,8 +143,8 @@ def _of_class(kind: type) -> str:
 
 
 def _files_of(settings: Mapping[str, Any]) -> Iterator[Path]:
-    """Files that settings name: the data file or files of ``data_file``, and the trace file of a
-    fading."""
+    """Paths of the files that settings name: the data file of ``data_file`` (or several, for a
+    pattern), and the file of recorded path gains that a fading reads."""
     source, fading = settings.get("data_file"), settings.get("fading")
     if isinstance(source, str) and not source.startswith("sklearn:"):
         yield from map(Path, sorted(glob.glob(source)) if glob.has_magic(source) else [source])
@@ -147,14 +155,16 @@ def _files_of(settings: Mapping[str, Any]) -> Iterator[Path]:
 
 
 def _is_own(module: str) -> bool:
-    """Whether a module is a user's own: neither flmc's nor one that Python brings."""
+    """Whether a module is neither flmc's nor in Python's standard library; ``__main__`` is the
+    user's. Installed packages are not told apart here."""
     top = module.partition(".")[0]
     return (top != "flmc" and top not in sys.stdlib_module_names) or top == "__main__"
 
 
 def _source_of(module: str) -> Path | None:
-    """File of a user's own module; None if there is no such module, or it is flmc's or Python's.
-    For a module without a file the path is the module's bare name."""
+    """Path of the source file of a module that is neither flmc's nor in Python's standard library;
+    None if it is one of these, or there is no such module. A loaded module without a file gives its
+    bare name as a path."""
     if not _is_own(module):
         return None
     loaded = sys.modules.get(module)
@@ -173,7 +183,8 @@ def _source_of(module: str) -> Path | None:
 
 
 def _imports(path: Path, module: str) -> Iterator[str]:
-    """Names of modules that a source file may import, at its top or within functions."""
+    """Names that a source file may import as modules, at its top or within functions, and the
+    packages above ``module``, the name of the file's own module."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -190,5 +201,5 @@ def _imports(path: Path, module: str) -> Iterator[str]:
                 above = package.split(".")[: len(package.split(".")) - node.level + 1]
                 base = ".".join([*above, *([base] if base else [])])
             yield base
-            # The imported name may itself be that of a module.
+            # In ``from a import b`` the name b may itself be a module.
             yield from (f"{base}.{alias.name}" for alias in node.names)

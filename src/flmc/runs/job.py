@@ -45,8 +45,9 @@ from flmc.sampling.simulation import RoundObserver, simulate
 
 
 def _blas_threads(one: bool) -> AbstractContextManager[None]:
-    """Context with one BLAS thread if ``one``, for the package's own models, whose matrices are
-    small; else with the caller's threads, because a user's model may have large matrices."""
+    """Context in which BLAS uses one thread if ``one`` is true, and as many as the caller set if it
+    is false. One thread suits the small matrices of flmc's own linear model, more suit the large
+    ones that a user's model may have."""
     return one_blas_thread() if one else nullcontext()
 
 
@@ -60,8 +61,8 @@ def _measure_one_chain(
 
 
 def _measured_before(quality: OneChain | None) -> OneChain | None:
-    """The argument itself, which was computed before. This is a function of the module, not a
-    lambda, because a result that refers to it must be picklable."""
+    """The argument itself: the quality of single chains that was computed earlier. This is a
+    function of the module, not a lambda, because a result that refers to it must be picklable."""
     return quality
 
 
@@ -93,8 +94,9 @@ class Job:
 
     @cached_property
     def identity(self) -> str:
-        """SHA-256 of everything that decides the result, by which a resumed run is recognised;
-        data, prior and link enter through their values at a few places."""
+        """SHA-256 of everything that decides the result, by which a resumed run is recognised.
+        Data, prior and link cannot be hashed themselves: values computed from them at a few fixed
+        thetas stand for them."""
         parts: list[Any] = [
             VERSION,
             self.plan.digest,
@@ -105,7 +107,8 @@ class Job:
         ]
         if self.thin > 1:
             parts.append(self.thin)
-        # left out where all code is flmc's own, so that the digests of older records still fit
+        # Digests of the user's code are added only where there is such code, so that runs with
+        # flmc's own code keep the digest that older records have.
         if self.code:
             parts.append(sorted(self.code.items()))
         digest = hashlib.sha256(repr(parts).encode())
@@ -127,7 +130,8 @@ class Job:
         """Gradients, starting points and bit probabilities at fixed thetas. They stand for the
         data, the prior and a user's own link in the run's digest, because these cannot be hashed
         themselves."""
-        # Eight data sets and two places are enough to notice other data, and take no time.
+        # Gradients at two thetas, of the first eight data sets at most, are enough to notice other
+        # data, and take no time.
         model, uplink = self.model, self.plan.uplink
         rows = slice(0, min(model.num_experiments, 8))
         at = np.random.default_rng(0).standard_normal((rows.stop, 2, model.dim))
@@ -135,21 +139,24 @@ class Job:
         yield np.array([model.num_experiments])
         if model.posterior is not None:
             yield model.posterior.mean
-        # Chains start from the prior. A normal prior shows in the gradients above, except for log
-        # densities, whose starts may be independent of the prior.
+        # Chains start from draws of the prior, so a draw stands for it. A normal prior needs none,
+        # because it changes the gradients above, except for models from log densities, whose chains
+        # may start from a law that is not their prior.
         if type(model.prior) is not Normal or isinstance(model, LogDensityModel):
             yield model.prior.draw(np.random.default_rng(0), model.dim)
         if uplink.link is not None:
             yield uplink.link.probability(np.linspace(-uplink.clip, uplink.clip, 101))
 
     def metrics(self, chains: Chains) -> Metrics | None:
-        """Metrics of the rounds that were kept so far; None without a known posterior, without a
-        kept round, or where the moments hold variances only."""
+        """Metrics, against the exact posterior, of the rounds that were kept so far; None if the
+        posterior is not known, no round was kept yet, or theta has too many entries for a
+        covariance of the draws."""
         kept = chains.round - self.plan.num_burn_in
         if self.model.posterior is None or kept < 1 or not chains.moments.has_covariance:
             return None
         moments = chains.moments.in_batches()
-        # The counts of the moments are those of the finished run; here only some rounds are done.
+        # ``moments.counts`` has the numbers of draws of a finished run, here scaled to the rounds
+        # that are kept so far.
         counts = moments.counts * kept / (self.plan.num_rounds - self.plan.num_burn_in)
         so_far = replace(moments, counts=counts)
         return measure(so_far, self._exact, self.plan.effective_step_size, self.num_chains)
@@ -161,8 +168,9 @@ class Job:
         return ExactPosterior(self.model.posterior)
 
     def _one_chain(self, chains: Chains) -> Callable[[], OneChain | None]:
-        """A function that returns the quality of single chains of a finished run, or None without a
-        known posterior or where the moments hold variances only.
+        """A function that returns the quality of single chains of a finished run against the exact
+        posterior, or None if the posterior is not known or theta has too many entries for a
+        covariance of the draws.
 
         The function computes when it is called. Where the result keeps only sums over batches of
         chains, the quality is computed here, while the sums of single chains still exist."""
@@ -188,8 +196,8 @@ class Job:
             return self._run(recorder, stop, resources, watch)
 
     def _observer(self, recorder: Recorder | None, watch: Watch | None) -> RoundObserver | None:
-        """The observer that is called before and after every stretch of rounds, for the record, for
-        ``watch``, or for both; None where neither is given."""
+        """The observer that is called before and after each group of consecutive rounds, to write
+        the record, to call ``watch`` with a snapshot, or both; None where neither is asked for."""
         if watch is None:
             return recorder
         return SnapshotObserver(watch, self.plan.num_rounds, self.metrics, recorder)
@@ -201,10 +209,11 @@ class Job:
         resources: Resources,
         watch: Watch | None,
     ) -> Result:
-        """Check the model, run the remaining rounds, and return the result, on as many BLAS threads
-        as the caller set."""
+        """Check the scheduler and the model, run the remaining rounds, and return the result, on as
+        many BLAS threads as are set at the call."""
         began = time.process_time()
-        # Both checks come before round 1: a refused run must not have spent any privacy.
+        # The scheduler and the model are checked before round 1: a run that is refused must not
+        # have spent any privacy.
         activity = self._activity()
         checked = self._check_model()
         chains = simulate(
@@ -246,11 +255,11 @@ class Job:
     def result_of(
         self, chains: Chains, active: Array, seconds: float, checked: tuple[Finding, ...] = ()
     ) -> Result:
-        """The result of chains that have run all rounds. ``active``: numbers of transmitting
-        devices, (experiment or 1, round); ``seconds``: CPU time; ``checked``: findings of the
-        pilot. ``RunFailed`` if no gradient was finite."""
-        # The right side is the number of all gradient entries: transmissions of a run times entries
-        # of all chains.
+        """The result of chains that have run all rounds. ``active`` has the numbers of transmitting
+        devices, (experiment or 1, round), ``seconds`` the CPU time, and ``checked`` the findings of
+        the check of the model before the run. ``RunFailed`` if no gradient was finite."""
+        # The right side is the number of all gradient entries of the run, defined or not:
+        # transmissions in all rounds times entries of theta in all chains.
         if chains.num_undefined >= active.mean(axis=0).sum() * chains.position.size:
             raise RunFailed("not one gradient was finite: nothing was sampled")
         return Result(
@@ -275,15 +284,15 @@ class Job:
         )
 
     def _answer(self, chains: Chains) -> FindAnswer | None:
-        """A function that computes what the server knows after a finished run; None without
-        draws."""
+        """A function that computes the answer of a finished run, that is what the server knows of
+        theta; None if no draws were kept."""
         if chains.draws is None:
             return None
         return partial(find_answer, self.plan, self.seed, self.model, chains.draws, chains.burn_in)
 
     def _in_coordinates_of_the_model(self, draws: Array | None) -> Array | None:
-        """Draws in the coordinates of the user's model, where the sampler worked in others; None
-        where no draws were kept."""
+        """Draws in the coordinates of the user's model, converted if the sampler worked in other
+        ones; None if ``draws`` is None."""
         coordinates = self.model.coordinates
         return draws if draws is None or coordinates is None else coordinates.to_model(draws)
 
@@ -302,20 +311,22 @@ class Job:
         return activity
 
     def _check_model(self) -> tuple[Finding, ...]:
-        """Findings of a short pilot on a model whose posterior is not known, or a warning if the
-        model's function raises an error in it; empty for other models."""
+        """Findings of a short pilot (exact gradients, before the run) on a model whose posterior is
+        not known, or one warning if the model's function raises an error there; empty for a model
+        whose posterior is known."""
         if self.model.posterior is not None:
             return ()
         try:
             return check_model(self.model, self.plan)
-        # a user's function may raise anything; the run itself will say what it cannot do
+        # The function of a user's model may raise any error. It becomes a warning only: if the
+        # model cannot be run, the run itself fails with a message.
         except Exception as error:
             text = f"the model could not be checked: {type(error).__name__}: {error}"
             return (Finding("model-not-checked", "warning", text),)
 
     def _examine(self, chains: Chains) -> Evidence | None:
-        """Stein's evidence from the kept draws, or else from the last positions of the chains; None
-        if the posterior is known."""
+        """Stein ratios and shifts of the first data set, from gradients at its kept draws or, if
+        none were kept, at the last positions of its chains; None if the posterior is known."""
         if self.model.posterior is not None:
             return None
         if chains.draws is not None:

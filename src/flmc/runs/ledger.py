@@ -39,14 +39,15 @@ class Ledger:
 
     def entries(self, first: int, until: int) -> list[str]:
         """Ledger entries of the rounds ``first`` to ``until - 1``, counted from 0, as lines of JSON
-        with the keys ``round`` (from 1), ``gain`` (one number, or one for each entry of theta) and
-        ``silent`` (numbers of the devices that do not transmit, from 0).
+        with the keys ``round`` (number from 1), ``gain`` (a list of one number, or one for each
+        entry of theta) and ``silent`` (numbers, from 0, of the devices that do not transmit).
 
-        The gain is the plan's cap. Where the channel decides who transmits, it is the realised
-        gain, rounded up, and the key ``temperature`` has that of the round, null if nobody
-        transmits."""
+        The gain is the plan's cap of it. Where the path gains decide who transmits, it is the
+        realised gain, rounded up, and the key ``temperature`` has the temperature of the round,
+        null if nobody transmits."""
         plan, rounds = self.plan, range(first, until)
-        # the entries are alike except for the number of the round
+        # If every device transmits in every round with one gain, entries differ in the number of
+        # the round only, and the rest of the text is made once.
         if plan.scheduler.everyone and len(plan.gain) == 1:
             same = self._gain_and_silent(0, [])
             return [f'{{"round":{index + 1},{same}' for index in rounds]
@@ -110,16 +111,17 @@ class Ledger:
         raise InvalidSetting(f"the ledger {str(log.path)!r} belongs to another run")
 
     def spend(self, log: Log, until: int) -> None:
-        """Record the rounds up to number ``until``, from 1, that are not yet in the log, and return
-        when they are on the disk."""
+        """Append to the log the entries, not yet in it, of the rounds up to number ``until``, from
+        1, and return when they are on the disk."""
         new = self.entries(len(log.entries), until)
         if new:
             log.append(new)
 
 
 def planned_entries(plan: Plan, caps: Array, rounds: range) -> list[str]:
-    """Entries of rounds (from 0) that have not begun, as an upper bound: ``caps`` of the gain (1 or
-    round, 1 or dim), and every device transmits except where the plan says that it is silent."""
+    """Ledger entries, as lines of JSON, of ``rounds`` (counted from 0) that have not begun, as an
+    upper bound of what they will spend: the gain is its cap in ``caps`` (round or 1, dim or 1), and
+    every device transmits except where the plan says that it is silent."""
     lines = []
     for index in rounds:
         gain = finite_cap(plan.uplink, caps[0 if len(caps) == 1 else index])
@@ -130,8 +132,8 @@ def planned_entries(plan: Plan, caps: Array, rounds: range) -> list[str]:
 
 
 def rounds_seen(entries: Sequence[str], num_devices: int) -> tuple[Array, Array]:
-    """Read from lines of a federation's ledger: numbers of devices that answered, (round), and
-    gains with which their symbols arrived, (round, 1 or dim)."""
+    """Two arrays from the lines of a federation's ledger: how many devices answered, (round), and
+    the gains with which their symbols arrived, (round, 1 or dim)."""
     rounds = [json.loads(line) for line in entries]
     active = np.array([float(num_devices - len(each["silent"])) for each in rounds])
     return active, np.array([each.get("arrived", each["gain"]) for each in rounds])

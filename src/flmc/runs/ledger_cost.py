@@ -1,9 +1,9 @@
 """Privacy cost of a recorded run, from its ledger: of the whole planned run, and beside it epsilon
 against rounds, for the device that spends most.
 
-Who stops a run after looking at what it gave out chooses the number of its rounds by the data. The
-cost of the rounds so far is then no bound; that of all planned rounds is one, whenever and for
-whatever reason the run stops (docs/privacy.md, section 6)."""
+A run that somebody stops after looking at its output has a number of rounds that depends on the
+data. The cost of the rounds so far is then no bound; the cost of all planned rounds is one,
+whenever and for whatever reason the run stops (docs/privacy.md, section 6)."""
 
 from __future__ import annotations
 
@@ -30,21 +30,23 @@ from flmc.uplink.csi import silent_exceedance
 from flmc.uplink.uplink import Uplink
 
 _POINTS = 12
-"""Largest number of rounds at which epsilon is computed."""
+"""Largest number of points of a curve, that is of rounds up to which epsilon is computed."""
 IF_FIXED = "valid if the round to stop at was fixed beforehand"
 """Condition under which the cost of the first rounds of a run is a bound, in words."""
 
 
 @dataclass(frozen=True)
 class SpentCurve:
-    """Privacy parameter epsilon of a whole planned run, which holds whenever the run stops, and
-    after each of some rounds, for the device that spends most."""
+    """Epsilon of a whole planned run, which holds whenever the run stops, and epsilon up to each of
+    some rounds (``points``), for the device that spends most; ``devices`` has the epsilon of every
+    device."""
 
     points: list[tuple[int, float]]
     """Pairs of a round, from 1, and the epsilon of all rounds up to and including it, which is a
     bound for a run that stops there only if that was fixed beforehand."""
     transmitted: list[int]
-    """Number of counted rounds in which each device transmitted."""
+    """Number of rounds, up to and including round ``at``, in which each device transmitted, in the
+    order of the devices."""
     devices: list[float]
     """Epsilon that the whole planned run costs each device, in the order of the devices."""
     run_delta: float
@@ -53,23 +55,24 @@ class SpentCurve:
     """The data that epsilon protects, in words: what is replaced between two neighbouring data
     sets."""
     budget: float | None = None
-    """Epsilon that the run may spend, if it has a budget."""
+    """Epsilon that the run may spend; None: it has no such budget."""
     planned: int | None = None
     """Number of rounds that the epsilon of the whole run covers; None: only the rounds that the
     ledger lists."""
     unfinished: int | None = None
     """Number of planned rounds, for a run that is not finished; None for a finished run."""
     num_chains: int = 1
-    """Number of chains of the run; each is a deployment of its own that spends the stated
-    epsilon."""
+    """Number of chains of the run. Each chain simulates a deployment of its own, and spends the
+    stated epsilon."""
     epsilon_all_chains: float | None = None
     """Epsilon of all chains together, if every one of them is released; None: not computed."""
     data_dependent: bool | None = None
-    """Whether the plan was computed from the devices' data; None where the plan is not at hand."""
+    """Whether the plan was computed from the devices' private data, so that epsilon holds in a
+    simulation only; None if that is not known."""
 
     @property
     def at(self) -> int:
-        """Number of the last round that is counted, from 1."""
+        """Number, from 1, of the last round that ``epsilon_so_far`` includes."""
         return self.points[-1][0]
 
     @property
@@ -113,7 +116,8 @@ class SpentCurve:
         return str(self.grid())
 
     def grid(self) -> Grid:
-        """A table of epsilon against round, with notes on what the devices spent."""
+        """A table of epsilon, up to each of some rounds, for the device that spends most, with
+        notes on what all devices spent and on what epsilon covers."""
         rounds = self.at if self.planned is None else self.planned
         head = (
             f"epsilon {format_up(self.epsilon)} at delta {self.run_delta:g} for the device that"
@@ -206,10 +210,11 @@ def spent(record: Record, plan: Plan, *, at: int | None = None) -> SpentCurve:
     if at is not None and checks.at_least("at", at, 1) > rounds:
         raise InvalidSetting(f"at must be a round of the ledger, at most {rounds}, got {at}")
     planned = record.asked["plan"]
-    # The rounds of a federation are accounted at gains of the noise grid, which its record holds.
+    # The air of a federation adds noise on a public grid, and privacy is accounted with the caps of
+    # the gain on this grid, which the record of a federation holds.
     caps = np.array(record.asked.get("accounted_caps", plan.gain))
-    # A run whose budget ends it before the last round was going to end there from its beginning,
-    # whatever it gave out.
+    # ``affordable_rounds`` was fixed before round 1: a run that its budget ends early would have
+    # ended there whatever it gave out, so the rounds behind cost nothing.
     last = plan.affordable_rounds if record.result is None else rounds
     ahead = planned_entries(plan, caps, range(rounds, last))
     curve = spent_curve(
@@ -247,7 +252,7 @@ def check_ledger(record: Record) -> None:
 
 
 def _mend(record: Record) -> str:
-    """Advice on a damaged ledger, as the end of a message."""
+    """End of an error message: what a user can do about a damaged ledger."""
     if record.result is None:
         return "`flmc resume` mends the ledger of a run that is not finished"
     return (
@@ -268,9 +273,10 @@ def spent_curve(
     num_chains: int = 1,
 ) -> SpentCurve:
     """Epsilon of a whole run, and after up to 12 of the rounds in the ledger (``last_only``: after
-    the last one), for the device that spends most. ``entries`` are the ledger's lines of JSON,
-    ``ahead`` the entries of rounds that have not begun. Whatever privacy criterion the limits name,
-    the `tight` one is used, an upper bound at the gains that the entries state."""
+    the last of them), for the device that spends most. ``entries`` are the lines of JSON in the
+    ledger, ``ahead`` those of rounds that have not begun. Whichever privacy criterion ``limits``
+    name, epsilon is computed with ``tight``: the accountant's upper bound, here at the gains in the
+    entries."""
     rounds = [json.loads(entry) for entry in (*entries, *ahead)]
     talks = np.ones((len(rounds), num_devices), dtype=bool)
     gains = np.empty((len(rounds), dim))
@@ -281,37 +287,40 @@ def spent_curve(
     budget = limits.epsilon if limits.scope == "run" and limits.privacy != "off" else None
 
     def cost(talks: npt.NDArray[np.bool_], chains: int = 1) -> float:
-        """Epsilon of a device that transmitted in the rounds of the mask ``talks`` (round), over
-        ``chains`` chains together."""
+        """Epsilon of a device that transmitted in the rounds where the mask ``talks`` (round) is
+        true, for the release of ``chains`` chains together."""
         # The noise of an ideal uplink is made by the server itself: it hides nothing.
         if uplink.noise_is_exact:
             return math.inf
         if not talks.any():
             return 0.0
         event = uplink.event_of_rounds(gains[: len(talks)][talks], dim, neighbouring, chains)
-        # An error of the channel estimate may exceed what the event allows for. The event charges
-        # that for the rounds in which the device transmits; whether it transmits may depend on the
-        # error, so the silent rounds are charged too, off delta.
+        # The error of the channel estimate may, with small probability, exceed what the event
+        # allows for. The event charges this probability to delta for the rounds in which the device
+        # transmits. The error may also decide whether it transmits, so the silent rounds are
+        # charged here.
         silent = chains * dim * int((~talks).sum())
         return event.epsilon(max(delta - silent_exceedance(uplink, silent), 1e-300))
 
     def cost_of_each(talks: npt.NDArray[np.bool_]) -> list[float]:
         """Epsilon of each device, from the rounds in which it transmitted, (round, device)."""
-        # Devices that transmitted in the same rounds have spent the same, so each pattern is
-        # composed once.
+        # Devices that transmitted in the same rounds have spent the same, so epsilon is computed
+        # once for each distinct set of rounds.
         patterns, group = np.unique(talks.T, axis=0, return_inverse=True)
         each = [cost(pattern) for pattern in patterns]
         return [each[index] for index in np.ravel(group)]
 
     by_device, counted = cost_of_each(talks), len(entries)
-    # All points of the curve are for one device, that which spent most in the counted rounds.
+    # All points of the curve are for one device: the one that spent most in the rounds of
+    # ``entries``.
     device = int(np.argmax(cost_of_each(talks[:counted]) if ahead else by_device))
     first = counted if last_only else min(1, counted)
     places = np.unique(np.linspace(first, counted, _POINTS).astype(int))
     points = [(int(last), cost(talks[:last, device])) for last in places]
     transmitted = [int(count) for count in talks[:counted].sum(axis=0)]
     every = max(by_device)
-    # With several chains another device may spend most, so each pattern is composed again.
+    # With several chains the device that spends most may be another one, so epsilon is computed for
+    # each distinct set of rounds again.
     if num_chains > 1:
         every = max(cost(pattern, num_chains) for pattern in np.unique(talks.T, axis=0))
     curve = SpentCurve(points, transmitted, by_device, delta, NEIGHBOURING[neighbouring], budget)

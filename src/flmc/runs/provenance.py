@@ -31,8 +31,8 @@ _LIBRARIES = {
     "torch": "torch",
     "numpyro": "numpyro",
 }
-"""Libraries that may compute part of a result, by the name of their module, each with the name of
-its distribution."""
+"""Libraries that may compute part of a result: the name of each module, and the name under which it
+is installed."""
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -56,14 +56,16 @@ def provenance() -> dict[str, Any]:
 
 
 def digest_of(document: dict[str, Any]) -> str:
-    """Digest, 12 hexadecimal digits, by which equal provenances are stored once."""
+    """First 12 hexadecimal digits of the SHA-256 of a provenance, by which equal provenances are
+    stored once."""
     text = json.dumps(document, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 @cache
 def _version(module: str) -> str | None:
-    """Version of a library, from its module where that is imported; None where it says none."""
+    """Version of a library, as its module states it if that is imported, else that of the installed
+    package; None if neither is known."""
     stated = getattr(sys.modules.get(module), "__version__", None)
     if isinstance(stated, str):
         return stated
@@ -75,10 +77,10 @@ def _version(module: str) -> str | None:
 
 @lru_cache(maxsize=1)
 def _commit() -> str | None:
-    """Commit that flmc's checkout is at; None for an installed package, or where it cannot be told.
-    Files may have been changed since, which ``sources`` tells."""
-    # Of src/flmc in a checkout only: an installed package may lie in the checkout of something
-    # else.
+    """Git commit of the checkout from which flmc runs; None for an installed package, or where it
+    cannot be read. Changes since the commit show in ``sources`` only."""
+    # Only for src/flmc in a checkout of flmc: an installed package may lie in the checkout of
+    # another project, whose commit says nothing.
     root = _PACKAGE.parents[1]
     if _PACKAGE.parent.name != "src" or not (root / "CITATION.cff").is_file():
         return None
@@ -128,7 +130,8 @@ def _processor() -> str | None:
 
 @lru_cache(maxsize=1)
 def _features() -> list[str] | None:
-    """Features of the processor that NumPy found, such as AVX2; None where it does not tell."""
+    """Features of the processor that NumPy has detected, such as AVX2; None where NumPy does not
+    tell them."""
     core = getattr(np, "_core", None) or getattr(np, "core", None)
     found = getattr(getattr(core, "_multiarray_umath", None), "__cpu_features__", None)
     return None if found is None else sorted(name for name, there in found.items() if there)

@@ -53,13 +53,15 @@ class Recorder:
     happened, never the other way round."""
 
     directory: Path
-    """The directory of the record, whose lock is held."""
+    """The directory of the record, whose lock this process holds."""
     ledger: Ledger
-    """Source of the entries of the run's ledger."""
+    """Makes the entries of the run's ledger, round by round."""
     metrics: Callable[[Chains], dict[str, Any] | None]
-    """Computes the metrics of the rounds so far, for ``progress.json``."""
+    """Computes the metrics of the rounds so far, as plain values for ``progress.json``; None where
+    there are none."""
     identity: str
-    """Digest of all that decides the result: plan, data, seed, chains, engine."""
+    """SHA-256 of all that decides the result (plan, data, seed, chains, engine), by which a
+    checkpoint is recognised."""
     every_rounds: int | None = None
     """Rounds between checkpoints; None: as many as pass in ``CHECKPOINT_SECONDS``."""
     _saved_round: int = 0
@@ -79,7 +81,8 @@ class Recorder:
             self.ledger.spend(self._log, until)
 
     def ended(self, chains: Chains, *, now: bool = False) -> None:
-        """Write a checkpoint of the chains if one is due, or if the run stops ``now``."""
+        """Write a checkpoint of the chains if ``every_rounds`` rounds (or five seconds, if that is
+        None) have passed since the last one, or if the run stops ``now``."""
         if self.every_rounds is None:
             due = time.monotonic() - self._saved_at >= CHECKPOINT_SECONDS
         else:
@@ -89,17 +92,18 @@ class Recorder:
                 self._save(chains)
 
     def _save(self, chains: Chains) -> None:
-        """Write the positions since the last checkpoint, a new checkpoint and the progress file, in
-        this order."""
-        # Positions first: a checkpoint must never name any that are not on the disk. A part without
-        # its checkpoint does no harm, it is written again or overlaps the next one.
+        """Write the positions of the chains since the last checkpoint (where they are stored), then
+        a new checkpoint, then the progress file."""
+        # Positions are written first: a checkpoint must not count any that are not on the disk. A
+        # file of positions without its checkpoint does no harm, because the resumed run writes the
+        # same positions again.
         new = range(*(chains.places_until(r) for r in (self._saved_round, chains.round)))
         if chains.path is not None and len(new):
             part = np.ascontiguousarray(chains.path[:, :, new.start : new.stop])
             write_arrays(self.directory / f"path-{new.start}-{new.stop}.npz", {"path": part})
         current = self.directory / "checkpoint.npz"
-        # The present checkpoint is kept as the previous one until the next: if this one is damaged
-        # later, the run goes on from there.
+        # The last checkpoint is kept as ``previous.npz``: if the new one is damaged later, the run
+        # goes on from there.
         if current.exists():
             current.replace(self.directory / "previous.npz")
         write_arrays(
@@ -127,8 +131,8 @@ class Recorder:
         self._saved_round, self._saved_at = chains.round, time.monotonic()
 
     def restore(self, chains: Chains) -> None:
-        """Set chains that stand before round 1, in place, to the last undamaged checkpoint. Without
-        one they stay as they are, and running all rounds again gives the same result.
+        """Set chains that have not begun to the last undamaged checkpoint, in place. Without a
+        checkpoint they stay before round 1, and running all rounds again gives the same result.
         ``InvalidSetting`` if the checkpoint belongs to another run."""
         for name in ("checkpoint.npz", "previous.npz"):
             path = self.directory / name
@@ -136,8 +140,8 @@ class Recorder:
                 continue
             try:
                 self._restore_from(read_arrays(path), chains)
-            # InvalidSetting is a ValueError too, but means a checkpoint of another run, not a
-            # damaged file
+            # InvalidSetting, which is a ValueError too, means a checkpoint of another run; the
+            # errors caught below mean a damaged file.
             except InvalidSetting:
                 raise
             except (RunFailed, KeyError, ValueError) as error:
@@ -147,7 +151,8 @@ class Recorder:
                 return
 
     def _restore_from(self, saved: Arrays, chains: Chains) -> None:
-        """Restore the chains from one checkpoint, or raise and leave them as they are."""
+        """Set the chains, in place, to the state in one checkpoint; if that is not possible, raise
+        an error and leave them as they are."""
         if str(saved["identity"]) != self.identity:
             raise InvalidSetting(
                 f"the checkpoint in {str(self.directory)!r} belongs to another run"
@@ -157,14 +162,14 @@ class Recorder:
         pairs.append((saved["products"], moments.products))
         if chains.memory is not None:
             pairs.append((saved["memory"], chains.memory))
-        # Everything is compared and read before anything is written into the chains.
+        # All of the checkpoint is read and its shapes are compared before the chains are changed.
         if any(new.shape != old.shape or new.dtype != old.dtype for new, old in pairs):
             raise ValueError("its arrays have other shapes")
         done = int(saved["round"])
         if chains.path is not None:
             count = chains.places_until(done)
             pairs.append((self._read_path(count, chains.path), chains.path[:, :, :count]))
-        # Nothing below can fail, so the chains are restored completely or not at all.
+        # All that can fail has been done: from here on the chains are restored completely.
         for new, old in pairs:
             old[...] = new
         chains.round = done
@@ -174,12 +179,13 @@ class Recorder:
         )
 
     def _read_path(self, count: int, like: Array) -> Array:
-        """The first ``count`` places of the path, (experiment, chain, place, dim), from the files
-        of their parts, which may overlap after an interruption; ``like`` has the other sizes. A
-        damaged file is removed; ``ValueError`` if places are missing."""
+        """The first ``count`` stored positions of all chains, (experiment, chain, position, dim),
+        from the files ``path-A-B.npz``, whose ranges may overlap after an interruption. ``like`` is
+        an array with the same axes, which has the sizes of all but the third. A damaged file is
+        removed; ``ValueError`` if positions are missing."""
         path = np.empty((*like.shape[:2], count, like.shape[3]))
-        # Parts are read in order of their first places; of each, what reaches beyond the parts
-        # before is used.
+        # Files are read in the order of their first positions; of each, only positions beyond those
+        # already read are used.
         done = 0
         for first, last in sorted(parts_of_path(self.directory)):
             if first <= done < min(last, count):
@@ -187,8 +193,8 @@ class Recorder:
                 try:
                     part = read_arrays(file)["path"]
                 except RunFailed as error:
-                    # Its places are then missing, so an earlier checkpoint is used, and the rounds
-                    # that made them run again.
+                    # The positions of the damaged file are then missing, so an earlier checkpoint
+                    # is used, and the rounds that made them run again.
                     _log.warning("%s is damaged and removed", error)
                     file.unlink()
                     continue
@@ -203,7 +209,7 @@ class Recorder:
         """Write the result and remove the checkpoints; ``RunFailed`` if another process changed the
         ledger."""
         with _writing(self.directory):
-            # Two writers would have made a ledger that nobody can trust.
+            # If another process wrote into the ledger, it is no proof of what was spent.
             if not self._log.is_ours:
                 raise RunFailed(
                     f"{str(self._log.path)!r} was changed by somebody else while the run went on"
@@ -213,8 +219,8 @@ class Recorder:
 
 def finish_record(directory: Path, document: Mapping[str, Any], arrays: Arrays) -> None:
     """Write ``result.json`` and ``draws.npz`` of a finished run, and remove its checkpoints."""
-    # ``result.json`` is the sign that a run is finished, so it comes after all that belongs
-    # to the result, and before anything that is needed to go on is removed.
+    # ``result.json`` marks a run as finished. So it is written after ``draws.npz``, and before the
+    # checkpoints, with which the run could go on, are removed.
     draws = directory / "draws.npz"
     write_arrays(draws, arrays)
     files = {draws.name: digest_of_file(draws)}

@@ -52,15 +52,15 @@ from flmc.runs.ledger import rounds_seen
 from flmc.runs.provenance import provenance
 
 SCHEMA_VERSION = 3
-"""Version of the record format in which records are written; from version 3 on every file has a
-digest."""
+"""Version of the record format that this flmc writes; from version 3 on every file of a record has
+a digest."""
 _READ = (1, 2, 3)
 """Versions of the record format that this version of flmc reads."""
 
 
 def check_new(directory: Path) -> None:
-    """Raise ``InvalidSetting`` unless a directory for a new record is missing, empty, or holds only
-    the lock and temporary file of a record that was never begun."""
+    """Raise ``InvalidSetting`` for a directory in which a new record cannot begin. It may be
+    missing or empty, or hold only the lock and temporary file of a record that was never begun."""
     if directory.exists() and (
         not directory.is_dir()
         or any(not p.name.startswith((".lock", ".run.json.")) for p in directory.iterdir())
@@ -82,7 +82,8 @@ def how_to_resume(directory: Path) -> str:
 
 @contextmanager
 def create(directory: Path, description: Mapping[str, Any]) -> Iterator[None]:
-    """Make a new record with its ``run.json``, and hold its lock until the context ends."""
+    """Context with a new record, whose lock is held: its ``run.json`` has the entries of
+    ``description``, the versions of flmc and libraries, and the provenance."""
     check_new(directory)
     with ExitStack() as held:
         try:
@@ -107,7 +108,8 @@ def _head() -> dict[str, Any]:
 
 @contextmanager
 def reopen(directory: Path) -> Iterator[dict[str, Any]]:
-    """The ``run.json`` of an unfinished run, whose lock is held until the context ends."""
+    """Context with the content of the ``run.json`` of an unfinished run, whose lock is held;
+    ``InvalidSetting`` if the run is finished."""
     document = describe(directory)
     with ExitStack() as held:
         try:
@@ -124,8 +126,9 @@ def reopen(directory: Path) -> Iterator[dict[str, Any]]:
 
 
 def clean_up(directory: Path, *, finished: bool = True) -> None:
-    """Remove the temporary files of killed processes and, if the run is ``finished``, checkpoints
-    and parts of draws."""
+    """Remove from a record the temporary files of killed processes and, if the run is ``finished``,
+    its checkpoints, positions and progress file, which ``result.json`` and ``draws.npz``
+    replace."""
     names = ["run.json", "result.json", "progress.json", "draws.npz", "checkpoint.npz"]
     names += ["path-*.npz", "ledger.txt.cut"]
     leftover = [path for name in names for path in directory.glob(f".{name}.*")]
@@ -166,7 +169,8 @@ def describe(directory: Path) -> dict[str, Any]:
 
 
 def _version_of(path: Path) -> Any:
-    """``schema_version`` of a record, read before its digest is checked."""
+    """Value of ``schema_version`` in the ``run.json`` at ``path``, read before the digest of the
+    file is checked; None if it has none."""
     try:
         document = json.loads(read_regular(path))
     except (OSError, ValueError, RecursionError) as error:
@@ -175,7 +179,8 @@ def _version_of(path: Path) -> Any:
 
 
 def parts_of_path(directory: Path) -> list[tuple[int, int]]:
-    """Ranges ``(first, last + 1)`` of positions, one a file ``path-A-B.npz``, in no order."""
+    """Pairs (A, B), one for each file ``path-A-B.npz``, which holds the positions number A to B - 1
+    of the chains; in no particular order."""
     ranges = []
     for path in directory.glob("path-*-*.npz"):
         match = re.fullmatch(r"path-(\d+)-(\d+)\.npz", path.name)
@@ -186,8 +191,8 @@ def parts_of_path(directory: Path) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Record:
-    """Record of a finished run, or of one that is under way, as :func:`flmc.load` found it on
-    disk."""
+    """Record of a finished run, or of one that is under way, as :func:`flmc.load` found it on disk.
+    ``asked`` has the request of the run, ``round`` the number of rounds that are done and saved."""
 
     directory: Path
     """The directory that holds the record."""
@@ -206,15 +211,16 @@ class Record:
     """Number of rounds that are done and saved, all of which the ledger must list; all rounds of a
     finished run, 0 for a record of version 1."""
     files: dict[str, str] = field(default_factory=dict, repr=False)
-    """SHA-256 digests of the files of a finished run, by file name."""
+    """SHA-256 digests, by file name, of the files of a finished run that ``result.json`` lists;
+    empty for other records."""
 
     @property
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Arrays of a finished run by name: ``mean`` (experiment, dim), ``covariance`` (experiment,
         dim, dim) or, where entries are many, ``variance`` (experiment, dim), and, if they were
         kept, ``draws`` (experiment, chain, draw, dim) and ``burn_in`` (experiment, chain, round,
-        dim). ``InvalidSetting`` if the run is not
-        finished, ``RunFailed`` if the file is damaged."""
+        dim). ``InvalidSetting`` if the run is not finished, ``RunFailed`` if the file is
+        damaged."""
         if self.result is None:
             raise InvalidSetting(
                 f"the run in {str(self.directory)!r} is not finished: go on with flmc.resume"
@@ -232,8 +238,8 @@ class Record:
     def posterior(
         self, model: Model | Prior, plan: Plan | None = None, *, by_chain: bool = False
     ) -> Answer:
-        """What the server knows of theta after a finished run, as :meth:`flmc.Result.posterior`
-        has it.
+        """The answer of a finished run: what the server knows of theta, with the same numbers as
+        :meth:`flmc.Result.posterior`.
 
         Parameters
         ----------
@@ -242,10 +248,10 @@ class Record:
             federation, whose server has no data, the prior (:class:`flmc.Normal` or another) is
             enough.
         plan
-            The plan of the run; None: as the record has it. A plan with classes of your own, such
-            as a fading, must be given.
+            The plan of the run; None: it is read from the record. A plan with classes of your own,
+            such as a fading, must be given.
         by_chain
-            Whether every chain is answered by itself.
+            Whether every chain has an answer of its own, as if it alone had been run.
 
         Returns
         -------
@@ -274,15 +280,16 @@ class Record:
     def shown_answer(
         self, model: Model | Prior, plan: Plan | None = None, *, all_chains: bool = False
     ) -> ShownAnswer:
-        """The answer as the command ``flmc answer`` shows it, for the first data set; errors are
-        those of :meth:`posterior`.
+        """The answer for the first data set, which the command ``flmc answer`` prints. Raises the
+        errors of :meth:`posterior`.
 
         Parameters
         ----------
         model, plan
             As for :meth:`posterior`.
         all_chains
-            Whether it is from all chains together, and not from the first.
+            Whether the answer uses all chains together; False: the first chain alone, which is what
+            the stated epsilon covers.
         """
         find, shape = self._answer_finder(model, plan)
         return ShownAnswer.of(find, "aware", shape, all_chains=all_chains)
@@ -290,9 +297,9 @@ class Record:
     def _answer_finder(
         self, model: Model | Prior, plan: Plan | None
     ) -> tuple[FindAnswer, tuple[int, ...]]:
-        """A pair: a function that computes what :meth:`posterior` returns, with the keyword
-        arguments of :func:`flmc.evaluation.answer.find_answer` and the errors of :meth:`posterior`;
-        and the shape of the record's draws."""
+        """A pair: a function that computes the answer of the record, with the keyword arguments of
+        :func:`flmc.evaluation.answer.find_answer`, and the shape of the record's draws,
+        (experiment, chain, draw, dim). Raises the errors of :meth:`posterior`."""
         arrays, asked = self.arrays, self.asked
         if not asked:
             raise InvalidSetting(
@@ -391,7 +398,8 @@ def load(directory: str | Path) -> Record:
         entries, damaged = Log.read(directory / "ledger.txt")
     except OSError as error:
         raise RunFailed(f"the ledger in {str(directory)!r} cannot be read: {error}") from error
-    # For a record of version 1 ``asked`` has no seed, and is replaced by an empty request.
+    # Records of version 1 have no ``run.json``, so that the seed is missing here: their request is
+    # empty.
     return Record(
         directory,
         asked["schema_version"],

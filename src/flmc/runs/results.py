@@ -37,9 +37,10 @@ from flmc.sampling.moments import Moments
 
 
 def listing(result: Result, answer: AnswerMode = "auto") -> Listing:
-    """All rows of a printed result: metrics with standard errors beside their expected values (or
-    mean, sd and Stein's evidence without a known posterior), quality and privacy of one chain,
-    agreement of the chains, findings, and the ``answer``."""
+    """All rows of a printed result: metrics with standard errors beside their expected values
+    (mean, standard deviation and Stein ratios if the posterior is not known), quality and privacy
+    of one chain, agreement of the chains, findings and, if ``answer`` asks for it, what the server
+    knows after the run."""
     title = (
         f"{result.plan.uplink.scheme} uplink, {len(result.mean)} data set(s), {result.num_chains}"
         " chain(s) each"
@@ -67,8 +68,8 @@ def listing(result: Result, answer: AnswerMode = "auto") -> Listing:
 
 
 def _rows_without_posterior(result: Result) -> list[Row]:
-    """Rows of a result whose exact posterior is not known: mean and standard deviation of the first
-    data set, and Stein's evidence from gradients at the draws."""
+    """Rows of a result whose exact posterior is not known: mean and standard deviation of the draws
+    of the first data set, and its Stein ratios and shifts, from gradients at the draws."""
     sd = np.sqrt(result.variance[0])
     rows = [
         Row(name, np.array2string(value, precision=4))
@@ -79,7 +80,7 @@ def _rows_without_posterior(result: Result) -> list[Row]:
 
 def _rows_against_posterior(result: Result, metrics: Metrics) -> list[Row]:
     """Rows with the metrics of the draws against the exact posterior, each beside its expected
-    value, and caveats."""
+    value, and with notes of caution about them."""
     ratio, shift, source = _expected(result, metrics)
     directions = (
         f"{metrics.variance_ratio_smallest.mean:.4g} to {metrics.variance_ratio_largest.mean:.4g}"
@@ -118,15 +119,15 @@ def one_chain_rows(one: OneChain) -> list[Row]:
 
 
 def share_in_words(share: Spread) -> str:
-    """A share of trace(Sigma), measured on single chains, in per cent with its spread over
-    chains."""
+    """Text of a share of trace(Sigma), the total variance of the posterior, that was measured on
+    single chains: in per cent, with standard error and standard deviation over chains."""
     mean, sd, se = (100 * value for value in share)
     return f"{mean:.3g}{_plus_minus(se)} % of trace(Sigma)" + _over_chains(sd, " %")
 
 
 def _in_words(value: Spread) -> str:
-    """A number measured on single chains as text: mean, standard error, and standard deviation over
-    chains."""
+    """Text of a number that was measured on single chains: its mean over chains, standard error,
+    and standard deviation over chains."""
     return f"{value.mean:.3g}{_plus_minus(value.se)}" + _over_chains(value.sd, "")
 
 
@@ -139,8 +140,9 @@ def _over_chains(sd: float, unit: str) -> str:
 
 
 def _expected(result: Result, metrics: Metrics) -> tuple[float, float, str]:
-    """Expected variance ratio and expected squared error of the mean, from the plan's prediction or
-    else for exact draws, and words that say which of the two."""
+    """Three values: the expected variance ratio, the expected squared distance of the draws' mean
+    from the posterior mean, and the words "predicted" if the plan has a prediction, else "exact
+    draws", for which the expectations then are."""
     # The mean of n independent draws is off by trace(Sigma)/n in squared distance, even if the
     # draws are exact.
     chance = metrics.posterior_trace / metrics.independent_draws
@@ -154,14 +156,14 @@ def _expected(result: Result, metrics: Metrics) -> tuple[float, float, str]:
 
 
 _OFF_IN_VARIANCE, _HOPELESS_IN_VARIANCE, _OFF_IN_MEAN = 0.25, 0.5, 0.25
-"""Largest deviations of a measured variance ratio from 1 that bring no warning, and with which
-draws may still be the posterior's; and the largest error of the mean, in posterior standard
-deviations, that brings no warning."""
+"""Limits, beyond three standard errors, of a measured result: the largest deviation of the variance
+ratio from 1 without a warning, the largest that is a warning and not yet infeasible, and the
+largest error of the mean without a warning, in posterior standard deviations."""
 
 
 def _measured(metrics: Metrics) -> list[Finding]:
-    """Findings where draws, measured against the exact posterior, have another variance or mean by
-    more than three standard errors explain."""
+    """Findings against draws whose variance ratio or mean is off from that of the exact posterior
+    by more than a fixed limit and three standard errors together."""
     findings = []
     ratio = metrics.variance_ratio
     off = abs(ratio.mean - 1.0) - 3 * ratio.se  # NaN where no ratio is known, which compares false
@@ -183,13 +185,14 @@ def _measured(metrics: Metrics) -> list[Finding]:
 
 
 def notes(result: Result, metrics: Metrics) -> list[str]:
-    """Sentences of caution about the metrics of a result: they are far from the plan's prediction,
-    or need more chains."""
+    """Sentences of caution about the metrics of a result: that the variance ratio is far from the
+    plan's prediction, or that a metric needs more chains."""
     texts = []
     prediction = result.plan.prediction
     if prediction is not None:
         off = abs(metrics.variance_ratio.mean - _expected(result, metrics)[0])
-        # Five standard errors are not chance; 10 % allows for what the prediction leaves out.
+        # A difference of five standard errors is no chance; 10 % allows for what the prediction
+        # neglects.
         if off > 5 * metrics.variance_ratio.se + 0.1 * prediction.variance_ratio:
             texts.append(
                 "the variance ratio is far from what was predicted: a burn-in too short, or deep"
@@ -199,8 +202,8 @@ def notes(result: Result, metrics: Metrics) -> list[str]:
 
 
 def notes_on_chains(metrics: Metrics) -> list[str]:
-    """Sentences of caution about metrics that would need more chains of a data set than were
-    run."""
+    """Sentences of caution about metrics that need more chains for each data set than were run: the
+    squared W2 distance and the variance ratio."""
     texts = []
     if metrics.chains_for_wasserstein2 is not None:
         texts.append(
@@ -223,7 +226,9 @@ def notes_on_chains(metrics: Metrics) -> list[str]:
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run: its plan, its draws or their moments, and their quality and privacy."""
+    """A finished run, made by :func:`flmc.run`: its plan, its draws (``chains``) or their
+    ``moments``, and their quality and privacy. ``metrics`` state the quality where the exact
+    posterior is known, ``evidence`` where it is not."""
 
     plan: Plan
     """The plan with which the run was made."""
@@ -242,12 +247,13 @@ class Result:
     num_undefined: int
     """Number of gradient entries that were not finite; a device treats NaN as 0."""
     moments: Moments
-    """Sums of the kept rounds' deviations from a centre and of their products, from which mean and
-    covariance are computed."""
+    """Sums over kept rounds of the deviation of theta from a fixed point and of products of its
+    entries, from which mean and covariance are computed."""
     chains: Array | None
     """Kept draws, (experiment, chain, draw, dim); None if they were not kept."""
     evidence: Evidence | None = None
-    """Stein's evidence from gradients at the draws, for a model whose posterior is not known."""
+    """Stein ratios and shifts of the first data set, from gradients at the draws; None for a model
+    whose posterior is known."""
     model_findings: tuple[Finding, ...] = ()
     """Findings of :func:`flmc.check_model` before the run, for a model whose posterior is not
     known."""
@@ -262,8 +268,8 @@ class Result:
     """Theta after every round of the burn-in, (experiment, chain, round, dim); None if it was not
     kept: with draws thinned out, without them, or where it would take too much memory."""
     find_answer: FindAnswer | None = None
-    """Function that computes what :meth:`posterior` returns, with the keyword arguments of
-    :func:`flmc.evaluation.answer.find_answer`; None without draws."""
+    """Function that computes the answer of :meth:`posterior`, with the keyword arguments of
+    :func:`flmc.evaluation.answer.find_answer`; None if no draws were kept."""
     layout: named_draws.Layout | None = None
     """Name and shape of every parameter in theta; None for a model without names."""
 
@@ -304,15 +310,15 @@ class Result:
         return self.moments.variance
 
     def posterior(self, *, by_chain: bool = False) -> Answer:
-        """What the server knows of theta after this run: mean, covariance, intervals and draws,
-        calibrated whatever the temperature of the chain, from all rounds and not only from the
-        positions of kept ones.
+        """The answer: what the server knows of theta after this run, as mean, covariance, intervals
+        and draws. It is computed from what the server saw in all rounds, burn-in included, and its
+        intervals hold whatever the temperature of the chain.
 
         Parameters
         ----------
         by_chain
-            Whether every chain is answered by itself, as if it alone had been run, and in the order
-            of data sets and chains. Privacy of a run is stated for one chain.
+            Whether every chain has an answer of its own, as if it alone had been run. Answers are
+            then ordered by data set, then by chain. Privacy of a run is stated for one chain.
 
         Returns
         -------
@@ -347,7 +353,8 @@ class Result:
         return self.draws[: self.num_chains]
 
     def parameters(self) -> dict[str, Array]:
-        """Kept draws of the first data set by the names of parameters, (chain, draw, ...)."""
+        """Kept draws of the first data set by name of the model's parameter, each (chain, draw,
+        shape of the parameter...)."""
         return named_draws.by_parameter(self._first_draws, self.layout)
 
     def summary(self, interval: float = 0.9) -> Grid:
@@ -461,34 +468,36 @@ class Result:
         Parameters
         ----------
         answer
-            ``chain``: the draws of the chains only; ``aware``: what the server knows as well
-            (:meth:`posterior`); ``auto``: that too, unless it may not be right, with the reason.
+            ``chain``: only rows about the draws of the chains; ``aware``: rows of the answer
+            (:meth:`posterior`) as well; ``auto``: rows of the answer, or the reason why there is
+            none or why it may be wrong.
 
         Raises
         ------
         InvalidSetting
-            If the answer is ``aware`` and there is none.
+            If ``answer`` is ``aware`` and the run has no answer.
         """
         return listing(self, answer)
 
     def shown_answer(self, mode: AnswerMode, *, all_chains: bool = False) -> ShownAnswer:
-        """The answer as a result shows it, for the first data set, or the reason for which there is
-        none.
+        """The answer for the first data set, or the reason for which none is shown.
 
         Parameters
         ----------
         mode
-            As ``answer`` for :meth:`listing`.
+            ``auto``: the reason is shown if there is no answer or if it may be wrong; ``aware``: an
+            answer is always shown, and ``InvalidSetting`` raised if there is none.
         all_chains
-            Whether it is from all chains together, and not from the first.
+            Whether the answer uses all chains together; False: the first chain alone, which is what
+            the stated epsilon covers.
         """
         shape = (len(self.mean), self.num_chains, self.plan.num_rounds, self.plan.dim)
         return ShownAnswer.of(self.find_answer, mode, shape, all_chains=all_chains)
 
     @cached_property
     def coverage(self) -> Coverage | None:
-        """Scope of the run's epsilon, which covers one chain, with the epsilon of releasing all
-        chains; None where the privacy is unknown."""
+        """Number of chains that the run's epsilon covers, always one, with this epsilon and that of
+        releasing all chains; None where the privacy is unknown."""
         return coverage_of(self.plan, self.num_chains)
 
     @cached_property
@@ -499,8 +508,8 @@ class Result:
 
     @cached_property
     def diagnostics(self) -> Mixing | None:
-        """R-hat and effective sample sizes of the first data set, over its entries and predictions;
-        None without draws, or with fewer than 4 a chain.
+        """R-hat and effective sample sizes of the first data set, over its entries of theta and its
+        predictions; None without kept draws, or with fewer than 4 draws in a chain.
 
         At most about 10,000 draws, 20 entries and 20 predictions are used; :func:`flmc.diagnose`
         uses all draws and entries."""
@@ -508,10 +517,12 @@ class Result:
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """Findings of the plan, of the check of the model, of the agreement of the chains, of
-        Stein's evidence, and of gradients that were not finite."""
+        """Findings against the plan, the model and the run: those of the plan and of the check of
+        the model, of gradients that were not finite, and of the chains' draws (agreement, Stein
+        ratios, distance from a known posterior), or of the answer if the plan's aim is one."""
         mixing, findings = self.diagnostics, list(self.plan.findings)
-        # A plan that was made with the data at hand has the findings of the same pilot already.
+        # If the plan was made with the data, a pilot has checked the model for it, too: findings of
+        # both checks are listed once.
         known = {(each.code, each.severity) for each in findings}
         findings += [
             each for each in self.model_findings if (each.code, each.severity) not in known
@@ -520,7 +531,8 @@ class Result:
             findings += self._answer_findings
         elif mixing is not None:
             findings += mixing.findings(known_posterior=self.metrics is not None)
-        # An answer has its own findings: its chain may be hot, and its draws are not given out.
+        # These findings are about draws that are given out. Where the aim is an answer, they are
+        # not, and the chain may have any temperature.
         of_draws = self.plan.aim == "chain"
         if of_draws and self.evidence is not None:
             findings += self.evidence.findings(mixing)
@@ -534,8 +546,8 @@ class Result:
 
     @property
     def _answer_findings(self) -> tuple[Finding, ...]:
-        """Findings of the first data set's answer, without those of gradients, which the result
-        has already; one that says why where there is no answer."""
+        """Findings against the answer of the first data set; if there is no answer, one finding
+        that says why."""
         try:
             if self.find_answer is None:
                 raise InvalidSetting("it needs the draws: run it with keep_draws=True")
@@ -546,8 +558,8 @@ class Result:
 
     @cached_property
     def verdict(self) -> Verdict | None:
-        """The three lights of the plan, with what the run has found against them; None for a plan
-        that was not judged."""
+        """Verdict on the plan and the run: the three lights, worsened by what the run has found
+        against them; None for a plan that was not judged."""
         if not self.plan.judged:
             return None
         return verdict_of(self.plan, self.findings, with_run=True)
@@ -559,8 +571,8 @@ class Result:
 
 
 def metrics_document(metrics: Metrics | None) -> dict[str, Any] | None:
-    """Metrics by name, each with ``mean`` and standard error ``se``, for JSON; NaN is null, and
-    without metrics the document is None."""
+    """Metrics by name, each with ``mean`` and standard error ``se``, for JSON; NaN is None (null).
+    None if ``metrics`` is None."""
     if metrics is None:
         return None
     return {
@@ -573,8 +585,8 @@ def metrics_document(metrics: Metrics | None) -> dict[str, Any] | None:
 
 
 def over_data_sets(metrics: Metrics | None) -> dict[str, Any] | None:
-    """Median and quartiles over data sets by metric, for JSON; None for one data set, or without
-    metrics."""
+    """Median and quartiles of each metric over data sets, by name of the metric, for JSON; None for
+    one data set, or if ``metrics`` is None."""
     if metrics is None or not metrics.middles:
         return None
     return {name: middle.to_document() for name, middle in metrics.middles.items()}
@@ -583,8 +595,8 @@ def over_data_sets(metrics: Metrics | None) -> dict[str, Any] | None:
 def describe(
     plan: Plan, seed: int, num_chains: int, engine: str, keep_draws: bool, thin: int = 1
 ) -> dict[str, Any]:
-    """The part of ``run.json`` that describes a run: plan, its digest, seed, chains, engine, and
-    which draws are kept."""
+    """The part of ``run.json`` that describes a run: plan, digest of the plan, seed, number of
+    chains, name of the engine, and which draws are kept."""
     return {
         "plan": plan.to_document(with_run=False),
         "plan_digest": plan.digest,

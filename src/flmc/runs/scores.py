@@ -45,16 +45,17 @@ LABELS = {
 
 
 class Scorer(ABC):
-    """Scores groups of draws, a chain or a point estimate each: subclasses compare them with
-    held-out examples or with the exact posterior."""
+    """Scores groups of draws against held-out examples or the exact posterior, as a subclass says.
+    A group holds the draws of one chain, or one point estimate."""
 
     num_test: int = 0
     """Number of held-out examples that are predicted; 0: the scorer needs none."""
 
     @abstractmethod
     def score(self, groups: Array) -> dict[str, Array]:
-        """Scores by name, (group) each, of groups of draws in the model's own coordinates, (group,
-        draw, dim); a point estimate is a group of one draw."""
+        """Scores by name, each an array (group), of ``groups`` (group, draw, dim): draws in the
+        model's own coordinates. A group is one chain, or one point estimate, which has a single
+        draw."""
 
 
 def make_scorers(model: Model, test: FederatedData | None) -> tuple[Scorer, ...]:
@@ -67,8 +68,8 @@ def make_scorers(model: Model, test: FederatedData | None) -> tuple[Scorer, ...]
 
 
 def _held_out_scorer(model: Model, test: FederatedData) -> Scorer:
-    """The scorer that predicts the examples of ``test`` with draws of the model; ``InvalidSetting``
-    for a model that cannot predict them."""
+    """The scorer that compares predictions from draws of the model with the held-out examples
+    ``test``; ``InvalidSetting`` for a model that cannot predict them."""
     if test.num_samples < 1:
         raise InvalidSetting("there must be at least 1 held-out example, got 0: hold out more")
     if isinstance(model, LinearGaussian) and model.num_experiments == 1:
@@ -83,7 +84,8 @@ def _held_out_scorer(model: Model, test: FederatedData) -> Scorer:
 
 
 class _ClassScorer(Scorer):
-    """Scores the probabilities that draws give to the classes of held-out examples."""
+    """Scores the class probabilities of held-out examples, averaged over draws: accuracy, log loss,
+    Brier score and calibration error."""
 
     def __init__(self, model: LogDensityModel, test: FederatedData) -> None:
         self._model, self._test, self._classes = model, test, class_numbers(test)
@@ -99,7 +101,8 @@ class _ClassScorer(Scorer):
 
 
 class _LinearScorer(Scorer):
-    """Scores the predictions of a linear regression with known noise for held-out examples."""
+    """Scores predictions of held-out examples by a linear regression with known noise: log loss,
+    and squared error of the mean prediction."""
 
     def __init__(self, model: LinearGaussian, test: FederatedData) -> None:
         if test.features.shape[1] != model.dim:
@@ -115,7 +118,7 @@ class _LinearScorer(Scorer):
 
         variance = self._model.noise_variance
         loss, squared = np.empty(len(groups)), np.empty(len(groups))
-        # one group at a time, because an array (sample, draw) may be large
+        # One group at a time, because an array of predictions (example, draw) may be large.
         for index, draws in enumerate(groups):
             predicted = self._test.features @ draws.T
             errors = np.square(self._test.targets[:, None] - predicted)
@@ -126,14 +129,15 @@ class _LinearScorer(Scorer):
 
 
 class _PosteriorScorer(Scorer):
-    """Scores the mean of draws by its squared distance from the exact posterior mean of their data
-    set, over the trace of the posterior's covariance."""
+    """Scores draws by their mean: its squared distance from the exact posterior mean of the data
+    set, over the trace of the posterior covariance."""
 
     def __init__(self, posterior: Gaussian) -> None:
         self._posterior = posterior
 
     def score(self, groups: Array) -> dict[str, Array]:
-        # Groups of one data set are neighbours, so its posterior is repeated for each of them.
+        # The chains of a data set are neighbours in ``groups``, so its posterior mean and trace are
+        # repeated once for each chain.
         repeats = len(groups) // len(self._posterior.mean)
         apart = groups.mean(axis=1) - np.repeat(self._posterior.mean, repeats, axis=0)
         trace = np.trace(self._posterior.covariance, axis1=1, axis2=2)

@@ -1,5 +1,4 @@
-"""Snapshots of a run under way, which a user's function receives after every stretch of rounds,
-that is about twice a second."""
+"""Snapshots of a run under way, which a user's function receives about twice a second."""
 
 from __future__ import annotations
 
@@ -14,27 +13,28 @@ from flmc.sampling.simulation import RoundObserver
 
 @dataclass(frozen=True)
 class Snapshot:
-    """State of a run that is under way, after some of its rounds."""
+    """State of a run that is under way, after some of its rounds: draws and metrics so far."""
 
     round: int
     """Number of finished rounds."""
     num_rounds: int
     """Number of all rounds of the plan."""
     draws: Array | None
-    """Draws of the first data set so far, (chain, draw, dim), in the sampler's coordinates; None
-    where none are kept. This is the run's own memory: copy what is to be used later."""
+    """Draws of the first data set so far, (chain, draw, dim), in the coordinates in which the
+    sampler works, which are the model's own unless the model was given others; None where none are
+    kept. This is the run's own memory: copy what is to be used later."""
     metrics: Metrics | None
     """Metrics of the rounds kept so far; None without a known posterior or a kept round."""
 
 
 Watch = Callable[[Snapshot], None]
-"""A user's function that is called with a snapshot after every stretch of rounds, about twice a
-second."""
+"""A user's function that is called with a snapshot of a run about twice a second, between
+rounds."""
 
 
 class SnapshotObserver:
-    """An observer of a run's rounds that gives snapshots to ``watch``, after the ``recorder`` (if
-    there is one) has saved what it needs."""
+    """An observer of a run that calls ``watch`` with a snapshot after each group of rounds, about
+    twice a second. A ``recorder``, if there is one, is called before."""
 
     def __init__(
         self,
@@ -47,13 +47,13 @@ class SnapshotObserver:
         self._metrics, self._recorder = metrics, recorder
 
     def begins(self, until: int) -> None:
-        """Let the recorder, if there is one, record the rounds up to number ``until``, from 1,
-        before they are run."""
+        """Let the recorder, if there is one, write the rounds up to number ``until``, from 1, into
+        the ledger before they are run."""
         if self._recorder is not None:
             self._recorder.begins(until)
 
     def ended(self, chains: Chains, *, now: bool = False) -> None:
-        """Let the recorder save the chains after a stretch of rounds (for certain if the run stops
+        """Let the recorder, if there is one, write a checkpoint if one is due (or the run stops
         ``now``), then call ``watch`` with a snapshot."""
         if self._recorder is not None:
             self._recorder.ended(chains, now=now)
@@ -63,6 +63,7 @@ class SnapshotObserver:
         self._watch(Snapshot(chains.round, self._num_rounds, draws, self._metrics(chains)))
 
     def restore(self, chains: Chains) -> None:
-        """Set chains before round 1 to their last checkpoint, if the run is recorded."""
+        """Set chains that have not begun to the last checkpoint, in place, if the run has a
+        recorder."""
         if self._recorder is not None:
             self._recorder.restore(chains)

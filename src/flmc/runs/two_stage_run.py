@@ -31,15 +31,15 @@ from flmc.sampling.engine import Engine
 from flmc.sampling.simulation import never
 
 _CURVES = 1.5
-"""Largest factor by which the curvature of a posterior that is not normal is assumed to differ from
-a normal law's, within its width."""
+"""Assumed bound of the ratio, in either direction, between the curvature of a posterior and that of
+the normal law with the same covariance, within the width of the posterior."""
 _CLIP_MARGIN = 2.0
-"""Factor by which the variance of local gradients may exceed that of devices that are alike, and
-still be left unclipped: with 1 the means of the example with eight hospitals are off by 0.12
+"""Factor by which the variance of local gradients may exceed that of devices with alike data before
+they are clipped: with 1 the means of the example with eight hospitals are off by 0.12 posterior
 standard deviations, with 2 by 0.04."""
 _LEAST_DRAWS = 2.0
-"""Smallest number of effective draws of a pilot for each entry of theta: the smallest eigenvalue of
-its covariance is then too small by a factor of (1 - sqrt(1/2))^-2 = 12 at most."""
+"""Smallest number of effective draws of a pilot for each entry of theta. With 2, the smallest
+eigenvalue of the draws' covariance is too small by a factor of (1 - sqrt(1/2))^-2 = 12 at most."""
 
 
 class PilotFindings(NamedTuple):
@@ -69,7 +69,7 @@ class TwoStageResult:
     and curvature that the pilot found."""
 
     plan: TwoStagePlan
-    """The plan of the pilot's stage and of the main one, made before the first round."""
+    """The plan of both stages, made before the first round."""
     pilot: Result
     """Result of the first stage, a pilot run of one chain."""
     main: Result
@@ -98,7 +98,8 @@ class TwoStageResult:
             text = f"epsilon {format_up(self.cost.epsilon)} at delta {self.cost.delta:g}, of one"
             rows.append(Row("privacy of both", f"{text} chain and the pilot together"))
         shown = self.main.listing(answer)
-        # The cost of the second stage alone leaves out the pilot: it must not be shown.
+        # Rows about privacy are left out: they state the cost of the second stage alone, without
+        # that of the pilot.
         left = [
             row for row in shown.rows if row.label != "privacy" and "two stages" not in row.value
         ]
@@ -171,7 +172,8 @@ def run_two_stages(
     )
     findings = read_pilot(pilot)
     smoothness, convexity = findings.smoothness, findings.convexity
-    # Public, because the pilot's draws are released: its privacy is paid for by the plan.
+    # The coordinates count as public, although they come from data: the plan has paid for the
+    # release of the pilot's draws.
     white = in_coordinates(model, findings.coordinates, smoothness, convexity, public=True)
     second = plan.main(white, smoothness, convexity)
     main = run(
@@ -191,7 +193,8 @@ def run_two_stages(
 
 def read_pilot(pilot: Result) -> PilotFindings:
     r"""Coordinates for the second stage and the posterior's curvature in them, computed from the
-    draws of a pilot run of one data set; ``RunFailed`` if these are worth too few independent ones.
+    draws of a pilot run of one data set; ``RunFailed`` if the draws are worth fewer than two
+    independent ones for each entry of theta.
 
     Let draws of a normal law with covariance :math:`T\Sigma` have the covariance
     :math:`S = RR^\top`. In coordinates of R the curvature is :math:`R^\top\Sigma^{-1}R`, with the
@@ -211,8 +214,8 @@ def read_pilot(pilot: Result) -> PilotFindings:
     heat = pilot.plan.temperature or 1.0
     smoothness = _CURVES * max(1.0, heat) * (1.0 + off) ** 2
     convexity = min(1.0, heat) * (1.0 - off) ** 2 / _CURVES
-    # The coordinates are scaled to the clip by the typical curvature, not by its bound: with a clip
-    # that is too wide, bits carry little information.
+    # The scale of the coordinates follows from the typical curvature, not from its upper bound,
+    # which would leave gradients far below the clip: then bits carry little information.
     factor = _stretch_to_clip(pilot.plan, _CLIP_MARGIN * max(1.0, heat))
     coordinates = Coordinates.of_draws(draws).stretched(factor)
     return PilotFindings(coordinates, smoothness * factor**2, convexity * factor**2, worth)
@@ -220,8 +223,8 @@ def read_pilot(pilot: Result) -> PilotFindings:
 
 def effective_draws(draws: Array) -> float:
     """Number of independent draws that ``draws`` (chain, draw, dim) are worth for estimating a
-    covariance: the harmonic mean over entries, because the errors add up over entries, each with
-    one over its effective draws; 0 with fewer than 4 draws a chain."""
+    covariance; 0 with fewer than 4 draws a chain. It is the harmonic mean over entries: the error
+    of an entry is proportional to one over its effective draws, and errors add up."""
     if draws.shape[1] < FEWEST_DRAWS:
         return 0.0
     each = effective_size_of_mean(np.moveaxis(draws, 2, 0))
@@ -229,8 +232,9 @@ def effective_draws(draws: Array) -> float:
 
 
 def _stretch_to_clip(plan: Plan, smoothness: float) -> float:
-    """Factor by which the coordinates are stretched so that gradients of a posterior with this
-    smoothness just fit the uplink's clip; 1 where nothing is clipped."""
+    """Factor by which coordinates are divided, and gradients in them multiplied, so that local
+    gradients of a posterior with this ``smoothness`` just fit the uplink's clip; 1 if nothing is
+    clipped."""
     uplink = plan.uplink
     if not math.isfinite(uplink.clip):
         return 1.0

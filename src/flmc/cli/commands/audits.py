@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from flmc.evaluation.audit.scene import Scene
 
 _TRIALS, _DEPLOYED_TRIALS = 200_000, 5_000
-"""Default numbers of simulated trials in each of the two neighbouring worlds that an attack tells
-apart: for the simulated uplink, and for real roles, whose rounds take about a millisecond each."""
+"""Default numbers of transmissions that are simulated with each of the two neighbouring data sets
+that an attack tells apart: for the simulated uplink, and for the roles of a real federation, whose
+rounds take about a millisecond each."""
 _DEPLOYED_AT_ONCE = 500
-"""Number of trials of real roles between two reports of progress."""
+"""Number of transmissions of a real federation's roles between two updates of the progress bar."""
 
 
 @with_settings
@@ -116,9 +117,9 @@ def audit_command(
 
 
 def _resolution_printer(scene: Scene) -> Callable[[Resolution], None]:
-    """A function that prints the resolution of an audit: by which factor epsilon must be
-    understated for the attack to be likely to notice. The audit calls it before the attack on
-    ``scene`` begins."""
+    """A function that prints the resolution of an audit: the factor by which the accountant must
+    understate epsilon for the attack to be likely to notice. The audit calls it before the attack
+    on ``scene`` begins."""
     rounds = f"{scene.num_rounds} round{'s' * (scene.num_rounds > 1)}"
 
     def show(resolution: Resolution) -> None:

@@ -21,14 +21,15 @@ _CHAINS = 4
 """Number of chains of every method unless the setting ``chains`` is given; each chain is a release
 of its own."""
 _HELD_OUT = 0.2
-"""Share of examples that is held out of a single data set unless the command says another."""
+"""Share of every device's examples that is held out, if there is one data set and the option
+``--hold-out`` is not given."""
 _OWN = "flmc"
-"""Name of the method that the settings describe."""
+"""Name, in the tables, of the plan that the settings themselves describe."""
 _OF_THE_PROBLEM = (
     *OF_THE_DATA,
     *("precondition", "pilot_rounds", "chains", "engine", "threads"),
 )
-"""Settings of data, chains and engine, which all methods of a comparison share."""
+"""Names of the settings of data, chains and engine, which all methods of a comparison share."""
 
 
 def _changes(text: str) -> dict[str, str]:
@@ -56,8 +57,8 @@ def _plans(
     problem: Problem, settings: Settings, beside: list[str], equal: str | None
 ) -> tuple[dict[str, Plan], Equality | None]:
     """The plans to compare, by name: that of the settings themselves, and one for each text of
-    ``--beside``, which changes some of the settings; and what they were made equal in, as the
-    option ``equal`` asks."""
+    ``--beside``, which changes some of the settings. Beside them the quantity ``equal`` with the
+    value to which all plans were brought; None if ``equal`` is None."""
     given = settings.model_dump(exclude_unset=True)
     problems = {_OWN: problem}
     for text in beside:
@@ -108,7 +109,7 @@ def compare_command(
 ) -> None:
     """Compare uplinks and baselines on one problem: privacy, scores on held-out examples, and
     errors against the exact posterior where it is known."""
-    # imported here, because it imports SciPy, which is slow
+    # Imported here, because ``compare`` imports SciPy, which is slow.
     from flmc.runs.comparison import compare
     from flmc.views.progress_bars import show_progress
     from flmc.views.terminal import show

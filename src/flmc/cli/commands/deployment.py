@@ -131,8 +131,8 @@ deploy_app = typer.Typer(
 
 deploy_app.command("demo")(demo_command)
 
-# Defaults repeat those of flmc.deploy.setup, which needs an extra and is therefore imported only
-# where it is used; a test compares the two.
+# The defaults of options repeat those of flmc.deploy.setup, which needs an optional extra and is
+# therefore imported only where it is used. A test compares the two.
 _Directory = Annotated[Path, typer.Argument(metavar="DIR", help="directory of the federation")]
 _Identity = Annotated[
     str,
@@ -217,7 +217,7 @@ def revoke_command(
     ] = False,
     json_: Json = False,
 ) -> None:
-    """Shut ID out: revoke its certificates, and take its rights at the broker."""
+    """Shut ID out: revoke its certificates, and remove its access rights at the broker."""
     from flmc.deploy.setup import directory as setup
 
     _report(setup.revoke(directory, identity, superseded=superseded), json_)
@@ -230,7 +230,8 @@ def ledger_command(
     ],
     json_: Json = False,
 ) -> None:
-    """Show what a device's data may cost, by run; also while the device is running."""
+    """Show what the data of a device may cost in privacy, in all and by run; also while the device
+    is running."""
     from flmc.deploy.device.device_journal import read_ledger
 
     ledger = read_ledger(directory)
@@ -253,7 +254,8 @@ def cost_command(
     ] = "device",
     json_: Json = False,
 ) -> None:
-    """Show what a run may cost a device in whole, and the digest by which the device knows it."""
+    """Show what a whole run may cost a device in privacy, and the digest by which the device knows
+    the run."""
     from flmc.base import checks
     from flmc.deploy.accounting import RunPrice
     from flmc.deploy.configuration import read_federation

@@ -101,15 +101,15 @@ def device_command(
         journal=journal,
         epsilon=epsilon,
     )
-    # checked now, so that a wrong path fails before the device waits for a run
+    # Checked before the device waits for a run, so that a wrong path fails at once.
     if not given.data.is_file():
         raise InvalidSetting(f"there is no file {str(given.data)!r} with the device's data")
     name = given.run or asyncio.run(find_run(device_name(given.rules.device), given.broker))
     role = make_device(given, name)
     _run(role, given.broker, metrics_port)
     if role.refusal is not None:
-        # The exit code is 2, after which systemd does not restart the process: a restart would not
-        # help.
+        # InvalidSetting gives the exit code 2, after which systemd does not restart the process:
+        # the device would refuse the run again.
         raise InvalidSetting(
             f"device {given.rules.device} refused the run {name!r}: {role.refusal}"
         )
@@ -198,8 +198,8 @@ def _run(role: Role, transport: Any, metrics_port: int | None) -> None:
 _REFRESH = 0.5
 """Seconds between two updates of the live view."""
 _LISTING = 16
-"""Number of lines that a run takes beside one line for each role: its own rows, and the frame of
-the table."""
+"""Number of terminal lines that one run takes in the live view, in addition to a line for each
+role: its status, and the frame of the table."""
 
 
 def transport_to(broker: str, tls: Path | None) -> Mqtt:
@@ -282,8 +282,8 @@ def tables_of(observed: Observed, most: int | None = None) -> list[Listing | Gri
 
 
 def _watch(transport: Transport, broker: str, run: str | None) -> None:
-    """Show the state of the runs at a broker on the terminal until Ctrl-C, live; ``run`` names the
-    only one to show, None: all."""
+    """Show the state of the runs at a broker on the terminal, updated until Ctrl-C; ``run`` names
+    the only run to show, None: all runs."""
     from rich.live import Live
 
     observed = Observed()
@@ -323,7 +323,7 @@ def _picture(observed: Observed, broker: str, trouble: str | None, height: int) 
     state = "connected" if trouble is None else f"not connected: {trouble}"
     empty = "" if observed.runs else "; nothing is known yet"
     head = f"{broker}: {state}{empty} (Ctrl-C ends)"
-    # Every run has an equal share of the terminal's lines, of which its own rows and frame are not
-    # available for roles.
+    # Each run gets an equal share of the terminal's lines; what its status and the frame of the
+    # table leave are lines for roles.
     share = (height - 1) // max(1, len(observed.runs)) - _LISTING
     return Group(*map(render, (head, *tables_of(observed, max(1, share)))))

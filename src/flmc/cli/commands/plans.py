@@ -62,8 +62,8 @@ def plan_command(
 ) -> None:
     """What the constraints allow: gain, limits, which one binds, temperature, privacy of a round
     and of the run."""
-    # Modules that only some plans need are imported where they are used, because importing takes
-    # most of a plan's time.
+    # Modules that not every plan needs are imported where they are used, because importing takes
+    # most of the time of `flmc plan`.
     if schema:
         from flmc.planning.plans.plan_schema import schema as plan_schema
 
@@ -104,7 +104,8 @@ def plan_command(
 
 
 def _pilot_line(planned: Plan, seconds: float) -> list[str]:
-    """List with a line that says how long planning took with a pilot; empty where none ran."""
+    """List with one line that says how many seconds planning with a pilot took; empty if the plan
+    needed no pilot."""
     pilot = next((each for each in planned.findings if each.code == "pilot"), None)
     if pilot is None:
         return []
@@ -148,8 +149,9 @@ def _write_files(
 def _chosen(
     settings: Settings, suggest: bool, name: str | None, requirements: Sequence[Requirement]
 ) -> tuple[Settings, list[Any], Solution | None]:
-    """Settings to plan with, texts and tables to show above the plan, and the solution of
-    ``--solve`` for the setting ``name``; None without that option."""
+    """Three values: the settings to plan with, texts and tables to show above the plan, and the
+    solution of ``--solve`` for the setting ``name`` (None without that option). Settings are those
+    that ``--solve`` or ``--suggest`` found, if one of these options is given."""
     if name is not None:
         from flmc.settings.questions import Unsolved, solve
         from flmc.views.progress_bars import show_progress

@@ -101,7 +101,8 @@ def run_command(
         return
     settings, planned = problem.settings, problem.plan()
     engine = make_engine(settings)
-    # Called for its check: it raises if the engine cannot run the plan, before anything is printed.
+    # ``choose_engine`` is called for its check only: it raises an error, before anything is
+    # printed, if the engine cannot run the plan.
     choose_engine(engine, planned, problem.model)
     if not json_:
         show(planned.listing(), *data_note(settings), "")
@@ -135,7 +136,8 @@ def run_command(
             stop=stop,
         )
     if not kept_anyway:
-        # Draws that were kept for the answer alone are not judged: who wants that gives --out.
+        # Draws that were kept only to compute the answer are taken out of the result, which would
+        # otherwise judge them; they stay with --out or --plots.
         result = replace(result, chains=None, predictions=None)
     _show_result(result, settings.answer, out, json_)
     if plots is not None:
@@ -143,8 +145,8 @@ def run_command(
 
 
 def _keeps_for_answer(settings: Settings, planned: Plan, model: Model) -> bool:
-    """Whether the draws of a run are kept for its answer only: it is asked for, or they take little
-    memory."""
+    """Whether the draws of a run are kept so that the answer can be computed: the setting
+    ``answer`` is `aware`, or it is `auto` and the draws take little memory."""
     if settings.answer == "chain" or settings.thin > 1:
         return False
     num_chains = settings.num_chains * model.num_experiments
@@ -196,8 +198,8 @@ def _two_stage_document(result: TwoStageResult, answer: AnswerMode) -> dict[str,
 
 
 def _write_plots(result: Result, model: Model, directory: Path, json_: bool) -> None:
-    """Draw figures of the draws into ``directory``, and print the names of the files: on standard
-    error if the answer is JSON."""
+    """Draw figures of the draws into ``directory``, and print the names of the files; to standard
+    error with ``--json``, whose standard output is one JSON object."""
     from flmc.views.plot import shown_entries, write_figures
 
     written = ", ".join(path.name for path in write_figures(result, model, directory))
@@ -220,8 +222,8 @@ def _check_plots(directory: Path, out: Path | None) -> None:
 
 
 def _show_result(result: Result, answer: AnswerMode, out: Path | None, json_: bool) -> None:
-    """Print the result of a run, with the ``answer`` that was asked for, as JSON or in rows with
-    the place of its record."""
+    """Print the result of a run, with what the server knows after it as ``answer`` asks, as JSON or
+    in rows; below these the directory ``out`` of the record, if there is one."""
     if json_:
         print_json(with_answer(result, answer))
         return
@@ -252,7 +254,8 @@ def resume_command(
             how = "is a federation's: start its server again, with flmc serve"
         raise InvalidSetting(f"the run in {str(directory)!r} {how}")
     _check_trust(directory, named_code(asked["settings"]), trust_code, code_from)
-    # To the end of the run, because code may import more of its own when it is called.
+    # The context lasts to the end of the run, because code of the user's own may import further
+    # modules when it is called.
     with searching_only(code_from):
         problem = _problem_of(asked)
         engine, planned = make_engine(problem.settings), problem.plan()
@@ -271,8 +274,8 @@ def resume_command(
 
 
 _GIVEN_PLAN = "plan"
-"""Key that is added to the settings in the record of a run, and true there, where the user gave the
-plan in a file."""
+"""Key that stands, with the value true, among the settings in the record of a run whose plan the
+user gave in a file."""
 
 
 def _settings_of(asked: Mapping[str, Any]) -> tuple[Settings, Plan | None]:
@@ -286,8 +289,9 @@ def _settings_of(asked: Mapping[str, Any]) -> tuple[Settings, Plan | None]:
 def _check_trust(
     directory: Path, named: Mapping[str, str], trust_code: bool, code_from: Path | None
 ) -> None:
-    """Raise an error if a record names Python code to import (``named``), unless the user trusts
-    its author: said by ``--trust-code``, or by a directory for ``--code-from``."""
+    """Raise ``InvalidSetting`` if a record names Python code to import (``named``, by setting),
+    unless the user trusts its author, as ``--trust-code`` says, or ``--code-from`` with a
+    directory."""
     if named and not trust_code and code_from is None:
         raise InvalidSetting(
             f"the record in {str(directory)!r} names code of its own, {in_words(named)}, which"
@@ -332,8 +336,8 @@ def _problem_of(asked: Mapping[str, Any]) -> Problem:
 
 
 def _show_finished(directory: Path, json_: bool) -> None:
-    """Print the result of a finished run, and remove files that an interrupted clean-up left; an
-    error follows if its ledger is damaged."""
+    """Print the result of a finished run, remove temporary files and checkpoints that its process
+    has left behind, and raise ``RunFailed`` if its ledger is damaged."""
     record = load(directory)
     finished = record.result or {}
     if json_:
@@ -344,7 +348,7 @@ def _show_finished(directory: Path, json_: bool) -> None:
             Row(name.replace("_", " "), "-" if value["mean"] is None else _with_error(value))
             for name, value in metrics
         )
-        # Records of earlier versions have no numbers of single chains.
+        # Records of earlier versions have no quality of single chains.
         rows += tuple(
             Row(f"one chain: {name.replace('_', ' ')}", _with_error(value))
             for name, value in (finished.get("one_chain") or {}).items()
@@ -352,7 +356,8 @@ def _show_finished(directory: Path, json_: bool) -> None:
         )
         typer.echo(str(Listing(f"the run in {str(directory)!r} is finished", rows)))
     clean_up(directory)
-    # A result that was kept from memory (Result.save) has no ledger, and no identity of a run.
+    # Only a run that was recorded has a ledger to check. The record that ``Result.save`` made of a
+    # finished result has none, and neither of these two keys.
     if "identity" in record.asked or "federation" in record.asked:
         check_ledger(record)
 
@@ -378,7 +383,8 @@ def ledger_command(
     from flmc.views.run_figures import draw_ledger_file
 
     record = load(directory)
-    # The plan of a federation is whole in its record, because it was sent as a document.
+    # The record of a federation holds its plan in full, because the plan was sent to the devices as
+    # a document; other plans need the settings.
     travelled = "federation" in record.asked
     if record.ledger and record.asked.get("settings") is None and not travelled:
         raise InvalidSetting(
@@ -457,8 +463,8 @@ def answer_command(
 
 
 def _check_answer_files(draws: int | None, out: Path | None, plot: Path | None) -> None:
-    """Raise ``InvalidSetting`` or ``MissingExtra``, before anything is computed, for files that the
-    answer cannot be written to, and for draws without a file."""
+    """Raise ``InvalidSetting`` or ``MissingExtra``, before anything is computed, if the files of
+    ``--out`` or ``--plot`` could not be written, or ``--draws`` is given without ``--out``."""
     if draws is not None:
         checks.at_least("--draws", draws, 1)
         if out is None:

@@ -98,9 +98,11 @@ def reproduce_command(
 
 @contextmanager
 def _few_full_collections() -> Iterator[None]:
-    """A context in which Python's garbage collector rarely looks through its oldest objects."""
-    # The oldest objects are those of the imported libraries, a million, and they stay. Drawing
-    # pictures makes so many new objects that a study searched all old ones nine times.
+    """Context in which full collections of Python's garbage collector, which search its oldest
+    objects, are about a hundred times rarer."""
+    # The oldest objects, about a million, belong to imported libraries and are never freed. Drawing
+    # the figures of a study makes so many new objects that the collector would search all the old
+    # ones nine times.
     youngest, middle, oldest = gc.get_threshold()
     gc.set_threshold(youngest, middle, 100 * oldest)
     try:
@@ -110,8 +112,8 @@ def _few_full_collections() -> Iterator[None]:
 
 
 def _pairs(option: str, texts: list[str] | None) -> dict[str, str]:
-    """Values by name from texts NAME=VALUE of the named option; an error names the option. Hyphens
-    in names of settings become underscores."""
+    """Values by name, as text, from ``texts`` NAME=VALUE of the option ``--set`` or
+    ``--add-curve``, which error messages name. In names of settings hyphens become underscores."""
     pairs: dict[str, str] = {}
     for text in texts or []:
         name, sign, value = text.partition("=")

@@ -91,8 +91,8 @@ def sweep_command(
             f"{str(out)!r} held another sweep: its table is replaced, its finished points are kept",
             err=True,
         )
-    # Every finished point is already in a file of its own, so there is nothing to save when a sweep
-    # stops.
+    # There is nothing to save when a sweep is interrupted: every finished point is in a file of its
+    # own already.
     hint = "finished points are kept: the same command goes on with the rest"
     in_hand = WorkInHand("" if out is None else hint, saves=False)
     with show_progress("sweeping") as progress, in_hand:

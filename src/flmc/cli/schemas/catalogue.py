@@ -18,7 +18,7 @@ Kind = Mapping[str, Any]
 
 
 class AnswerSchema(NamedTuple):
-    """What one or several commands print with ``--json``: a description in words, and the pydantic
+    """JSON answer of one or several commands: a description in words (``help``), and the pydantic
     model from which the JSON Schema is made."""
 
     help: str
@@ -91,8 +91,8 @@ PARTS: Mapping[str, type[Document]] = {
     "middle": run_answers.MiddleDocument,
     "paired": run_answers.PairedDocument,
 }
-"""Objects that several answers contain, or one contains in several places: each has a table of its
-own in the documentation."""
+"""Pydantic models of objects that stand in several places of JSON answers, by name. Each has a
+table of its own in the documentation."""
 _PART_OF = {model.__name__: name for name, model in PARTS.items()}
 
 
@@ -116,8 +116,8 @@ def schema_command(
 
 
 class Field(NamedTuple):
-    """A field of a JSON answer: its place in the answer, the part of the JSON Schema that describes
-    it, and its description in words."""
+    """A field of a JSON answer: its place in the answer (``path``), the part of the JSON Schema
+    that describes it (``kind``), and its description (``words``)."""
 
     path: str
     """Place of the field in the answer: ``metrics.mse`` is within an object, ``audits[].lower`` in
@@ -161,6 +161,7 @@ def children(kind: Kind, definitions: Mapping[str, Kind]) -> dict[str, Kind]:
 
 def _referred(kind: Kind) -> str:
     """Name of the definition in ``$defs`` that a schema refers to; empty if it refers to none."""
-    # Older pydantic puts a reference that has words beside it into an allOf of its own.
+    # Older versions of pydantic put a reference that has a description beside it into a list
+    # ``allOf`` of its own.
     kind, *_ = kind.get("allOf", [kind])
     return str(kind.get("$ref", "")).removeprefix("#/$defs/")

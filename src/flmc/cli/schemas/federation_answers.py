@@ -13,7 +13,8 @@ from flmc.wire.status import PHASES
 
 
 class StatusDocument(Document):
-    """The server's view of a run, as ``Status.to_document`` writes it."""
+    """What a server last said of its run: progress, privacy, times of a round, and dropped
+    messages."""
 
     run: str = words("name of the run")
     phase: Annotated[str, WithJsonSchema({"enum": list(PHASES)})] = words("where the run stands")
@@ -49,7 +50,8 @@ class StatusDocument(Document):
 
 
 class RoleDocument(Document):
-    """What a server, an air or a device last said of its presence in a run."""
+    """What a server, an air or a device last said of its presence in a run: whether it is there,
+    joined, refused or gone."""
 
     state: Annotated[str, WithJsonSchema({"enum": list(STATES)})] = words(
         "whether it is there, takes part, refused or is gone"

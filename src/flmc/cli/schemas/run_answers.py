@@ -14,7 +14,8 @@ from flmc.runs.records import SCHEMA_VERSION
 
 
 class AnswerDocument(Document):
-    """An answer of a command whose version is :data:`flmc.base.documents.ANSWER_VERSION`."""
+    """JSON object that a command prints with ``--json``, in the format version
+    :data:`flmc.base.documents.ANSWER_VERSION`."""
 
     schema_version: Annotated[int, WithJsonSchema({"const": ANSWER_VERSION})] = words(
         "version of this schema"
@@ -22,14 +23,15 @@ class AnswerDocument(Document):
 
 
 class EstimateDocument(Document):
-    """A metric with its standard error."""
+    """Estimate of a metric, with its standard error."""
 
     mean: float | None = words("the estimate; null: there are too few draws for one")
     se: float | None = words("its standard error; null: nothing to estimate it from")
 
 
 class AgreementDocument(Document):
-    """Whether the chains of a run agree, judged by the quantity in which they agree least."""
+    """How well the chains of a run agree: worst values over the quantities that were judged, such
+    as entries of theta."""
 
     r_hat: float | None = words("largest R-hat, about 1 where chains agree; null: cannot be told")
     ess_bulk: float | None = words("smallest number of effective draws for the middle")
@@ -113,7 +115,7 @@ class CoverageDocument(Document):
 
 
 class DiagnosticsDocument(AgreementDocument):
-    """Whether the chains of a run agree."""
+    """How well the chains of a run agree in the entries of theta and in the model's predictions."""
 
     predictions: AgreementDocument | None = words(
         "the same for the model's predictions; null for a model without predictions"
@@ -159,7 +161,7 @@ class EvidenceDocument(Document):
 
 
 class PartsDocument(Document):
-    """Shares of the variance of an answer, all entries together."""
+    """Shares of the total variance of an answer, summed over the entries of theta, by cause."""
 
     data: float = words("share that the exact posterior has")
     noise: float = words("share because channel, quantisation and privacy leave the mean unknown")
@@ -182,7 +184,8 @@ class PosteriorDocument(Document):
 
 
 class HeldDocument(Document):
-    """How much of the exact posterior intervals hold, counted over chains."""
+    """Probability that the exact posterior gives to the intervals of answers, averaged over the
+    answers of single chains."""
 
     mean: float = words("mean mass of the exact posterior in the intervals of an answer")
     se: float | None = words("its standard error; null with one answer")
@@ -201,7 +204,8 @@ class ShownAnswerDocument(Document):
 
 
 class ServerAnswerDocument(AnswerDocument, ShownAnswerDocument):
-    """What `flmc answer` prints."""
+    """What `flmc answer` prints with ``--json``: what the server knows of theta after a recorded
+    run."""
 
 
 class RunDocument(Document):
@@ -272,7 +276,8 @@ class CitationDocument(AnswerDocument):
 
 
 class LedgerDocument(AnswerDocument):
-    """The spent budget of a recorded run, as ``SpentCurve.to_document`` writes it."""
+    """What one chain of a recorded run costs in privacy, as ``SpentCurve.to_document`` writes
+    it."""
 
     at: Count = words("the last round that counts")
     epsilon: float | None = words(
@@ -369,7 +374,7 @@ class MethodDocument(Document):
 
 
 class EqualityDocument(Document):
-    """What the methods of a comparison share."""
+    """The quantity in which the methods of a comparison were made equal, and its value."""
 
     name: str = words("step, privacy, energy or airtime")
     definition: str = words("what is equal, and what is varied to reach it")

@@ -28,15 +28,18 @@ _AS_IN_PLAN = (
     "rounds_needed",
     "data_dependent",
 )
-"""Columns of a sweep's table that have name, type and description of a field of a plan's answer."""
+"""Columns of a sweep's table whose name, type and description are those of a field in the JSON
+answer of `flmc plan`."""
 _AS_IN_RUN = ("posterior_trace", "independent_draws", "wasserstein2_floor", "shift_from")
-"""Columns of a sweep's table that have name, type and description of a field of a run's answer."""
+"""Columns of a sweep's table whose name, type and description are those of a field in the JSON
+answer of `flmc run`."""
 
 
 def _settings_first(schema: dict[str, Any]) -> None:
     """Change the JSON Schema of a row in place so that it admits the settings that vary in the
     sweep, whose names and values are not known beforehand."""
-    # A failed point has its error only, and a planned one has nothing that is measured.
+    # Other fields may be missing: a failed point has its error only, and a point that was only
+    # planned has no measurements.
     schema["required"] = [name for name in schema.get("required", ()) if name in _ALWAYS]
     names = "|".join(name for name in Settings.model_fields if name not in schema["properties"])
     setting = {"description": "value of a setting that varies, by its name, first in the row"}
@@ -44,12 +47,12 @@ def _settings_first(schema: dict[str, Any]) -> None:
 
 
 _ALWAYS = ("error", "against", "metric")
-"""Fields that are required in the JSON Schema of a row, because every row has them."""
+"""Fields that stay required in the JSON Schema of a row; all others may be missing."""
 
 
 class _Columns(Document):
-    """Columns of a sweep's table that are in no other answer; columns of plans and runs are added
-    to these."""
+    """Columns of a sweep's table that are not fields of a plan's or a run's answer; those that are,
+    and the settings that vary, are added to them."""
 
     model_config = ConfigDict(json_schema_extra=_settings_first)
 
@@ -171,7 +174,7 @@ def _shared_columns() -> Iterator[tuple[str, Any, str]]:
 
 
 def _some(model: type[Document], names: tuple[str, ...]) -> Iterator[tuple[str, FieldInfo]]:
-    """Fields of a pydantic model with the given names, each with its name."""
+    """Name and ``FieldInfo`` of those fields of a pydantic model that ``names`` lists."""
     return ((name, model.model_fields[name]) for name in names)
 
 

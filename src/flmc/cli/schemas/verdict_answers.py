@@ -59,7 +59,8 @@ class PowerDocument(Document):
 
 
 class ResolutionDocument(Document):
-    """The smallest understatement of epsilon that an audit is likely to see."""
+    """The smallest understatement of epsilon that an audit is likely to see, and the probabilities
+    of seeing larger gains."""
 
     epsilon_factor: float | None = words(
         "an epsilon understated by this factor is seen with probability seen_with; null: none"
@@ -70,8 +71,8 @@ class ResolutionDocument(Document):
 
 
 class AuditDocument(Document):
-    """The outcome of an attack that tries to tell apart two worlds, which differ only in the data
-    of one device or in one example."""
+    """The outcome of an attack that tries to tell apart two neighbouring data sets ("worlds"),
+    which differ in the data of one device or in one example."""
 
     num_rounds: Count = words("rounds that were attacked")
     delta: float = words("delta that both bounds are stated at")
@@ -131,7 +132,7 @@ class ReadingSearchDocument(Document):
 
 
 class StudyDocument(AnswerDocument):
-    """What the reproductions of all published studies have in common."""
+    """Fields that the reproductions of all published studies have: size, seed and version."""
 
     experiments: Count = words("data sets of every point, or experiments of 100 runs")
     seed: Count = words("seed of the study")
@@ -139,7 +140,8 @@ class StudyDocument(AnswerDocument):
 
 
 class QuantisedStudyDocument(StudyDocument):
-    """The reproduction of the study of the quantised (digital, one-bit) scheme."""
+    """Results of repeating the published study of the digital scheme, which transmits quantised
+    (one-bit) symbols: verdicts on its claims, and its numbers as measured."""
 
     claims: dict[str, dict[str, ClaimDocument]] = words(
         "verdicts by reading, then by claim; empty where no figure was measured"

@@ -21,15 +21,15 @@ class Log:
         self.path = path
         self.entries, whole = read_entries(path)
         self.num_cut = (path.stat().st_size if path.exists() else 0) - whole
-        """Bytes cut off behind the last whole entry. A copy stays in a file with the ending
+        """Number of bytes cut off behind the last whole entry. They stay in a file with the ending
         ``.cut``, in case they are damage rather than an entry that a crash interrupted."""
         self._checksum = zlib.crc32(read_regular(path)[:whole]) if whole else 0
         if self.num_cut:
             with open_regular(path, os.O_RDWR, "r+b") as stream:
                 stream.seek(whole)
                 tail = stream.read()
-                # The cut-off part is on the disk before the log is cut, so that a power failure
-                # loses neither.
+                # The incomplete tail is copied to the disk before the log is truncated, so that a
+                # power failure does not lose it.
                 write_atomically(path.with_name(path.name + ".cut"), lambda copy: copy.write(tail))
                 stream.truncate(whole)
                 os.fsync(stream.fileno())
@@ -38,8 +38,8 @@ class Log:
     def read(path: Path) -> tuple[list[str], bool]:
         """Whole entries of a log that another process may be writing, and whether the log is
         damaged; a missing file has no entries and is not damaged."""
-        # One incomplete line at the end may be an entry in the making. A line end behind the last
-        # whole entry cannot: that is damage.
+        # An incomplete last line may be an entry that is being written. Bytes behind the last whole
+        # entry that contain a line end cannot be that: they are damage.
         entries, whole = read_entries(path)
         rest = read_regular(path)[whole:] if path.exists() else b""
         return entries, b"\n" in rest
@@ -56,14 +56,15 @@ class Log:
                     stream.flush()
                     os.fsync(stream.fileno())
                 except OSError:
-                    # A part of the new entries may have been written: if it stayed, the next entry
-                    # would follow a broken line, and never be read.
+                    # Some of the new entries' bytes may have been written. If they stayed, the next
+                    # entry would follow a broken line and could not be read.
                     os.ftruncate(stream.fileno(), before)
                     raise
         except OSError:
             if self.path.exists() and self.path.stat().st_size > before:
                 with open_regular(self.path, os.O_WRONLY, "r+b") as stream:
-                    # closing the stream may have written more of its buffer
+                    # Closing the stream may have written buffered bytes after the file was cut, so
+                    # it is cut again.
                     stream.truncate(before)
             raise
         self.entries += texts
@@ -71,8 +72,8 @@ class Log:
 
     @property
     def is_ours(self) -> bool:
-        """Whether the file still holds exactly what this object read and appended, so that no other
-        process wrote into it."""
+        """Whether the file still holds exactly what this object read and appended; False means that
+        another process changed it."""
         return not self.entries or (
             self.path.exists() and zlib.crc32(read_regular(self.path)) == self._checksum
         )
@@ -93,7 +94,8 @@ def read_entries(path: Path) -> tuple[list[str], int]:
     entries: list[str] = []
     place = 0
     while place < len(data):
-        # Length and checksum take less than 32 bytes; what follows them may hold spaces.
+        # An entry begins with its length and checksum, less than 32 bytes together; the text behind
+        # them may contain spaces.
         head = data[place : place + 32].split(b" ", 2)
         try:
             length, checksum = int(head[0]), int(head[1], 16)

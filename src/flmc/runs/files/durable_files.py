@@ -30,19 +30,22 @@ DIGEST = "sha256"
 def write_atomically(
     path: Path, write: Callable[[IO[bytes]], Any], *, mode: int | None = None
 ) -> None:
-    """Replace a file by what ``write`` puts into a binary stream: readers, and a machine that
-    restarts, find the old file or the new one, never a part. ``mode`` has the permissions of the
-    new file, 0o600 for a secret; None: those of any new file."""
-    # In the same directory, because a rename is atomic only within one file system.
+    """Replace a file by the bytes that ``write`` puts into a binary stream. Other processes, and a
+    machine that restarts after a crash, find the old file or the new one, never a part. ``mode``
+    has the permissions of the new file, 0o600 for a secret; None: the usual ones of the process
+    (umask)."""
+    # The temporary file lies in the same directory, because a rename is atomic only within one file
+    # system.
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as stream:
             write(stream)
-            # The contents are on the disk before the name is: after a power failure the name must
-            # not lead to an empty file.
+            # The contents reach the disk before the file gets its name, so that after a power
+            # failure the name does not lead to an empty file.
             stream.flush()
             os.fsync(stream.fileno())
-        # mkstemp makes a file for its owner only; a secret is never readable for others.
+        # mkstemp makes a file that only its owner can read: a secret (mode 0o600) is never readable
+        # for others, not even before this line.
         os.chmod(temporary, 0o666 & ~_UMASK if mode is None else mode)
         os.replace(temporary, path)
         sync_directory(path.parent)
@@ -97,7 +100,8 @@ def write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
                     np.lib.format.write_array_header_1_0(
                         member, np.lib.format.header_data_from_array_1_0(whole)
                     )
-                    # The array's bytes as they lie in memory: draws may be too large for a copy.
+                    # Written from the memory of the array itself, because draws may be too large
+                    # for a copy.
                     member.write(whole.reshape(-1).view(np.uint8).data)
 
     write_atomically(path, write)
@@ -105,8 +109,8 @@ def write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
 
 def _digest_of(document: Mapping[str, Any]) -> str:
     """SHA-256 of a document as canonical JSON (sorted keys, no spaces), in hexadecimal."""
-    # json.dumps turns keys into texts and tuples into lists, as they are when read back: so digests
-    # agree.
+    # json.dumps turns keys into strings and tuples into lists, as they are when the file is read
+    # back: the digest of what is read equals that of what was written.
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -138,7 +142,8 @@ def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
             np.load(stream, allow_pickle=False) as file,
         ):
             return {name: file[name] for name in file.files}
-    # a damaged file fails in many ways: as a zip file, as an array or as a header
+    # A damaged file may raise almost any error, because it may be damaged as a zip archive, in a
+    # header or in an array.
     except Exception as error:
         raise RunFailed(f"{str(path)!r} cannot be read: {error}") from error
 
@@ -153,18 +158,19 @@ def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file that :func:`write_table` wrote, by the names in its header; values are
-    text."""
+    """The rows of a CSV file that :func:`write_table` wrote, each a dict from the names in the
+    header to values, which are all text."""
     return list(csv.DictReader(io.StringIO(read_regular(path).decode(), newline="")))
 
 
 @contextmanager
 def shared(directory: Path, *leftovers: str) -> Iterator[None]:
-    """Hold a shared lock on a directory into which several processes may write. The first of these
-    removes the temporary files (patterns ``leftovers``) of killed processes."""
+    """Context in which a shared lock on a directory is held, into which several processes may
+    write. If no other process holds it, files that match the glob patterns ``leftovers``, which are
+    temporary files of killed processes, are removed first."""
     with open_regular(directory / ".lock", os.O_RDWR | os.O_CREAT, "r+b") as stream:
-        # A process that gets the exclusive lock is alone, so that every temporary file is a
-        # leftover.
+        # A process that gets the exclusive lock is the only one here, so every temporary file is
+        # left over from a killed process.
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -178,13 +184,13 @@ def shared(directory: Path, *leftovers: str) -> Iterator[None]:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Hold the exclusive lock of a directory, on its file ``.lock``; a second process is refused
-    with ``InvalidSetting``."""
+    """Context in which the exclusive lock of a directory is held, on its file ``.lock``;
+    ``InvalidSetting`` if another process holds it."""
     path = directory / ".lock"
     with open_regular(path, os.O_RDWR | os.O_CREAT, "r+b") as stream:
         try:
-            # The kernel drops this lock when the process ends, however it ends: a file that is left
-            # behind blocks nobody.
+            # The kernel releases this lock when the process ends, however it ends, so that a
+            # leftover file ``.lock`` blocks nobody.
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             stream.seek(0)

@@ -16,9 +16,9 @@ from flmc.base.errors import InvalidSetting
 
 @contextmanager
 def open_regular(path: Path, flags: int, mode: str = "rb") -> Iterator[IO[bytes]]:
-    """Open a regular file with the ``flags`` of ``os.open`` and a binary ``mode``; a link, pipe or
-    device is an ``OSError``."""
-    # O_NONBLOCK, because opening a pipe otherwise waits for its writer.
+    """Context with a regular file, opened with the ``flags`` of ``os.open`` and a binary ``mode``;
+    a link, pipe or device raises ``OSError``."""
+    # O_NONBLOCK, because opening a pipe without it waits for a process that writes into it.
     handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):

@@ -24,26 +24,30 @@ _MOST_POINTS = 1_000_000
 
 @dataclass(frozen=True)
 class SweepGrid:
-    """The grid of a sweep: settings that all its points share, and the values of those that
-    vary."""
+    """The grid of a sweep: ``base`` has the settings that all its points share, ``axes`` the values
+    of those that vary. Points may be compared as methods: ``across`` names the setting that tells
+    methods apart, ``equal`` the quantity in which they are made equal."""
 
     base: dict[str, Any]
     """Settings that all points share, by name."""
     axes: dict[str, list[Any]]
     """Settings that vary, by name, each with its values; the last varies fastest."""
     equal: str | None = None
-    """What methods, the points that differ in the setting of ``methods`` alone, are made equal in:
-    a name of :data:`flmc.planning.fairness.QUANTITIES`; None: each point is planned by itself."""
+    """Quantity in which methods are made equal, a name of
+    :data:`flmc.planning.fairness.QUANTITIES`; methods are points that differ in the setting
+    ``methods`` alone. None: each point is planned by itself."""
     across: str | None = None
-    """The setting whose values are compared, if the user named it."""
+    """Name of the varying setting whose values are compared, as the user gave it; None: ``methods``
+    chooses one."""
     hold_out: float | None = None
-    """Share of every device's examples that is held out and predicted; None: none is."""
+    """Share of every device's examples that is held out of the data and predicted; None: no
+    examples are held out."""
 
     @property
     def methods(self) -> str | None:
-        """The varying setting whose values are methods that are compared: the one that was named,
-        else the scheme, else the first whose values are all words. None where there is none, or
-        where it would change the data that are sampled."""
+        """Name of the varying setting whose values are the methods to compare: ``across`` if it is
+        given, else the scheme, else the first whose values are all words. None if there is no such
+        setting, or it would change the data."""
         worded = (
             name for name, values in self.axes.items() if all(isinstance(v, str) for v in values)
         )
@@ -58,9 +62,9 @@ class SweepGrid:
         )
 
     def compared_with(self, index: int) -> list[int]:
-        """Indices of the points that differ from the point ``index`` in the compared setting alone,
-        in the order of its values, and that point among them; all of them start with the same
-        data."""
+        """Indices of the point ``index`` and of all points that differ from it only in the setting
+        ``methods``, in the order of this setting's values; all of these points have the same data.
+        Only ``index`` if there are no methods."""
         name = self.methods
         if name is None:
             return [index]
@@ -83,8 +87,9 @@ class SweepGrid:
         ]
 
     def _point(self, varied: dict[str, Any]) -> Settings:
-        """Checked settings of one point. Where the scheme varies, settings that the point's scheme
-        does not have are left out: a link is for the digital points of a sweep over both."""
+        """Checked settings of one point, from ``base`` and the values in ``varied``. Where the
+        scheme varies, settings that the point's scheme does not have are left out, such as the link
+        of an analog point."""
         whole = merge(self.base, varied)
         idle = not_taken(whole) if "scheme" in self.axes else ()
         if not idle:
@@ -94,11 +99,12 @@ class SweepGrid:
 
 
 def read_grid(document: Mapping[str, Any], options: Mapping[str, Any]) -> SweepGrid:
-    """The grid of a sweep, from settings with a table ``[sweep]``: each varying setting a list, or
-    a range ``{start, stop, count, spacing = "linear" | "log"}``; beside them may stand what sweeps
-    compare by (``equal``, ``across``, ``hold_out``). ``options`` of the command line override the
-    document, and may not name a varying setting. ``InvalidSetting`` if a setting is unknown, given
-    twice or without effect in a sweep, or nothing varies."""
+    """The grid of a sweep, from settings with a table ``[sweep]``, in which each varying setting
+    has a list of values or a range ``{start, stop, count, spacing = "linear" | "log"}``. The
+    document may also have ``equal``, ``across`` and ``hold_out``, which say how points are
+    compared. ``options`` of the command line override the document, and may not name a varying
+    setting. ``InvalidSetting`` if a setting is unknown, given twice or without effect in a sweep,
+    or nothing varies."""
     base = dict(document)
     compared = {name: base.pop(name, None) for name in OF_COMPARISONS}
     varying = base.pop("sweep", None)
@@ -137,7 +143,8 @@ def read_variation(text: str) -> tuple[str, Any]:
 
 
 def _value(text: str) -> int | float | str:
-    """A number where a text is one, else the text."""
+    """The text as a number if it is one (whole if it is written without point and exponent), else
+    the text itself."""
     if not checks.is_number(text):
         return text
     number = float(text)
@@ -145,7 +152,8 @@ def _value(text: str) -> int | float | str:
 
 
 def _check_comparison(grid: SweepGrid) -> None:
-    """Raise ``InvalidSetting`` where a sweep cannot compare as it is asked to."""
+    """Raise ``InvalidSetting`` if ``equal``, ``across`` or ``hold_out`` is not valid, or if methods
+    are to be compared and no varying setting can tell them apart."""
     if grid.equal is not None:
         checks.one_of("equal", grid.equal, tuple(QUANTITIES))
     if grid.hold_out is not None:
@@ -165,8 +173,8 @@ def _check_comparison(grid: SweepGrid) -> None:
 
 
 def _refuse_without_effect(names: set[str]) -> None:
-    """Raise ``InvalidSetting`` for settings without effect in a sweep: varying these would compute
-    equal points twice."""
+    """Raise ``InvalidSetting`` if ``names`` has a setting that changes no row of a sweep's table,
+    such as ``threads``: points that differ in it would be computed twice."""
     if "require" in names:
         raise InvalidSetting(
             "require must not be given for a sweep, whose table says what speaks against each plan"

@@ -29,9 +29,10 @@ from flmc.runs.sweeps.workers import Work
 from flmc.settings.schema import OF_COMPARISONS, Settings
 
 _PROVENANCE = "provenance"
-"""Name of the directory with what computed the points, a file for each digest."""
+"""Name of the directory whose files say which software and processors computed the points: one file
+for each distinct provenance, named by its digest."""
 _GRID = "sweep.json"
-"""Name of the file that describes the grid whose rows are in the table beside it."""
+"""Name of the file, beside the tables of a sweep, that describes its grid."""
 
 
 def run_grid(
@@ -42,14 +43,14 @@ def run_grid(
     *,
     plan_only: bool = False,
 ) -> Sweep:
-    """Compute the missing rows of a sweep's grid with the function ``work``, and return the rows of
-    all points.
+    """Compute the missing rows of a sweep's grid with the function ``work``, and return the table
+    with the rows of all points.
 
-    Points are kept in ``out/points``; in the end the rows, those of single data sets, paired
-    differences and the grid are written to ``table.csv``, ``table.parquet``, ``data_sets.parquet``
-    (both with pyarrow), ``paired.csv`` and ``sweep.json``. Without ``out`` nothing is
-    written. ``plan_only`` says whether ``work`` plans only. ``RunFailed`` if ``out`` cannot be
-    written."""
+    Finished points are kept in ``out/points``. At the end all rows are written to ``table.csv`` and
+    ``table.parquet``, the values of single data sets to ``data_sets.parquet`` (both with pyarrow
+    only), paired differences to ``paired.csv``, and the grid to ``sweep.json``; without ``out``
+    nothing is written. ``plan_only`` says that ``work`` plans the points and runs none.
+    ``RunFailed`` if ``out`` cannot be written."""
     points = grid.points
     if plan_only:
         forget_model()  # the model's data may have changed since an earlier sweep of this process
@@ -63,7 +64,8 @@ def run_grid(
             done = {key: store.read(key) for key in dict.fromkeys(keys)}
             missing = {k: each for k, each in zip(keys, asked, strict=True) if done[k] is None}
             order = list(missing)
-            # Points with equal data are neighbours then, because a worker keeps its last model.
+            # Points with equal data follow each other in this order: a worker keeps the model that
+            # it built last, and need not build it again.
             if plan_only:
                 order.sort(key=lambda key: data_key(missing[key][0]))
             tasks = [
@@ -78,7 +80,9 @@ def run_grid(
         rows = []
         for point, row in zip(points, of_points, strict=True):
             varied = {name: getattr(point, name) for name in grid.axes}
-            # First, and with the value that was asked for also where a plan has such a column.
+            # The settings that vary are the first columns of a row. They come again at the end,
+            # because a column of the plan may have the same name: the value that was asked for
+            # counts.
             rows.append({**varied, **row, **varied})
         paired = paired_rows(grid, rows)
         done_sweep = Sweep(
@@ -103,18 +107,21 @@ def run_grid(
 
 
 def _beside(grid: SweepGrid, points: list[Settings], index: int) -> Beside:
-    """What decides the row of a point of a grid beside its own settings."""
+    """Options of the sweep that decide the row of the point ``index`` together with its own
+    settings: the quantity in which it is made equal, the points that it is made equal to, and the
+    share of held-out examples."""
     methods = () if grid.equal is None else [points[each] for each in grid.compared_with(index)]
     return Beside(grid.equal, tuple(methods), grid.hold_out)
 
 
 def differs(grid: SweepGrid, out: Path, *, plan_only: bool = False) -> bool:
-    """Whether the directory ``out`` holds the table of a sweep over another grid, or a damaged
-    table."""
+    """Whether the directory ``out`` holds the table of another sweep (another grid, or another
+    ``plan_only``), or a damaged table."""
     try:
         if not (out / _GRID).exists():
             return False
-        # Early files have neither key; their points were never planned only.
+        # Files of early versions have neither of these two keys; the points of such sweeps were
+        # always run.
         there = {"schema_version": ANSWER_VERSION, "plan_only": False, **read_json(out / _GRID)}
         asked = json.loads(json.dumps(_document(grid, plan_only)))
         return bool({name: there.get(name) for name in asked} != asked)
@@ -123,7 +130,8 @@ def differs(grid: SweepGrid, out: Path, *, plan_only: bool = False) -> bool:
 
 
 def _document(grid: SweepGrid, plan_only: bool) -> dict[str, Any]:
-    """The grid and whether it is planned only, in plain values, for JSON."""
+    """The grid of a sweep, and whether its points are planned and not run, in plain values for
+    JSON."""
     return {
         "schema_version": ANSWER_VERSION,
         "settings": grid.base,
@@ -134,9 +142,9 @@ def _document(grid: SweepGrid, plan_only: bool) -> dict[str, Any]:
 
 
 def _facts(grid: SweepGrid, store: _Store, points: Sequence[Settings]) -> dict[str, Any]:
-    """What a sweep's results rest on beside its grid, in plain values: all settings with their
-    defaults, without those that vary; digests of data files and own code; and what computed the
-    points."""
+    """Facts on which the results of a sweep rest, in plain values: all settings that do not vary,
+    defaults included; SHA-256 digests of data files and of the user's own code; and the software
+    and processors that computed the points."""
     shared = points[0].model_dump(mode="json")
     fingerprints = Fingerprints()
     contents: dict[str, str] = {}
@@ -150,13 +158,14 @@ def _facts(grid: SweepGrid, store: _Store, points: Sequence[Settings]) -> dict[s
 
 
 class _Store:
-    """Rows of finished points, each in a file of a directory; without a directory (None) nothing is
-    kept."""
+    """Store of the rows of finished points, each in a JSON file of a directory; with None as
+    directory it keeps no rows."""
 
     def __init__(self, directory: Path | None) -> None:
         self.directory = directory
         self.provenance: dict[str, dict[str, Any]] = {}
-        """What computed the points that were read or written, by its digest."""
+        """Software and processors that computed the points that were read or written, by digest of
+        the provenance."""
         if directory is not None:
             if directory.is_symlink():
                 raise InvalidSetting(f"{str(directory)!r} is a symbolic link: name another place")
@@ -164,8 +173,9 @@ class _Store:
             check_regular(directory)
 
     def in_use(self) -> AbstractContextManager[None]:
-        """A shared lock on the directory, so that no other sweep removes this one's temporary files
-        as leftovers."""
+        """Context with a shared lock on the directory of the sweep, so that no other sweep takes
+        the temporary files of this one for leftovers and removes them. Without a directory it does
+        nothing."""
         if self.directory is None:
             return nullcontext()
         directories = (f"{self.directory.name}/.*.json.*", f"{_PROVENANCE}/.*.json.*")
@@ -195,8 +205,9 @@ class _Store:
         return row
 
     def _read_provenance(self, digest: str | None) -> None:
-        """Remember what computed a point, by its digest; None, or a file that is missing or
-        damaged: it is not known."""
+        """Add to ``provenance`` the software and the processor that computed a point, from the file
+        that is named by their digest; nothing is added if the digest is None, or the file missing
+        or damaged."""
         if digest is None or digest in self.provenance or self.directory is None:
             return
         path = self.directory.parent / _PROVENANCE / f"{digest}.json"
@@ -205,8 +216,9 @@ class _Store:
                 self.provenance[digest] = read_json(path, signed=True)
 
     def write(self, key: str, row: dict[str, Any]) -> dict[str, Any]:
-        """Write the row of a finished point to the file that its key names, and return it without
-        what computed it, which is written once for all points."""
+        """Write the row of a finished point to the file that its key names, and return the row
+        without its provenance (software and processor), which is written once to a file that points
+        share."""
         row = dict(row)
         made_by = row.pop(PROVENANCE, None)
         digest = None if made_by is None else digest_of(made_by)

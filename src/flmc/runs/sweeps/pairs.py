@@ -14,9 +14,10 @@ from flmc.runs.sweeps.table import DATA_SETS
 
 
 def paired_rows(grid: SweepGrid, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each metric of each point whose method is compared with the first one, on the same
-    data sets: the settings that vary, the first method, the metric, and the difference. Empty for
-    one data set, or where no methods are compared."""
+    """Rows with the value of a metric less that of the first method on the same data sets, one for
+    each metric of each point that is not the first method. A row has the settings that vary,
+    ``against`` (the first method), ``metric``, and mean, median and errors of the difference. No
+    rows for one data set, or where no methods are compared."""
     name = grid.methods
     if name is None:
         return []
@@ -42,5 +43,6 @@ def paired_rows(grid: SweepGrid, rows: Sequence[Mapping[str, Any]]) -> list[dict
 
 
 def _numbers(values: Sequence[float | None] | None) -> Any:
-    """Values of single data sets as an array; None where one is not known."""
+    """Values of single data sets as an array (experiment); None if there are none, or one of them
+    is not known."""
     return None if values is None or None in values else np.array(values)

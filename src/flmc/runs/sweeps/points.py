@@ -39,17 +39,22 @@ from flmc.settings.schema import NOTHING, PLAN, SIMULATION, UPLINK, Settings, me
 
 @dataclass(frozen=True)
 class Beside:
-    """What decides the row of a point beside its own settings."""
+    """Options of a sweep that decide the row of a point together with its own settings. They make
+    the point equal to others in a quantity (``equal``), and hold out examples."""
 
     equal: str | None = None
-    """What the point is made equal in to others; None: it is planned by itself."""
+    """Name of the quantity in which the point is made equal to the points in ``methods``: step,
+    privacy, energy or airtime; None: it is planned by itself."""
     methods: tuple[Settings, ...] = ()
-    """Settings of the points that it is made equal to, its own among them."""
+    """Settings of the points that are made equal to each other, this point's own among them; empty
+    if ``equal`` is None."""
     hold_out: float | None = None
-    """Share of every device's examples that is held out and predicted; None: none is."""
+    """Share of every device's examples that is held out of the data and predicted; None: no
+    examples are held out."""
 
     def given(self) -> dict[str, Any]:
-        """What is asked for, as plain values by name, to stand beside a point's settings."""
+        """These options as plain values by name, to be sent to a worker together with the settings
+        of a point; an option that is None is left out."""
         asked: dict[str, Any] = {}
         if self.equal is not None:
             asked["equal"], asked["methods"] = self.equal, [given_in(each) for each in self.methods]
@@ -59,7 +64,8 @@ class Beside:
 
     @classmethod
     def split(cls, given: Mapping[str, Any]) -> tuple[Settings, Beside]:
-        """A point's settings, and what was asked for beside them, from plain values."""
+        """Settings of a point, and its options as a ``Beside``, from one mapping with the plain
+        values of both, as a worker receives it."""
         own = dict(given)
         equal, hold_out = own.pop("equal", None), own.pop("hold_out", None)
         methods = tuple(merge({}, each) for each in own.pop("methods", ()))
@@ -73,9 +79,9 @@ def key_of(
     plan_only: bool = False,
     fingerprints: Fingerprints | None = None,
 ) -> str:
-    """Digest, 24 hexadecimal digits, of everything that decides the row of a point, with the
-    version of flmc; the point's file is named by it. ``fingerprints`` are shared by the points of a
-    grid, so that a file is read once; None: files are read now."""
+    """Digest, 24 hexadecimal digits, of everything that decides the row of a point, the version of
+    flmc included; the file of the point is named by it. Points of one grid share ``fingerprints``,
+    so that each data file is read once; None: files are read now."""
     fingerprints = fingerprints or Fingerprints()
     decides = {
         "flmc": VERSION,
@@ -92,18 +98,21 @@ def key_of(
 
 
 def _decisive(settings: Settings, plan_only: bool, fingerprints: Fingerprints) -> dict[str, Any]:
-    """Everything that settings decide a row by: settings that have an effect, the uplink that they
-    make, and the contents of the files and the code that they name."""
-    # Every setting counts, except those that the schema marks as without effect here.
+    """Everything in ``settings`` that decides the row of a point, as plain values: the settings
+    that have an effect, the uplink that they make, and digests of the files and of the user's code
+    that they name."""
+    # All settings count, except those that the schema marks as without effect on a row of this kind
+    # (planned only, or run).
     idle = names_of(NOTHING, SIMULATION) if plan_only else names_of(NOTHING)
     values = {**settings.model_dump(mode="json"), "chains": settings.num_chains}
     uplink = _uplink_of(settings)
-    # Uplinks are compared by the object that settings make, not by the text of the settings.
+    # The settings of the uplink are left out in favour of the uplink that they make, because
+    # different texts may make the same one.
     if uplink is not None:
         idle |= names_of(UPLINK)
     return {
-        # A setting that is None decides nothing, so that one which later versions add does not
-        # make finished points be computed anew.
+        # Settings that are None are left out, so that a setting that a later version adds does not
+        # change the digests of finished points.
         "settings": {n: v for n, v in values.items() if n not in idle and v is not None},
         "uplink": uplink,
         "contents": fingerprints.of_settings(values),
@@ -111,8 +120,8 @@ def _decisive(settings: Settings, plan_only: bool, fingerprints: Fingerprints) -
 
 
 def data_key(settings: Settings) -> str:
-    """The settings that decide the model of a point, as text: equal texts mean equal models, as
-    long as no file is changed."""
+    """Text of the settings that decide the model and data of a point. Points with equal texts have
+    equal models, as long as no data file is changed."""
     others = names_of(UPLINK, PLAN, SIMULATION, NOTHING)
     return json.dumps(settings.model_dump(mode="json", exclude=others))
 
@@ -124,9 +133,10 @@ def given_in(settings: Settings) -> dict[str, Any]:
 
 
 def _uplink_of(settings: Settings) -> Any:
-    """The uplink that settings make, as plain values. None where it is not known before the run, or
-    cannot be made; then the row of the point says so."""
-    # A user's own code is imported by the worker only.
+    """The uplink that settings make, as plain values. None if the settings name code of the user's
+    own, or if the uplink cannot be made; the row of the point then has the error."""
+    # Code of the user's own is imported by the worker only, not by the process that computes
+    # digests.
     if named_code(settings.model_dump()):
         return None
     try:
@@ -136,28 +146,30 @@ def _uplink_of(settings: Settings) -> Any:
 
 
 def run_point(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of one point, planned and run on one thread, from its settings that differ from the
-    defaults: plain values without times; ``error`` is None or the message of a failure."""
+    """The row of one point, planned and run on one thread. ``given`` has its settings that differ
+    from the defaults, and options of the sweep; the row has plain values and no measured times, and
+    ``error``, None or the message of a failure."""
     return _row_of(given, _run_columns)
 
 
 def plan_point(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of one point that is planned only: the plan's columns of :func:`run_point`, without
-    the privacy of the run where the budget is for a round, because computing it takes longest."""
+    """The row of one point that is planned and not run: the columns of :func:`run_point` that
+    describe the plan. Epsilon of the run, which takes longest to compute, is there only if the
+    privacy budget is for the run."""
     return _row_of(given, _plan_only_columns)
 
 
 def _row_of(
     given: Mapping[str, Any], columns: Callable[[Settings, Beside], dict[str, Any]]
 ) -> dict[str, Any]:
-    """The row of a point: its ``columns`` and ``error`` None, or, if it failed, the message in
-    ``error`` alone. What is not a finite number is None."""
+    """The row of a point: its ``columns``, with None for NaN and infinity, and ``error`` None. If
+    the point failed, the row has only ``error``, the message."""
     try:
         row = columns(*Beside.split(given))
         return {**{name: _finite(value) for name, value in row.items()}, "error": None}
     except FlmcError as error:
         return {"error": str(error)}
-    # a user's model or link may raise anything, and the other points shall go on
+    # A user's model or link may raise any error, and the other points are to go on.
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}
 
@@ -172,7 +184,8 @@ def _run_columns(settings: Settings, beside: Beside) -> dict[str, Any]:
     problem, test = _assembled(settings, beside)
     problem, equal = _made_equal(problem, settings, beside)
     plan, model = problem.plan(), problem.model
-    # Where no posterior is known, draws are what a run is judged by.
+    # Draws are kept only where they are needed: to judge a run whose posterior is not known, and to
+    # predict held-out examples.
     keep = model.posterior is None or test is not None
     kept = plan.num_rounds - plan.num_burn_in
     numbers = kept * settings.num_chains * model.num_experiments * model.dim
@@ -198,9 +211,10 @@ def _run_columns(settings: Settings, beside: Beside) -> dict[str, Any]:
 
 
 _MOST_NUMBERS = 2e7
-"""Numbers in the draws that a point keeps at most, 160 MB; of more, only some rounds are kept."""
+"""Largest number of values (entries of theta over all draws and chains) that a point keeps, 160 MB;
+longer runs keep every second, third, ... round."""
 _FEWEST_DRAWS = 20
-"""Draws of a chain that are kept in any case, for R-hat and effective draws."""
+"""Smallest number of draws of a chain that thinning may leave, for R-hat and effective draws."""
 
 
 def _plan_only_columns(settings: Settings, beside: Beside) -> dict[str, Any]:
@@ -215,8 +229,9 @@ def _plan_only_columns(settings: Settings, beside: Beside) -> dict[str, Any]:
 def _assembled(
     settings: Settings, beside: Beside, *, shared: bool = False
 ) -> tuple[Problem, FederatedData | None]:
-    """The problem of a point, and the examples that are held out of it; ``shared``: with the model
-    of the point before, if its data are the same."""
+    """The problem of a point (model, uplink, limits and settings), and its held-out examples (None:
+    no examples are held out). ``shared``: the model of the point before is used again if its data
+    are the same."""
     if beside.hold_out is not None:
         return assemble_with_held_out(settings, beside.hold_out, settings.seed)
     return assemble(settings, _shared_model(settings) if shared else None), None
@@ -225,8 +240,9 @@ def _assembled(
 def _made_equal(
     problem: Problem, settings: Settings, beside: Beside
 ) -> tuple[Problem, dict[str, Any]]:
-    """The problem of a point made equal to the points that it is compared with, and columns that
-    say what was changed; the problem as it is where nothing is to be equal."""
+    """The problem of a point, changed so that its plan agrees with the points in ``beside.methods``
+    in the quantity ``beside.equal``, and columns with the shared value and the settings that were
+    changed. The problem itself and no columns if ``equal`` is None."""
     if beside.equal is None:
         return problem, {}
     own = problem.plan(forecast=False)
@@ -246,8 +262,8 @@ def _made_equal(
 
 
 _latest: dict[str, Model] = {}
-"""The model that this process built last, by its :func:`data_key`; only one, because data are
-large."""
+"""The model that this process built last, with its :func:`data_key` as key. It holds one model at
+most, because data are large."""
 
 
 def forget_model() -> None:
@@ -256,8 +272,8 @@ def forget_model() -> None:
 
 
 def _shared_model(settings: Settings) -> Model:
-    """The model of a point; the model that was built last is used again if the data are the
-    same."""
+    """The model of a point. A linear model is taken from the point before if that had the same
+    data; any other model is built anew."""
     if settings.model != "linear":  # a user's own model may differ when it is made again
         return make_model(settings)
     key = data_key(settings)
@@ -269,8 +285,9 @@ def _shared_model(settings: Settings) -> Model:
 
 
 def _plan_columns(plan: Plan, *, with_run: bool) -> dict[str, Any]:
-    """Columns with the plan's decisions, privacy and prediction, by name; ``with_run``: with
-    privacy and price of the whole run, which take longest to compute."""
+    """Columns with the gain, the step, the limits, the privacy and the prediction of a plan, by
+    name; only with ``with_run`` privacy and price of the whole run, which take longest to
+    compute."""
     once, run_ = _stated(plan.round_cost), _stated(plan.run_cost if with_run else None)
     row = {
         "gain_used": plan.typical_gain,
@@ -307,7 +324,8 @@ def _stated(cost: Cost | None) -> tuple[float | None, float | None]:
 
 
 def _finding_columns(plan: Plan) -> dict[str, Any]:
-    """Columns with the digest of a plan and the findings against it, by name."""
+    """Columns about a plan, by name: its digest, the states of its verdict and of the three lights,
+    and the findings against it."""
     lights = get_args(Light)
     worst = sorted(gravest(plan.findings), key=lambda each: lights.index(each.light))
     verdict = plan.verdict  # None for a plan from a file that no one has judged
@@ -325,7 +343,8 @@ def _finding_columns(plan: Plan) -> dict[str, Any]:
 
 
 def _measured_columns(result: Result) -> dict[str, Any]:
-    """Columns with the measurements of a run, and values to compare them with, by name."""
+    """Columns with the measurements of a run, by name, beside values to compare them with, such as
+    the trace of the posterior covariance."""
     document = result.to_document()
     row: dict[str, Any] = {
         "clipped_fraction": result.clipped_fraction,
@@ -359,8 +378,9 @@ def _measured_columns(result: Result) -> dict[str, Any]:
 
 
 def _draw_columns(result: Result) -> dict[str, Any]:
-    """Columns with what draws tell where no posterior is known, by name: agreement and effective
-    draws of the chains, and Stein's evidence from gradients at the draws."""
+    """Columns about the draws of a model whose posterior is not known, by name: agreement (R-hat)
+    and effective draws of the chains, and Stein ratio and shift of the mean, from gradients at the
+    draws."""
     mixing, evidence = result.diagnostics, result.evidence
     agreement = {} if mixing is None else mixing.to_document()
     row = {name: agreement.get(name) for name in ("r_hat", "ess_bulk", "ess_tail")}

@@ -39,7 +39,8 @@ _SHOWN = (
     "rounds_needed",
     "verdict",
 )
-"""Columns of a sweep that the screen shows beside the varying settings."""
+"""Columns of a sweep's table that the screen shows, where a point has a value, beside the settings
+that vary."""
 _SHOWN_OF_PLANS = (
     "gain_used",
     "binding",
@@ -53,14 +54,15 @@ _SHOWN_OF_PLANS = (
     "verdict",
     "headline",
 )
-"""Columns that the screen shows of a sweep that was planned only."""
+"""Columns that the screen shows, where a point has a value, of a sweep whose points were planned
+and not run."""
 _MOST_ROWS = 40
 PROVENANCE = "provenance"
-"""Key of a row, on its way from a worker, with what computed it; finished points keep its digest.
-"""
+"""Key under which a worker adds to a row which flmc, libraries and processor computed it. The file
+of a finished point has the digest of that instead."""
 DATA_SETS = "data_sets"
-"""Key of a row with the values of single data sets, (experiment) by name of the metric; tables have
-them in a file of their own."""
+"""Key under which a row has the values of single data sets: arrays (experiment) by name of the
+metric. They are left out of the main table, and written to a file of their own."""
 
 
 PAIRED_SHOWN = ("variance_ratio", "wasserstein2_squared", "one_chain_mean_error")
@@ -68,8 +70,9 @@ PAIRED_SHOWN = ("variance_ratio", "wasserstein2_squared", "one_chain_mean_error"
 
 
 def _cell(name: str, row: Mapping[str, Any]) -> str:
-    """The text of a value in a row; an epsilon is rounded up, so that it stays an upper bound. A
-    metric with heavy tails over data sets is shown as its median, in brackets the middle half."""
+    """Text of the value ``name`` in a row; an epsilon is rounded up, so that it stays an upper
+    bound. A metric with heavy tails over data sets is shown as its median, followed by its
+    quartiles in brackets."""
     value = row.get(name)
     if value is not None and name in (row.get("heavy_tails") or "").split("; "):
         low, high = (row[f"{name}_{end}"] for end in ("q25", "q75"))
@@ -92,10 +95,10 @@ class Sweep:
         A dict for each point: the settings that vary, the columns of its plan, the measurements,
         and ``error``, which is None for a point that is done.
     num_distinct
-        Number of points with rows of their own; points whose settings amount to the same share a
-        row.
+        Number of points that were computed: points whose settings have the same effect are computed
+        once.
     plan_only
-        Whether points were planned only.
+        Whether the points were planned and not run.
     base
         Settings that were given for all points.
     paired
@@ -103,12 +106,14 @@ class Sweep:
         data sets: ``against``, the first method, ``metric``, and mean, median and errors of the
         differences; empty for one data set.
     equal
-        What methods were made equal in; None: each point was planned by itself.
+        Quantity in which methods were made equal; None: each point was planned by itself.
     methods
-        The setting whose values are compared; None: none is.
+        Name of the varying setting whose values are compared as methods; None: no methods are
+        compared.
     provenance
-        What computed the points, by its digest: flmc and its sources, libraries, processor. Points
-        that were kept by an earlier version have none.
+        Software and processors that computed the points: versions of flmc and libraries, digest of
+        flmc's sources, and processor, by the digest of all that. Points that an earlier version
+        computed have none.
     """
 
     axes: dict[str, list[Any]]
@@ -198,8 +203,8 @@ class Sweep:
     def table(self) -> Grid:
         """A table of the main columns, a row for each of the first 40 points, with notes below."""
         names = [*self.axes, *(_SHOWN_OF_PLANS if self.plan_only else _SHOWN)]
-        # A squared W2 distance that no point has keeps its column, because a note explains the
-        # dashes.
+        # The column of the squared W2 distance stays even if no point has one, because a note below
+        # the table explains its dashes.
         known = {name for row in self.rows for name, value in row.items() if value is not None}
         if "wasserstein2_floor" in known:
             known.add("wasserstein2_squared")
@@ -208,8 +213,9 @@ class Sweep:
         return Grid(tuple(header), cells, notes=tuple(self._notes()))
 
     def _notes(self) -> Iterator[Row]:
-        """Notes below the table: points that are not shown, points that equal others, caveats, how
-        many chains epsilon covers, warnings and failures."""
+        """Notes below the table: numbers of points that are not shown and of points that equal
+        others, how methods were made equal, heavy tails, chains that epsilon covers, warnings and
+        failures."""
         count = len(self.rows)
         if count > _MOST_ROWS:
             yield Row("", f"... and {count - _MOST_ROWS} more")
@@ -254,8 +260,8 @@ class Sweep:
         return sum(row["error"] is not None for row in self.rows)
 
     def to_document(self) -> dict[str, Any]:
-        """The rows of all points, and the numbers of failed and of distinct points, in plain
-        values, for JSON."""
+        """The table in plain values, for JSON: rows of all points, paired differences, provenance,
+        and the numbers of failed and of distinct points."""
         return {
             "schema_version": ANSWER_VERSION,
             "plan_only": self.plan_only,
@@ -288,7 +294,8 @@ class Sweep:
 
 
 def columns_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """All columns of some rows, in the order in which they first appear; the error last."""
+    """Names of all columns of some rows, in the order in which they first appear, with ``error``
+    last and without the values of single data sets."""
     names = dict.fromkeys(name for row in rows for name in row if name != DATA_SETS)
     last = ["error"] if "error" in names else []
     names.pop("error", None)
@@ -301,7 +308,8 @@ def _without_data_sets(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _difference(each: Mapping[str, Any]) -> str:
-    """Text of a paired difference: mean and standard error, or the median where tails are heavy."""
+    """Text of a paired difference, a row of ``Sweep.paired``: mean and standard error, or the
+    median with its interval where tails are heavy."""
     unknown: dict[str, Any] = dict.fromkeys(PairedDifference._fields, math.nan)
     known = {name: each[name] for name in unknown if each[name] is not None}
     return str(PairedDifference(**{**unknown, **known}))
@@ -370,9 +378,10 @@ def sweep(
     plan_only
         Whether to plan only: the table then has the columns of plans, and nothing is simulated.
     equal
-        What methods are made equal in before they are run: ``step``, ``privacy``, ``energy`` or
-        ``airtime``, defined in :data:`flmc.planning.fairness.QUANTITIES`; methods are the points
-        that differ in the setting ``across`` alone. None: each point is planned by itself.
+        Quantity in which methods are made equal before they are run: ``step``, ``privacy``,
+        ``energy`` or ``airtime``, defined in :data:`flmc.planning.fairness.QUANTITIES`; methods are
+        the points that differ in the setting ``across`` alone. None: each point is planned by
+        itself.
     across
         The varying setting whose values are methods, compared on the same data sets. None: the
         scheme if it varies, else the first varying setting whose values are words.
@@ -433,8 +442,8 @@ def sweep(
 
 
 def _axes(vary: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that vary, with tuples, ranges and arrays turned into lists, as a TOML file has
-    them."""
+    """The settings that vary, by name, with tuples, Python ranges and arrays turned into lists,
+    which is what a TOML file would give; ranges by start, stop and count stay as they are."""
     if not isinstance(vary, Mapping):
         raise InvalidSetting(
             f"vary must be a dict of lists or ranges by setting, got {type(vary).__name__}"

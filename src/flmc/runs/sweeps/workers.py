@@ -23,7 +23,8 @@ from flmc.runs.sweeps.table import PROVENANCE
 _log = logging.getLogger(__name__)
 
 Task = tuple[str, dict[str, Any]]
-"""Key of a point, and its settings that differ from the defaults."""
+"""Work on one point of a sweep: its key, and its settings that differ from the defaults, with
+options of the sweep."""
 Work = Callable[[Sequence[Task]], Iterator[tuple[str, dict[str, Any]]]]
 """A function that computes tasks (points of a sweep, each with its key), and yields their keys and
 rows as they finish."""
@@ -50,11 +51,12 @@ def on_this_machine(workers: int, *, plan_only: bool = False) -> Work:
 def _in_processes(
     workers: int, do: Callable[[Task], tuple[str, dict[str, Any]]], tasks: Sequence[Task]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Keys and rows of tasks as processes finish them. After the death of a process, all unfinished
-    tasks run again; a task whose process dies although it runs alone becomes a row with an
-    error."""
-    # The kernel kills a process where memory is short, and joblib cannot tell which task it had. So
-    # all that is left runs together twice, and then one by one, which finds the culprit.
+    """Yield key and row of each task as processes finish them. If a process dies, all unfinished
+    tasks run again; in the last attempt each runs by itself, and a task whose process dies then
+    gets a row with an error."""
+    # The kernel kills a process if memory is short, and joblib cannot tell which task it had. So
+    # all unfinished tasks run together in two attempts, and one by one in the third, which tells
+    # the task that fails.
     left = dict(tasks)
     for together in (True, True, False):
         for part in [list(left.items())] if together else [[task] for task in left.items()]:
@@ -83,20 +85,21 @@ _DIED = "the worker process died, also when the point ran alone: is memory short
 
 def _pool(workers: int) -> Any:
     """A joblib pool of processes that yields rows as they finish."""
-    # Two workers at least: with one, joblib would run the tasks in this process.
+    # With n_jobs=1 joblib would run the tasks in this process, whose death must not end the sweep.
     return _joblib().Parallel(n_jobs=max(2, workers), return_as="generator_unordered")
 
 
 @contextmanager
 def _children_without_ctrl_c() -> Iterator[None]:
-    """Context in which this process, and the children that it starts, ignore Ctrl-C. A terminal
-    sends the signal to all of them, and only this process is to react, when the context ends."""
+    """Context in which this process and the children that it starts ignore Ctrl-C, which a terminal
+    sends to all of them. This process receives it when the context ends; the children never do."""
     from multiprocessing import resource_tracker as tracker_of_python
 
     from joblib.externals.loky.backend import resource_tracker
 
-    # First the processes that clean up, because starting Python's clears the mask of signals.
-    # joblib's warns where its parent has left without cleaning up, as an interrupted sweep does.
+    # The resource trackers of joblib and of Python are started first, because starting that of
+    # Python clears the mask of signals that is set below. The warning of joblib's, that an
+    # interrupted sweep has left files to clean up, is silenced.
     filters = os.environ.get(_WARNINGS)
     os.environ[_WARNINGS] = ",".join(filter(None, (filters, _NO_WARNING)))
     try:
@@ -106,8 +109,8 @@ def _children_without_ctrl_c() -> Iterator[None]:
         os.environ.pop(_WARNINGS)
         if filters is not None:
             os.environ[_WARNINGS] = filters
-    # Child processes inherit the mask of signals: Ctrl-C does not reach processes that are started
-    # within.
+    # Child processes inherit the mask of signals, so Ctrl-C does not reach those that are started
+    # within the context.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
@@ -132,7 +135,8 @@ def _joblib() -> Any:
 
 
 def _do(task: Task, *, plan_only: bool) -> tuple[str, dict[str, Any]]:
-    """Key and row of one task, a point of a sweep."""
+    """Key and row of one task, a point of a sweep. The row says which software and processor
+    computed it."""
     key, given = task
     row = plan_point(given) if plan_only else run_point(given)
     return key, {**row, PROVENANCE: provenance()}
@@ -147,7 +151,8 @@ def _do_for(parent: int, task: Task, *, plan_only: bool) -> tuple[str, dict[str,
 
 @lru_cache(maxsize=1)
 def _follow(parent: int) -> None:
-    """Make this worker process end soon after its parent has ended, in whatever way."""
+    """Start a thread that ends this worker process within about half a second after its parent
+    process has ended, for whatever reason."""
 
     def watch() -> None:
         while os.getppid() == parent:

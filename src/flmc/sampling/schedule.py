@@ -95,8 +95,8 @@ def _is_known(plan: Plan) -> bool:
 
 
 def block_of(plan: Plan, block: int) -> range:
-    """The rounds of block number ``block``, which share random streams: ``ROUNDS_PER_BLOCK`` rounds,
-    fewer in the last block of the plan. Rounds and blocks are counted from 0."""
+    """The ``ROUNDS_PER_BLOCK`` rounds of block number ``block``, which share random streams; fewer
+    in the last block of the plan. Rounds and blocks are counted from 0."""
     first = block * ROUNDS_PER_BLOCK
     return range(first, min(first + ROUNDS_PER_BLOCK, plan.num_rounds))
 
@@ -168,10 +168,10 @@ def draw_activity(plan: Plan, seed: int, num_experiments: int) -> Activity:
 
 
 def _draw_policies(plan: Plan, seed: int, num_experiments: int, blocks: range) -> Iterator[Array]:
-    """Active devices in the rounds of the given blocks, as the scheduler draws them: yields an array
-    (round, device) for one experiment after the other, with 1 for a device that transmits, else 0;
-    a single array if the scheduler is not random, because all experiments then have the same active
-    devices. The plan must leave the choice of active devices to the scheduler."""
+    """Active devices in the rounds of the given blocks, as the scheduler draws them. Yields an
+    array (round, device) for one experiment after the other, with 1 for a device that transmits,
+    else 0; a single array if the scheduler is not random, because all experiments then have the
+    same active devices. The plan must leave the choice of active devices to the scheduler."""
     if not plan.scheduler.forgets:
         rounds = slice(block_of(plan, blocks[0]).start, block_of(plan, blocks[-1]).stop)
         for experiment in range(num_experiments if plan.scheduler.random else 1):
@@ -254,8 +254,8 @@ def schedule_of(plan: Plan, fading: Array, active: Array | None, rounds: range) 
 
     The gain of a round is the plan's largest gain, or the largest that the power limit allows in
     that round if this is smaller. Where the path gains decide how many devices transmit, it is also
-    at most the gain that leaves the sampler enough noise with that many. No data enter, so the gain
-    may be public.
+    at most the gain that leaves the sampler enough noise with that many, unless the user set the
+    gain. No data enter, so the gain may be public.
     """
     part = slice(rounds.start, rounds.stop)
     cap = plan.gain if len(plan.gain) == 1 else plan.gain[part]

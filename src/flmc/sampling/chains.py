@@ -37,7 +37,8 @@ class Chains:
     double precision, the compiled engines the deviation of theta from a fixed point of each data
     set, in single precision."""
     moments: Moments
-    """Sums of theta's deviations, and of their products, over the kept rounds so far."""
+    """Sums, over the kept rounds so far, of the deviations of theta from a fixed point of each data
+    set, and of products of their entries."""
     path: Array | None
     """Theta after every ``thin``-th round that follows the first ``path_from`` rounds,
     (experiment, chain, stored round, dim). Entries of rounds that have not been run yet are

@@ -1,4 +1,4 @@
-"""The contract of an engine, which advances the chains of a run."""
+"""The interface that every engine implements; an engine advances the chains of a run."""
 
 from __future__ import annotations
 

@@ -210,8 +210,8 @@ _ATTRIBUTE = "_compiled_rounds"
 
 
 class JaxEngine(Engine):
-    """Engine that compiles rounds with JAX, for models from log densities and for quadratic ones. A
-    chain's position is the deviation of theta from a fixed point of each data set
+    """Engine that compiles rounds with JAX, for models that are given by log densities and for
+    quadratic ones. A chain's position is the deviation of theta from a fixed point of its data set
     (:func:`flmc.sampling.chains.centre_of`), in single precision."""
 
     name: ClassVar[str] = "jax"
@@ -272,8 +272,8 @@ class JaxEngine(Engine):
         resources: Resources = DEFAULT_RESOURCES,
         schedule: DrawSchedule = draw_schedule,
     ) -> None:
-        """Advance all chains in place to round ``until``, one data set after the other and block of
-        rounds after block."""
+        """Advance all chains in place to the end of round ``until``, counted from 1, one data set
+        after the other."""
         jax = require_jax()
         # Double precision is enabled although all arrays here are in single precision: a user's
         # function may hold constants in double precision, and JAX confuses the constants of a

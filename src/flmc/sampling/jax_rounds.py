@@ -330,7 +330,8 @@ def _superpose(
         low = words(fixed.quantiser, entry, first + numpy.uint32(groups))[0]
 
     def add(group: Any, sums: Any) -> Any:
-        """Sums of symbols, clipped and undefined entries, with the next ``AT_ONCE`` devices."""
+        """The three ``sums`` (of symbols, of numbers of clipped entries, and of entries that are
+        not finite) after adding those of group number ``group`` of ``AT_ONCE`` devices."""
         total, clipped, undefined = sums
         halves = [None] * AT_ONCE
         if kind.function is not None:

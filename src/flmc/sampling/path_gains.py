@@ -105,7 +105,8 @@ def _law(plan: Plan) -> Fading:
 
 
 def _draw_whole_run(plan: Plan, seed: int, experiment: int) -> Array:
-    """Path gains of all rounds of one experiment, (1 or round, 1 or device, 1 or dim)."""
+    """Path gains of all rounds of one experiment, (1 or round, 1 or device, 1 or dim): an axis has
+    length 1 where all its path gains are equal by the fading."""
     drawn = _law(plan).draw_checked(
         generator(seed, Purpose.FADING, experiment),
         range(plan.num_rounds),

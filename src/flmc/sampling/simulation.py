@@ -136,9 +136,9 @@ class _Pace:
         that its first stretch is a single round."""
 
     def next_stop(self, done: int, num_rounds: int, most_rounds: int | None) -> int:
-        """Last round, counted from 1, of the stretch that follows ``done`` of ``num_rounds``
-        rounds; it does not pass the next multiple of ``most_rounds``, where checkpoints are
-        made."""
+        """Number of the round, counted from 1, after which the run can next stop and be saved, when
+        ``done`` of ``num_rounds`` rounds are finished. It is at most the next multiple of
+        ``most_rounds``, where checkpoints are made (None: no checkpoints)."""
         if most_rounds is not None:
             # A stretch may end before the next checkpoint, after the usual number of seconds, so
             # that the run can be stopped between checkpoints.

@@ -39,7 +39,7 @@ PUBLISHED = {
     "rounds": 100,
     "burn_in": 50,
 }
-"""The settings of the study that differ from flmc's defaults."""
+"""The settings of the published study, by name, that differ from flmc's defaults."""
 CHANGEABLE = (
     *("devices", "dim", "samples", "clip", "fading", "noise_power", "epsilon", "run_delta"),
     *("rounds", "burn_in", "step_size", "link", "slope_parameter"),

@@ -200,7 +200,7 @@ class Laboratory:
 
     def run_ideal(self) -> Array:
         """Theta after every kept round, (run, kept, dim), of Langevin Monte Carlo without a
-        channel: the server has exact gradients, and adds the noise of temperature 1 itself."""
+        channel: with the exact sum of gradients and exactly the noise of temperature 1."""
         return self.run_plan(self._plan(Ideal()))
 
     def worst_distances(self, thetas: Array) -> Array:

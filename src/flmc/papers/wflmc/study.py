@@ -96,7 +96,8 @@ class Study:
     seed: int
     experiments: int
     published: bool
-    """Whether the published curves were available."""
+    """Whether the published curves were found, so that measured values can be compared with
+    them."""
     budgets: tuple[float, float]
     """Bound R on a device's privacy spending over a run: as published, and by the exact analysis of
     the Gaussian mechanism."""

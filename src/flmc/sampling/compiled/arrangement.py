@@ -37,8 +37,8 @@ MOST_WRITTEN_OUT = 8
 """Largest number of entries of a gradient for which the machine code has no loop over entries: the
 instructions for each entry follow one another."""
 MOST_MEMBERS = 4
-"""Largest number of blocks (of eight chains each) in a team, which reads a data set's numbers once
-for all its blocks."""
+"""Largest number of blocks (of eight chains each) in a team: blocks of one data set that run
+together, so that each number of the data is read once for all of them."""
 _HEIGHTS = range(13, 3, -1)
 """Numbers of vectors that a tile (a group of gradient entries that is computed together) may have.
 The sum of each vector takes a register, and every processor has at least 16 vector registers."""
@@ -82,8 +82,8 @@ class Arrangement(NamedTuple):
         vectors = -(-dim // WIDTH) if kind == ROWS else dim
 
         def cost(height: int) -> int:
-            # A column of the Hessian in a tile takes a load for each of the tile's vectors, and one
-            # for the entry of the position that it is multiplied by.
+            # Relative cost of one column of the Hessian: a tile of ``height`` vectors takes a load
+            # for each vector, and one for the entry of the position that multiplies the column.
             return -(-vectors // height) * max(_WAIT, height + 1)
 
         tile = min(_HEIGHTS, key=cost)

@@ -406,7 +406,8 @@ class _Blocks:
                 seed_generators(code, at["entropy"], at["num_entropy"], key, at[name])
 
     def _fill_normals(self) -> None:
-        """Emit the code that makes the normals of the next ``ROUNDS_AT_ONCE`` rounds."""
+        """Emit the code that makes the standard normals for the noise of the next
+        ``ROUNDS_AT_ONCE`` rounds."""
         with self.members() as at:
             generator = Generator(self.code, at["channel"], self.form.arrangement.word)
             half, apart = at["dim"] * (ROUNDS_AT_ONCE // 2), at["normals_apart"]

@@ -25,7 +25,9 @@ that is recorded on disk holds them in a file."""
 
 @dataclass
 class Chains:
-    """State of all chains of all data sets after ``round`` rounds.
+    """State of all chains of all data sets after ``round`` rounds: their present positions, sums
+    over kept rounds (``moments``), stored positions (``path``), counts of clipped and of undefined
+    gradient entries, and what the server's update carries from round to round (``memory``).
 
     Counts are whole numbers, and sums are taken in the order of the rounds, so the state does not
     depend on where a run was interrupted."""

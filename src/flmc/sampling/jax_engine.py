@@ -318,7 +318,8 @@ def _costs(plan: Plan, model: Model) -> TracedCosts | None:
 
 def _quadratic_gradients(theta: Any, data: Any) -> Any:
     """Local gradients of quadratic costs, (device, dim), at ``theta`` (dim). ``data`` holds every
-    device's Hessian (device, dim, dim) and offset (device, dim)."""
+    device's Hessian H (device, dim, dim) and offset b (device, dim); the gradient is
+    H theta - b."""
     return data["hessian"] @ theta - data["offset"]
 
 

@@ -1,5 +1,5 @@
 """Running sums of theta and of products of its entries over kept rounds. They give mean, variance
-and covariance of the draws in memory that does not grow with the number of rounds."""
+and covariance of theta in memory that does not grow with the number of rounds."""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ Figures = Mapping[str, CurveSet]
 @dataclass(frozen=True)
 class ClaimVerdict:
     """A claim of the paper in our words (``claim``), the name of the statistic that decides it
-    (``statistic``), the statistic's value as text, and whether the claim holds."""
+    (``statistic``), a function that returns the statistic's value as text (``describe``), and
+    whether the claim holds (None: undecided)."""
 
     claim: str
     statistic: str

@@ -302,8 +302,7 @@ class JudgedCombination:
     def changes(self) -> int:
         """Number of choices in which this interpretation differs from the first values in
         ``CHOICES``. These are the printed ones, except that T(x) has a factor 1/2 that is missing
-        in
-        print."""
+        in print."""
         printed = [values[0] for values in CHOICES.values()]
         return sum(
             getattr(self.combination, f.name) != p

@@ -46,10 +46,13 @@ SEARCH_POINTS = 16
 
 @dataclass
 class Study:
-    """All results of reproducing the study: measured curves, verdicts on the paper's claims, the
-    numbers that its text states, the comparison with better schemes, and the search over
-    interpretations of its text. ``experiments`` data sets and all chains are drawn with
-    ``seed``."""
+    """All results of reproducing the study: measured curves, verdicts on the paper's claims,
+    measured values of the numbers that its text states (``landmarks``), the comparison with better
+    schemes (``beyond``), and the search over interpretations of its text (``combinations``).
+
+    The ``experiments`` data sets and all chains are drawn with ``seed``; ``trace`` and
+    ``exact_distance`` are the errors of exact posterior draws, for comparison. ``changes`` are
+    settings that the user changed, ``own_curves`` curves that the user added."""
 
     figures: tuple[str, ...]
     """Numbers of the paper's figures that were measured."""

@@ -89,8 +89,11 @@ class CurvePoint:
 @dataclass
 class Study:
     """All results of reproducing the study: every curve at every SNR, and the values with which
-    they are compared. ``experiments`` is the number of experiments of 100 runs, ``seed`` that of
-    all random numbers, and ``case`` holds the settings and data that all curves share."""
+    they are compared: ``floor`` and ``population`` are distances of an exact sampler and of
+    Langevin Monte Carlo without a channel. ``experiments`` is the number of experiments of 100
+    runs, ``seed`` that of all random numbers, and ``case`` holds the settings and data that all
+    curves share. ``budgets`` are privacy budgets of a device, ``own_curves`` curves that the user
+    added."""
 
     case: BaseCase
     seed: int
@@ -259,8 +262,7 @@ class Design:
     def has_channel_of(self, case: BaseCase) -> bool:
         """Whether this curve can be run with the path gains and active devices of the study: it
         must have the same fading, rounds, channel estimation and modulation, and no scheduler of
-        its
-        own."""
+        its own."""
         names = ("fading", "rounds", "csi_error", "modulation")
         same = all(getattr(self.settings, name) == getattr(case.settings, name) for name in names)
         return same and not self.own_rule

@@ -216,7 +216,8 @@ Numbers = npt.NDArray[np.int64]
 class Blocks:
     """Assignment of some chains to blocks: the eight chains, or the one chain, that a vector
     instruction serves. Chains are numbered through all data sets: those of data set 0, then those
-    of data set 1, and so on."""
+    of data set 1, and so on. ``firsts`` and ``chains`` hold such numbers, ``lanes`` the number of
+    chains in each block; ``unit`` says which array of devices' data a block reads."""
 
     firsts: Numbers
     """Number of the first chain of every block, counted through all data sets, (block)."""

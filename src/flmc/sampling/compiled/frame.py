@@ -244,7 +244,8 @@ class Frame:
 class KeptRounds:
     """State of the chains of one call of machine code: views of their positions, sums and paths,
     whose first axis is the chain; and copies of positions and sums in the order that the code
-    needs, where the numbers of eight chains lie next to each other."""
+    needs, where the numbers of eight chains lie next to each other. ``rounds`` are the rounds of
+    the call, counted from 0, and ``chains`` is the state of all chains of the run."""
 
     chains: Chains
     rounds: range

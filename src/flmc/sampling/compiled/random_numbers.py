@@ -46,12 +46,11 @@ class Generator:
 _START, _TURN = 0x43B0D7E5, 0x931E8875
 _MIX_LEFT, _MIX_RIGHT = 0xCA01F9DD, 0x4973F715
 _END, _END_TURN = 0x8B51F9DD, 0x58F38DED
-"""Constants of NumPy's ``SeedSequence``, with which a seed gives the same random streams here. In
-this order: the initial value of the factor with which words are hashed into the pool of entropy,
-and the number that multiplies this factor after each word; the multipliers of two words that are
-mixed into one; and the initial value and the multiplier of the factor with which the pool is hashed
-at the
-end."""
+"""Constants of NumPy's ``SeedSequence``, with which a seed gives the same random streams here.
+``_START`` is the initial value of the factor with which words are hashed into the pool of entropy,
+and ``_TURN`` multiplies this factor after each word. ``_MIX_LEFT`` and ``_MIX_RIGHT`` multiply two
+words that are mixed into one. ``_END`` and ``_END_TURN`` are the initial value and the multiplier
+of the factor with which the pool is hashed at the end."""
 
 
 def seed_generators(

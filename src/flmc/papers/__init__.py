@@ -1,4 +1,5 @@
-"""Published studies, one folder each: constants, readings of the text, claims, figures.
+"""Reproductions of published studies, one folder for each: constants, readings of the text, claims,
+figures.
 
-A reading is one way to take a paper's text where it is ambiguous. The package is a leaf: only the
-command `flmc reproduce` imports it, and it uses nothing that users may not use."""
+A reading is one interpretation of a paper's text where it is ambiguous. Only the command `flmc
+reproduce` imports this package, and the package uses only what users may use, too."""

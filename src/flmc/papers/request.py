@@ -1,5 +1,5 @@
-"""A user's request to reproduce a study, in the same form for every study: figures, changed
-settings, and the user's own curves."""
+"""A user's request to reproduce a published study, in the same form for every study: the figures to
+draw, changed settings, and curves that the user adds."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from flmc.settings.schema import Settings, merge, read_file
 _FROM_THE_STUDY = (
     *("devices", "dim", "samples", "model", "experiments", "chains", "seed", "data", "engine"),
 )
-"""Settings that a user's own curve takes from the study, because all curves share its data and
-experiments."""
+"""Settings that the file of a user's own curve must not contain: they come from the study, because
+all curves share its data and experiments."""
 
 
 def change_base_case(
     paper: str, base: Mapping[str, Any], changes: Mapping[str, str], changeable: Sequence[str]
 ) -> Settings:
-    """The settings ``base``, which all points of a study share, with those in ``changes`` replaced
-    (values as the user wrote them, by name); ``InvalidSetting`` if a name is not
-    ``changeable``."""
+    """The settings ``base``, which all points of the study ``paper`` share, with those in
+    ``changes`` replaced: values by name, as the user wrote them. ``InvalidSetting`` for a name that
+    is not in ``changeable``."""
     for name in changes:
         if name not in changeable:
             raise InvalidSetting(
@@ -35,10 +35,10 @@ def change_base_case(
 def read_own_curve(
     name: str, path: Path, inherited: Mapping[str, Any], own_axis: str | None = None
 ) -> Settings:
-    """Settings of a curve that a user adds to a study: those in the TOML file at ``path``, and
-    those ``inherited`` from the study where the file is silent. ``InvalidSetting`` if the file has
-    a setting that comes from the study: sizes, data and seed, or ``own_axis``, the setting along
-    the x axis if it is the same in all figures."""
+    """Settings of the curve ``name`` that a user adds to a study: those in the TOML file at
+    ``path``, and those in ``inherited`` where the file does not set them. ``InvalidSetting`` if the
+    file has a setting that must come from the study: sizes, data, seed and engine, or ``own_axis``,
+    the name of the setting on the x axis of a study whose figures all have the same."""
     file = read_file(path)
     for each in (*_FROM_THE_STUDY, *((own_axis,) if own_axis else ())):
         if each in file:
@@ -52,20 +52,20 @@ def read_own_curve(
 
 
 def settings_in_words(settings: Settings) -> str:
-    """The settings of a user's own curve as ``name = value``, with those that it inherits from the
-    study; all others have their defaults."""
+    """The settings of a user's own curve as text, ``name = value, ...``: those in its file and
+    those that it inherits from the study. Settings with default values are left out."""
     given = settings.model_dump(exclude_unset=True, mode="json")
     return ", ".join(f"{name} = {value}" for name, value in given.items())
 
 
 Stage = Callable[[str], Callable[[float], None]]
-"""A function that begins a named stage of the work and returns one that takes its finished
-fraction."""
+"""Type of a function that reports progress: called with the name of a stage of the work when the
+stage begins, it returns a function to be called with the stage's finished fraction, from 0 to 1."""
 
 
 def _silent(name: str) -> Callable[[float], None]:
-    """A stage of the work whose progress is not shown: the function that it returns takes the
-    finished fraction and does nothing."""
+    """Default for reporting the progress of the stage ``name``: returns a function that ignores the
+    finished fraction."""
     return lambda done: None
 
 
@@ -80,21 +80,24 @@ class StudyRequest:
     figure
         Name of a figure of the study, or ``all``.
     experiments
-        Number of experiments, as the study counts them; None: that of the full study.
+        Number of experiments, in the sense of the study (data sets, or groups of 100 runs); None:
+        the number of the full study.
+    seed
+        Seed of all random numbers.
     data
         Form in which synthetic data are drawn: ``sufficient`` statistics, or ``examples``.
     data_file
-        File with the study's own data; None: data are drawn.
+        File with the published data of the study; None: synthetic data are drawn.
     engine
         Name of the engine that runs the chains.
     changes
-        Changed settings of the base case (the settings that all points share), by name, as the user
-        wrote them.
+        Changed settings of the base case (the settings that all points share): values by name, as
+        the user wrote them.
     curves
-        Files with the settings of a user's own curves, by the name of the curve.
+        Files with the settings of curves that the user adds, by the name of the curve.
     stage
-        Function that begins a named stage of the work, and returns one that takes its finished
-        fraction.
+        Function that reports progress: called with the name of a stage of the work, it returns a
+        function to be called with the stage's finished fraction.
     """
 
     out: Path
@@ -109,8 +112,9 @@ class StudyRequest:
     stage: Stage = _silent
 
     def command(self, *names: str, **values: object) -> str:
-        """The command line that repeats this request: its options are the attributes ``names``, and
-        ``values`` by name."""
+        """The command line that repeats this request. Its options are the attributes named in
+        ``names``, the given ``values`` by name, and data file, changed settings and added curves
+        where there are any."""
         spelled = {**{name: getattr(self, name) for name in names}, **values}
         words = ["flmc reproduce"]
         words += [f"--{name} {value}" for name, value in spelled.items() if value is not None]
@@ -122,8 +126,8 @@ class StudyRequest:
 
 
 def refuse_given(request: StudyRequest, paper: str, **why: str) -> None:
-    """Raise ``InvalidSetting`` if the request sets an option without meaning for this study;
-    ``why`` has the reason for each such option, by name."""
+    """Raise ``InvalidSetting`` if the request sets an option that the study ``paper`` does not
+    have. ``why`` maps the name of each such option to the reason, which the message quotes."""
     usual = StudyRequest(request.out)
     for name, reason in why.items():
         if getattr(request, name) != getattr(usual, name):

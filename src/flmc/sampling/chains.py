@@ -1,5 +1,5 @@
-"""State of the chains of a run: all that an engine carries from round to round, and so all that a
-checkpoint must hold."""
+"""State of the chains of a run: all that an engine carries from round to round. A checkpoint must
+hold all of it."""
 
 from __future__ import annotations
 
@@ -19,41 +19,48 @@ from flmc.planning.plans import Plan
 from flmc.sampling.moments import Moments
 
 MOST_DRAWN_BYTES = 256_000_000
-"""Largest number of bytes of draws in memory; more go to a file, if the run is recorded."""
+"""Largest number of bytes of a run's draws that are held in memory; where they take more, a run
+that is recorded on disk holds them in a file."""
 
 
 @dataclass
 class Chains:
-    """All chains of all data sets after ``round`` rounds.
+    """State of all chains of all data sets after ``round`` rounds: their present positions, sums
+    over kept rounds (``moments``), stored positions (``path``), counts of clipped and of undefined
+    gradient entries, and what the server's update carries from round to round (``memory``).
 
-    Counts are whole numbers, and sums are taken in the order of the rounds, so nothing here depends
-    on where a run was interrupted."""
+    Counts are whole numbers, and sums are taken in the order of the rounds, so the state does not
+    depend on where a run was interrupted."""
 
     round: int
     """Number of finished rounds."""
     position: Array
-    """Where the chains stand, (experiment, chain, dim): theta, or its deviation from a centre, in
-    the engine's own coordinates and precision."""
+    """Present positions of the chains, (experiment, chain, dim). The numpy engine stores theta in
+    double precision, the compiled engines the deviation of theta from a fixed point of each data
+    set, in single precision."""
     moments: Moments
-    """Sums of theta's deviations, and of their products, over the kept rounds so far."""
+    """Sums, over the kept rounds so far, of the deviations of theta from a fixed point of each data
+    set, and of products of their entries."""
     path: Array | None
-    """Theta after every ``thin``-th round, (experiment, chain, place, dim), from the first round
-    after ``path_from`` rounds on, with no meaningful numbers for rounds to come; None if draws are
-    not kept. The axis ``place`` counts these rounds."""
+    """Theta after every ``thin``-th round that follows the first ``path_from`` rounds,
+    (experiment, chain, stored round, dim). Entries of rounds that have not been run yet are
+    uninitialised. None if draws are not kept."""
     num_clipped: int = 0
-    """Number of gradient entries of active devices that clipping changed, in kept rounds."""
+    """Number of gradient entries of active devices that clipping changed, summed over all chains
+    and kept rounds."""
     num_undefined: int = 0
-    """Number of gradient entries of active devices that were not finite, in all rounds."""
+    """Number of gradient entries of active devices that were not finite, summed over all chains and
+    all rounds; engines that refuse such gradients leave it 0."""
     num_burn_in: int = 0
-    """Number of rounds before the first that is kept."""
+    """Number of burn-in rounds, which come before the first kept round."""
     thin: int = 1
     """Number of kept rounds for each draw: with 10, the 10th, the 20th and so on are draws."""
     path_from: int = 0
-    """Number of rounds before the first in ``path``: 0, or ``num_burn_in`` where the burn-in is not
-    kept."""
+    """Number of rounds at the beginning of the run that ``path`` leaves out: 0, or ``num_burn_in``
+    where the positions of the burn-in are not stored."""
     memory: Array | None = None
-    """What the server's update remembers beside theta, (experiment, chain, slot, dim), in the
-    coordinates of ``position``; None: nothing."""
+    """Numbers that the server's update carries from round to round beside theta, such as a
+    momentum, (experiment, chain, slot, dim); None for an update that carries none."""
 
     @classmethod
     def at_start(
@@ -65,9 +72,9 @@ class Chains:
         thin: int = 1,
         directory: Path | None = None,
     ) -> Chains:
-        """The chains before round 1, at a position (experiment, chain, dim) in the engine's own
-        coordinates. If a ``directory`` is given, draws of more than ``MOST_DRAWN_BYTES`` are in a
-        file there."""
+        """State of the chains before round 1, at ``position`` (experiment, chain, dim), which is
+        stored as it is. Draws that take more than ``MOST_DRAWN_BYTES`` bytes are stored in a file
+        of ``directory``, if one is given."""
         num_chains = position.shape[1]
         num_kept = plan.num_rounds - plan.num_burn_in
         moments = Moments.empty(centre_of(model), num_chains, num_kept)
@@ -80,7 +87,8 @@ class Chains:
 
     @property
     def draws(self) -> Array | None:
-        """Theta of the draws, (experiment, chain, draw, dim); None if they are not kept."""
+        """Theta after every ``thin``-th kept round, (experiment, chain, draw, dim); None if draws
+        are not kept."""
         return None if self.path is None else self.path[:, :, self.num_burn_in - self.path_from :]
 
     @property
@@ -92,61 +100,67 @@ class Chains:
         return self.path[:, :, : self.num_burn_in]
 
     def draws_until(self, rounds: int) -> int:
-        """Number of draws of the first ``rounds`` rounds."""
+        """Number of draws of each chain in the first ``rounds`` rounds of the run."""
         return max(0, rounds - self.num_burn_in) // self.thin
 
     def places_until(self, rounds: int) -> int:
-        """Number of positions in ``path`` that belong to the first ``rounds`` rounds of the run."""
+        """Number of each chain's positions in ``path`` that come from the first ``rounds`` rounds
+        of the run."""
         return max(0, rounds - self.path_from) // self.thin
 
     def keep(self, place: tuple[int | slice, slice], first: int, theta: Array) -> None:
-        """Write the ``theta`` of consecutive rounds, (..., chain, round, dim) in the model's
-        coordinates, into ``path``, as far as the rounds are kept there. ``first`` is the number of
-        the first of these rounds, counted from 0, and ``place`` says which data sets and chains
-        they are of."""
+        """Copy the positions ``theta`` (..., chain, round, dim) of consecutive rounds into
+        ``path``, leaving out rounds that ``path`` does not store. ``first`` is the number of the
+        first of these rounds, counted from 0, and ``place`` is the index of the data sets and
+        chains along the first two axes of ``path``."""
         if self.path is None:
             return
         kept = np.arange(first + 1, first + 1 + theta.shape[-2]) - self.path_from
         chosen = (kept > 0) & (kept % self.thin == 0)
         if chosen.any():
-            # Every ``thin``-th round has a place, so their numbers are consecutive: a slice.
+            # ``numbers`` are the indices of the stored rounds in ``path``. They are consecutive, so
+            # a slice selects them.
             numbers = kept[chosen] // self.thin - 1
             part = slice(int(numbers[0]), int(numbers[-1]) + 1)
             self.path[place][..., part, :] = theta[..., chosen, :]
 
     def clipped_fraction(self, num_active: Array) -> float:
-        """Share of the gradient entries of active devices that clipping changed, in kept rounds;
-        ``num_active`` is the number of active devices in every kept round, (experiment or 1,
-        round)."""
+        """Share, between 0 and 1, of the gradient entries of active devices in kept rounds that
+        clipping changed. ``num_active`` is the number of active devices in every kept round,
+        (experiment or 1, round)."""
         experiments, chains, dim = self.position.shape
-        # Counted in whole numbers: a single row stands for all data sets, so it counts for each of
-        # them.
+        # A single row of ``num_active`` stands for all data sets, so it counts once for each.
         active = num_active.sum() * (experiments // len(num_active))
         return float(self.num_clipped / (active * chains * dim))
 
 
 def path_from(plan: Plan, num_chains: int, thin: int) -> int:
-    """Number of rounds before the first whose positions are kept with the draws of ``num_chains``
-    chains, all data sets together: 0, so that an answer can use the burn-in too, unless rounds are
-    thinned out, entries are too many for an answer, or it would take too much memory."""
+    """Number of rounds at the beginning of a run whose positions are not stored: 0, because an
+    answer also uses the burn-in, or the whole burn-in if no answer can be computed.
+
+    The burn-in is left out if ``thin`` is more than 1, if theta has too many entries for an answer,
+    or if the positions of ``num_chains`` chains (all data sets together) would take more than
+    ``MOST_DRAWN_BYTES`` bytes."""
     size = 8 * plan.num_rounds * plan.dim * num_chains
     whole = thin == 1 and plan.dim <= MOST_ANSWERED and size <= MOST_DRAWN_BYTES
     return 0 if whole else plan.num_burn_in
 
 
 def _empty_path(shape: tuple[int, ...], directory: Path | None) -> Array:
-    """An uninitialised array for positions: in memory, or mapped to a nameless file of
-    ``directory`` beyond ``MOST_DRAWN_BYTES``."""
+    """An uninitialised array of doubles for positions: in memory, or, if it takes more than
+    ``MOST_DRAWN_BYTES`` bytes and a ``directory`` is given, mapped to a nameless file there."""
     if directory is None or 8 * math.prod(shape) <= MOST_DRAWN_BYTES:
         return np.empty(shape)
-    # The mapping has a descriptor of its own and outlives the file object. The system pages it out
-    # as it needs memory, and frees the disk with the array, also after a crash.
+    # A memory map stays valid after its file object is closed. The operating system writes its
+    # pages to the disk when it needs memory, and frees the disk space once the array is gone, even
+    # after a crash.
     with tempfile.TemporaryFile(dir=directory) as file:
         return np.memmap(file, np.float64, "w+", shape=shape)
 
 
 def centre_of(model: Model) -> Array:
-    """The point that deviations are measured from, for every data set, (experiment, dim).
+    """The fixed theta of every data set, (experiment, dim), from which sums of draws and compiled
+    engines measure the deviations of chains.
 
     It is the posterior mean where that is known, else the minimum of the sum of all local costs
     where these are quadratic, else the mean of the prior.
@@ -156,11 +170,12 @@ def centre_of(model: Model) -> Array:
         return broadcast(model.posterior.mean, shape)
     costs = model.quadratic()
     if costs is not None:
-        # The minimum lies near the draws, so that an engine in single precision spends its digits
-        # on the deviations. pinv may fail on a Hessian that is not finite; then the prior's mean is
-        # used.
+        # The draws lie near the minimum, so deviations from it are small and lose few digits in
+        # single precision. np.linalg.pinv raises LinAlgError for a Hessian that is not finite; the
+        # mean of the prior is used then.
         with suppress(np.linalg.LinAlgError):
-            # A direction without curvature has no minimum: its deviations are measured from 0.
+            # In a direction without curvature the costs have no minimum; the pseudo-inverse makes
+            # the centre 0 there.
             inverse = np.linalg.pinv(costs.hessian.sum(axis=1), rcond=1e-10, hermitian=True)
             centre = np.einsum("eij,ej->ei", inverse, costs.offset.sum(axis=1))
             if np.isfinite(centre).all():
@@ -169,8 +184,8 @@ def centre_of(model: Model) -> Array:
 
 
 def fail(experiment: int, chain: int, rounds: str) -> None:
-    """Raise ``RunFailed`` for a chain whose theta is not finite any more; ``rounds`` is part of
-    the sentence, as "after round 7"."""
+    """Raise ``RunFailed`` for chain number ``chain`` of data set ``experiment``, whose theta is not
+    finite any more. ``rounds`` says when, in the words of the message, such as "after round 7"."""
     raise RunFailed(
         f"theta is not finite {rounds} in data set {experiment}, chain {chain}: the step is too"
         " large for this model there; use a smaller step_size or clip, or start = 'zero'"

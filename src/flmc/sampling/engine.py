@@ -1,4 +1,4 @@
-"""The contract of an engine, which advances the chains of a run."""
+"""The interface that every engine implements; an engine advances the chains of a run."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from flmc.uplink.noise import why_not_drawn
 
 
 class Resources(NamedTuple):
-    """Threads, data sets at a time and the listener to progress that an engine may use; they change
-    speed and memory only, never a result.
+    """Number of threads, number of data sets at a time and progress callback of an engine; they
+    change speed and memory only, never a result.
 
     Attributes
     ----------
@@ -27,7 +27,8 @@ class Resources(NamedTuple):
     experiments_at_once
         Data sets that are handled together; None: as many as fit into cache or memory.
     progress
-        Called with the finished fraction now and then; None: nobody asks.
+        Function that the engine calls now and then with the finished fraction of its work, from 0
+        to 1; None: progress is not reported.
     """
 
     threads: int | None = None
@@ -36,48 +37,49 @@ class Resources(NamedTuple):
 
 
 DEFAULT_RESOURCES = Resources()
-"""Resources by default: all processors, as many data sets at a time as fit, and no reports of the
-progress."""
+"""Resources by default: a thread for each processor, as many data sets at a time as fit into cache
+or memory, and no progress callback."""
 
 
 class Engine(ABC):
-    """Base of the engines, which advance the chains of a run.
+    """Base class of the engines, which advance the chains of a run.
 
-    All that is carried from one round to the next is in :class:`~flmc.sampling.chains.Chains`, so a
-    run may be cut into calls of :meth:`advance` anywhere without changing a bit of the result."""
+    The whole state between two rounds is in :class:`~flmc.sampling.chains.Chains`, so a run may be
+    cut into calls of :meth:`advance` after any round without changing a bit of the result."""
 
     name: ClassVar[str]
     """Name of the engine in settings and records."""
     threaded: ClassVar[bool] = False
-    """Whether the engine uses more than one thread if it is allowed to."""
+    """Whether the engine can use more than one thread."""
 
     any_noise: ClassVar[bool] = False
-    """Whether the engine draws the noise law of the uplink, and not normal noise always."""
+    """Whether the engine can draw the receiver's noise from any noise law; False: from the normal
+    law only."""
     any_update: ClassVar[bool] = False
-    """Whether the engine asks the server's update of the plan, and does not take Langevin's step
-    always."""
+    """Whether the engine can run any server's update; False: Langevin's step only."""
 
     def why_not(self, plan: Plan, model: Model) -> str | None:
-        """Why this engine cannot run a plan of a model, as the end of a sentence; None if it can: a
-        noise law or a server's update that this kind of engine does not know comes before its own
-        ``obstacle``."""
+        """Reason why this engine cannot run a plan with a model, as the end of a sentence; None if
+        it can. The plan's noise law and server's update are checked first, then whatever
+        :meth:`obstacle` checks."""
         noise = None if self.any_noise else why_not_drawn(plan.uplink.noise_law)
         update = None if self.any_update else why_not_updated(plan.update)
         return noise or update or self.obstacle(plan, model)
 
     @abstractmethod
     def obstacle(self, plan: Plan, model: Model) -> str | None:
-        """Why this engine cannot run a plan of a model, as the end of a sentence; None if it
-        can."""
+        """Reason why this engine cannot run a plan with a model, as the end of a sentence; None if
+        it can. Noise law and server's update are not checked here but by :meth:`why_not`."""
 
     def worthwhile(self, plan: Plan, model: Model) -> bool:
-        """Whether this engine is expected to be the fastest for a plan of a model that it can
-        run."""
+        """Whether this engine is expected to be faster than the numpy engine, for a plan and a
+        model that it can run."""
         return True
 
     def blocking(self, plan: Plan, model: Model, num_chains: int) -> str:
-        """How the engine groups ``num_chains`` chains of every data set to advance them at once, as
-        a phrase for a report; empty for an engine without a choice."""
+        """Phrase for reports that says how many chains the engine advances at once, such as "8
+        chains of a data set at a time"; empty for an engine that makes no such choice.
+        ``num_chains`` is the number of chains of every data set."""
         return ""
 
     @abstractmethod
@@ -92,12 +94,12 @@ class Engine(ABC):
         thin: int = 1,
         directory: Path | None = None,
     ) -> Chains:
-        """The chains before round 1, ``num_chains`` of every data set, each at a draw from the
+        """State before round 1 of ``num_chains`` chains of every data set, each at a draw from the
         prior or at zero, as the plan says.
 
-        ``keep_draws`` says whether draws will be kept, ``thin`` how many kept rounds make one draw,
-        and ``directory`` where many draws are stored. The seed is that of all randomness of the
-        run."""
+        ``keep_draws`` says whether draws will be kept, ``thin`` is the number of kept rounds for
+        each draw, and ``directory`` is the folder for draws that take too much memory (None: all
+        stay in memory). All random numbers of the run follow from ``seed``."""
 
     @abstractmethod
     def advance(
@@ -112,44 +114,44 @@ class Engine(ABC):
     ) -> None:
         """Advance all chains in place to the end of round ``until``, counted from 1.
 
-        Plan, model and seed are those of :meth:`start`. ``schedule`` draws gains, path gains and
-        active devices of a block of rounds; a study whose gains follow from a whole channel passes
-        another one than the plan's own. ``RunFailed`` if a chain leaves the range of numbers."""
+        Plan, model and seed are those of :meth:`start`. ``schedule`` is the function that draws
+        gains, path gains and active devices of the rounds; a study that sets gains in another way
+        than the plan passes its own. ``RunFailed`` if a chain's theta becomes infinite or NaN."""
 
     @abstractmethod
     def theta(self, chains: Chains, model: Model) -> Array:
-        """Theta of all chains, (experiment, chain, dim), in the model's coordinates and in double
-        precision; the chains must be this engine's own."""
+        """Present theta of all chains, (experiment, chain, dim), in double precision. ``chains``
+        must come from :meth:`start` of the same engine, because engines store positions
+        differently."""
 
     @abstractmethod
     def seconds_per_round(self, plan: Plan, model: Model, num_chains: int) -> float:
-        """First guess, before any measurement, of the seconds that one round of all chains takes,
-        with ``num_chains`` chains of every data set."""
+        """Rough estimate, without a measurement in this run, of the seconds that one round of all
+        chains takes, with ``num_chains`` chains of every data set."""
 
 
 def defined_together(model: Model, *methods: str) -> bool:
-    """Whether every one of these methods, of which the first is the gradient, is defined by the
-    same class as the gradient, or by nobody but :class:`~flmc.models.model.Model`.
+    """Whether each of the named methods of a model is defined in the same class as the first, the
+    gradient, or else only in the base class :class:`~flmc.models.model.Model`.
 
-    If not, a subclass with a gradient of its own may have inherited the compiled form of another
-    gradient."""
+    If it is not, a subclass may have defined a new gradient and inherited a compiled form of the
+    old one, which no longer matches."""
     places = {name: _place(model, name) for name in methods}
     gradient = places[methods[0]]
     return all(place in (gradient, Model) for place in places.values())
 
 
 def _place(model: Model, name: str) -> type:
-    """The class in the method resolution order of a model's class that defines the method
-    ``name``."""
+    """The class from which a model has its method ``name``: the first in its method resolution
+    order that defines it."""
     return next(kind for kind in type(model).__mro__ if name in vars(kind))
 
 
 def num_symbols(plan: Plan, model: Model, num_chains: int) -> float:
-    r"""Symbols that all devices send in one round of all chains, weighted by the cost of a
-    gradient.
+    r"""Number of symbols that all devices send in one round of all chains, as a measure of work.
 
-    Each of the ``num_chains`` chains of each data set counts for :math:`K m \max(1, m/20)` symbols:
-    a gradient entry takes m multiplications, which weigh more than the rest of the work where m
-    exceeds about 20."""
+    Each of the ``num_chains`` chains of each data set counts for :math:`K m \max(1, m/20)` symbols,
+    with K devices and m entries of theta: a gradient entry takes m multiplications, which outweigh
+    the rest of the work where m exceeds about 20."""
     each = plan.num_devices * plan.dim * max(1.0, plan.dim / 20)
     return model.num_experiments * num_chains * each

@@ -1,4 +1,4 @@
-"""The engines by name, and the choice among them, which is made once for a run."""
+"""The engines by name, and the choice of the engine that runs a plan."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ COMPILED = {
     "numba": ("flmc.sampling.compiled.numba_engine", "NumbaEngine", "numba", "fast"),
     "jax": ("flmc.sampling.jax_engine", "JaxEngine", "jax", "jax"),
 }
-"""Engines that `auto` tries first: module, class, package that must be installed, and the extra
-that brings it. They are imported when they are needed, because importing them takes long."""
+"""Compiled engines by name, in the order in which ``auto`` tries them: module, class, package that
+must be installed, and the extra of flmc that installs it. They are imported only when needed,
+because the import is slow."""
 ENGINES = ("auto", *COMPILED, NumpyEngine.name)
 """Names of engines that the setting ``engine`` may have."""
 
 
 def choose_engine(name: str | Engine, plan: Plan, model: Model) -> Engine:
-    """The engine of this name, or for `auto` a compiled one that is installed, can run the plan and
-    is expected to be the fastest, else `numpy`; an engine of the user's own as it is.
+    """The engine that runs a plan with a model. For ``auto`` it is the first compiled engine that
+    is installed, can run the plan and is expected to be faster than ``numpy``, else ``numpy``. An
+    :class:`Engine` object is returned as it is.
 
-    ``InvalidSetting`` for an unknown name, or an engine that was given and is not installed or
+    ``InvalidSetting`` for an unknown name, or if the named or given engine is not installed or
     cannot run the plan."""
     if isinstance(name, Engine):
         return _able(name, plan, model)
@@ -46,7 +48,8 @@ def choose_engine(name: str | Engine, plan: Plan, model: Model) -> Engine:
 
 
 def _insist(name: str, plan: Plan, model: Model) -> Engine:
-    """The compiled engine of this name; ``InvalidSetting`` says why it cannot run the plan."""
+    """The compiled engine of this name; ``InvalidSetting``, with the reason, if it is not installed
+    or cannot run the plan."""
     _, _, package, extra = COMPILED[name]
     if not _installed(package):
         raise InvalidSetting(
@@ -56,7 +59,8 @@ def _insist(name: str, plan: Plan, model: Model) -> Engine:
 
 
 def _able(engine: Engine, plan: Plan, model: Model) -> Engine:
-    """The engine itself; ``InvalidSetting`` says why it cannot run the plan."""
+    """Return ``engine`` itself if it can run the plan with the model, else raise ``InvalidSetting``
+    with the reason."""
     obstacle = engine.why_not(plan, model)
     if obstacle is not None:
         raise InvalidSetting(
@@ -67,17 +71,17 @@ def _able(engine: Engine, plan: Plan, model: Model) -> Engine:
 
 @cache
 def _installed(package: str) -> bool:
-    """Whether a package can be imported, looked up once: a study chooses engines by the hundred."""
+    """Whether a package is installed; cached, because a study asks hundreds of times."""
     return importlib.util.find_spec(package) is not None
 
 
 def _load_if_installed(name: str) -> Engine | None:
-    """The engine of this name; None where it is not installed."""
+    """A new compiled engine of this name; None where its package is not installed."""
     return _load(name) if _installed(COMPILED[name][2]) else None
 
 
 def _load(name: str) -> Engine:
-    """A new engine of this name, whose package must be installed."""
+    """A new compiled engine of this name; its package must be installed."""
     engine: Engine = _class_of(name)()
     return engine
 

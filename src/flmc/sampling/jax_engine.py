@@ -1,10 +1,12 @@
-"""The JAX engine: models whose gradients JAX finds, blocks of rounds as one compiled loop.
+"""The JAX engine: for models whose gradients JAX can compute; rounds run in a loop that JAX
+compiles.
 
-Positions are deviations from the centre, in single precision. Random numbers follow from the seed,
-what they are for, the data set, the chain and the block of rounds, so neither tiles of chains nor
-the place where a run is cut changes them. JAX decides on threads and on the processor: it uses a
-GPU if it has one. Sums inside a matrix product depend on both, so a run is repeated to the bit on
-the same machine, and statistically elsewhere."""
+The position of a chain is stored as the deviation of theta from a fixed point of its data set, in
+single precision. Random numbers follow from the seed, their purpose, the data set, the chain and
+the block of rounds, so neither the grouping of chains nor an interruption of the run changes them.
+JAX chooses the number of threads and the processor, a GPU if there is one. The rounding of a matrix
+product depends on both, so a run is repeated to the bit only on the same machine; elsewhere it
+agrees statistically."""
 
 from __future__ import annotations
 
@@ -46,16 +48,17 @@ _TILE_NUMBERS = 2_000_000
 """Largest number of gradient entries, over all devices, of several chains that are advanced
 together (a tile)."""
 _DRAWN_NUMBERS = 16_000_000
-"""Largest number of entries of all positions that one call of the compiled loop returns."""
+"""Largest number of position entries, over all its chains and rounds, that one call of the compiled
+loop returns."""
 
 
 class DataSetRun(NamedTuple):
-    """The chains of one data set, and all that advancing them takes.
+    """Everything that is needed to advance the chains of one data set.
 
     Attributes
     ----------
     chains, plan, model, seed, schedule
-        As for :meth:`flmc.sampling.engine.Engine.advance`.
+        The arguments of :meth:`flmc.sampling.engine.Engine.advance`.
     experiment
         Number of the data set.
     data, loop
@@ -98,8 +101,9 @@ class DataSetRun(NamedTuple):
         return [range(num_chains)[first : first + size] for first in range(0, num_chains, size)]
 
     def _fixed(self, schedule: Schedule, block: int, tile: range) -> Fixed:
-        """Data, keys of random streams, and factors of symbols and noise in a block of rounds, for
-        the chains ``tile``, in single precision, as the compiled loop over rounds takes them."""
+        """Input of the compiled loop that is constant over block number ``block`` of rounds, for
+        the chains ``tile``: data, keys of random streams, and factors of symbols and noise, in
+        single precision."""
         plan, uplink = self.plan, self.plan.uplink
         count = schedule.num_active[0]
         with np.errstate(divide="ignore"):
@@ -118,12 +122,12 @@ class DataSetRun(NamedTuple):
         return Fixed(self.data, middle, keys[0], keys[1], pull, noise, weights, clip, factor)
 
     def _stretch(self, fixed: Fixed, tile: range, first: int, rounds: range, at_once: int) -> None:
-        """Run ``rounds`` of the block of rounds that begins with round ``first``, for the chains
-        ``tile``, and write positions, sums, draws and counts into the chains of the run.
-        ``RunFailed`` if a position is not finite.
+        """Run some rounds of the block of rounds that begins with round ``first``, for the chains
+        ``tile``, and write positions, sums, draws and counts into the chains of the run. ``rounds``
+        are counted from 0 within the block. ``RunFailed`` if a position is not finite.
 
-        Arrays have room for ``at_once`` rounds, however few are run, so that the loop is compiled
-        once."""
+        Arrays have room for ``at_once`` rounds, however few are run, because JAX compiles the loop
+        anew for every other size."""
         chains, moments = self.chains, self.chains.moments
         place = (self.experiment, slice(tile.start, tile.stop))
         sums, products = moments.sums[place], moments.products[place]
@@ -145,7 +149,8 @@ class DataSetRun(NamedTuple):
         if not finite.all():
             seen = f"within rounds {first + rounds.start + 1} to {first + rounds.stop}"
             fail(self.experiment, tile[int(np.argmin(finite))], seen)
-        # A sum and the rest that rounding left together have the digits of a double.
+        # The single-precision sum and its rounding error, which is stored beside it, together have
+        # the digits of a double.
         sums[...] = after.sums.astype(np.float64) + after.sums_rest
         products[...] = after.products.astype(np.float64) + after.products_rest
         chains.num_clipped += int(after.clipped.sum(dtype=np.int64))
@@ -156,22 +161,23 @@ class DataSetRun(NamedTuple):
 
 
 def _pair(numbers: Array) -> tuple[Any, Any]:
-    """Numbers of double precision as two arrays of single precision: the rounded numbers, and what
-    rounding took from them."""
+    """Numbers of double precision as two arrays of single precision whose sum they are: the rounded
+    numbers, and the numbers minus the rounded ones."""
     single = numbers.astype(np.float32)
     return single, (numbers - single).astype(np.float32)
 
 
 def _whole_block(rows: Array) -> Array:
-    """Rows, one for each round of a block of rounds, with the last one repeated until there are
-    ``ROUNDS_PER_BLOCK``: a short block then needs no compiled code of its own."""
+    """The array ``rows``, whose first axis is the round of a block, with its last row repeated
+    until there are ``ROUNDS_PER_BLOCK`` rows. All blocks then have the same shape, also a short
+    last one, and share the compiled code."""
     missing = ROUNDS_PER_BLOCK - len(rows)
     return np.concatenate([rows, np.repeat(rows[-1:], missing, axis=0)]) if missing > 0 else rows
 
 
 def _shared(noise: Array) -> Array:
-    """Factors of the noise in a block of rounds, (round, dim), without copies: an axis along which
-    all are equal has length 1, (round or 1, dim or 1)."""
+    """Factors of the noise in a block of rounds, given as (round or 1, dim or 1), with every axis
+    along which all factors are equal cut to length 1, and otherwise ``ROUNDS_PER_BLOCK`` rows."""
     if (noise == noise[:1]).all():
         noise = noise[:1]
     if (noise == noise[:, :1]).all():
@@ -180,9 +186,10 @@ def _shared(noise: Array) -> Array:
 
 
 def _weights(schedule: Schedule, plan: Plan) -> Array:
-    """Factor of every device's symbols at the receiver, relative to the gain, in a block of rounds,
-    (round or 1, device, dim or 1): 0 where the device does not transmit, and where devices estimate
-    their channel the true path gain over the estimated one."""
+    """Factor, relative to the gain, with which every device's symbols arrive at the receiver,
+    (round or 1, device, dim or 1): 0 where the device does not transmit, else 1; where devices
+    estimate their channel, the in-phase part of the true path gain over the estimate in place of
+    1."""
     weights = np.ones((1, plan.num_devices, 1))
     if schedule.active is not None:
         weights = _whole_block(schedule.active[0])[:, :, None]
@@ -197,22 +204,22 @@ def _weights(schedule: Schedule, plan: Plan) -> Array:
 _Key = tuple[SymbolKind, ExampleBound | None]
 _Loop = Callable[[Stretch, Fixed, Span], Stretch]
 _quadratic_loops: dict[_Key, _Loop] = {}
-"""Compiled loops for quadratic models, which share them. Any other model holds its own loops in an
-attribute, so that they vanish with the model."""
+"""Compiled loops that all quadratic models share, by kind of symbols and bound of examples. Any
+other model holds its compiled loops in an attribute, so that they are freed with the model."""
 _ATTRIBUTE = "_compiled_rounds"
 
 
 class JaxEngine(Engine):
-    """Engine that compiles rounds with JAX, for models from log densities and for quadratic ones. A
-    chain's position is the deviation of theta from a fixed point of each data set
+    """Engine that compiles rounds with JAX, for models that are given by log densities and for
+    quadratic ones. A chain's position is the deviation of theta from a fixed point of its data set
     (:func:`flmc.sampling.chains.centre_of`), in single precision."""
 
     name: ClassVar[str] = "jax"
     threaded: ClassVar[bool] = True
 
     def obstacle(self, plan: Plan, model: Model) -> str | None:
-        """Why JAX cannot compile the rounds of a plan of a model, as the end of a sentence; None if
-        it can."""
+        """Reason why JAX cannot compile the rounds of a plan with a model, as the end of a
+        sentence; None if it can."""
         kind = kind_of(plan.uplink)
         if kind is None:
             return f"{type(plan.uplink).__name__} has symbols or a link of its own"
@@ -221,13 +228,14 @@ class JaxEngine(Engine):
         if _costs(plan, model) is None:
             single = " of single examples" if plan.uplink.clips_examples else ""
             return f"{type(model).__name__} has no gradients{single} that JAX can trace"
-        # The last check, because it imports JAX.
+        # This check comes last, because it imports JAX, which is slow.
         if kind.function is not None and standard_function(require_jax(), kind.function) is None:
             return f"JAX has no function {kind.function}, which the link names"
         return None
 
     def worthwhile(self, plan: Plan, model: Model) -> bool:
-        """Whether the model gives local gradients that JAX can trace, beyond quadratic costs."""
+        """Whether the model itself gives local gradients that JAX can trace. Where it gives only
+        quadratic costs, this engine can run it but is not expected to be the fastest."""
         return model.traced() is not None
 
     def start(
@@ -241,8 +249,9 @@ class JaxEngine(Engine):
         thin: int = 1,
         directory: Path | None = None,
     ) -> Chains:
-        """Every chain at a draw from the prior, or at zero: its position is the deviation of that
-        theta from the fixed point of its data set (:func:`flmc.sampling.chains.centre_of`)."""
+        """State before round 1: theta of every chain is a draw from the prior, or zero, as the plan
+        says. Its deviation from a fixed point of the data set
+        (:func:`flmc.sampling.chains.centre_of`) is stored as the position."""
         shape = (model.num_experiments, num_chains, model.dim)
         position, centre = np.zeros(shape, np.float32), centre_of(model)
         for e, c in np.ndindex(shape[:2]):
@@ -263,12 +272,12 @@ class JaxEngine(Engine):
         resources: Resources = DEFAULT_RESOURCES,
         schedule: DrawSchedule = draw_schedule,
     ) -> None:
-        """Advance all chains in place to round ``until``, one data set after the other and block of
-        rounds after block."""
+        """Advance all chains in place to the end of round ``until``, counted from 1, one data set
+        after the other."""
         jax = require_jax()
-        # All arrays are in single precision and stay so. Double precision is allowed all the same,
-        # because JAX mixes up constants of functions that it traces with and without it, and a
-        # user's constants may be in double precision.
+        # Double precision is enabled although all arrays here are in single precision: a user's
+        # function may hold constants in double precision, and JAX confuses the constants of a
+        # function that it traces once with double precision enabled and once without.
         with jax.enable_x64():
             costs, loop = _loop_of(jax, plan, model)
             for experiment in range(model.num_experiments):
@@ -284,13 +293,14 @@ class JaxEngine(Engine):
         return np.asarray(centre_of(model)[:, None] + chains.position.astype(np.float64))
 
     def seconds_per_round(self, plan: Plan, model: Model, num_chains: int) -> float:
-        """Seconds of one round of all chains, guessed from about 100 million symbols a second."""
+        """Seconds of one round of all chains, estimated at 100 million symbols a second."""
         return num_symbols(plan, model, num_chains) / 1e8
 
 
 def _costs(plan: Plan, model: Model) -> TracedCosts | None:
-    """Local gradients of the model as a function that JAX can trace, with the gradients of single
-    examples bounded as the uplink asks for; None if the model has none."""
+    """Local gradients of the model as a function that JAX can trace; where the uplink clips the
+    gradients of single examples, they are clipped before the sum. None if the model gives no such
+    function."""
     uplink, bound = plan.uplink, None
     if uplink.clips_examples:
         by_norm = uplink.example_norm is not None
@@ -307,14 +317,16 @@ def _costs(plan: Plan, model: Model) -> TracedCosts | None:
 
 
 def _quadratic_gradients(theta: Any, data: Any) -> Any:
-    """Local gradients of quadratic costs, (device, dim)."""
+    """Local gradients of quadratic costs, (device, dim), at ``theta`` (dim). ``data`` holds every
+    device's Hessian H (device, dim, dim) and offset b (device, dim); the gradient is
+    H theta - b."""
     return data["hessian"] @ theta - data["offset"]
 
 
 def _loop_of(jax: Any, plan: Plan, model: Model) -> tuple[TracedCosts, _Loop]:
-    """Local gradients of a model, and the loop over rounds for a plan's symbols, compiled once: a
-    model keeps its loops, and quadratic models share theirs. ``TypeError`` if this engine cannot
-    run the plan."""
+    """Local gradients of a model, and the compiled loop over rounds for the symbols of the plan.
+    The loop is cached: in the model, or in one cache for all quadratic models. ``TypeError`` if
+    this engine cannot run the plan."""
     costs, kind, uplink = _costs(plan, model), kind_of(plan.uplink), plan.uplink
     if costs is None or kind is None:
         raise TypeError("the engine was not asked whether it can run this plan")
@@ -334,7 +346,8 @@ def _single(jax: Any, tree: Any) -> Any:
 
     def single(leaf: Any) -> Any:
         real = np.issubdtype(leaf.dtype, np.floating)
-        # a gradient beyond single precision becomes infinite, and is clipped
+        # A number too large for single precision becomes infinite, without a warning; gradients are
+        # clipped later.
         with np.errstate(over="ignore"):
             return jax.numpy.asarray(leaf.astype(np.float32) if real else leaf)
 

@@ -1,10 +1,10 @@
-"""A stretch of rounds of some chains of one data set, as one loop that JAX compiles: random numbers
-by counters, symbols, and the loop.
+"""Consecutive rounds of some chains of one data set as one loop that JAX compiles: a counter-based
+random generator, the devices' symbols, and the loop.
 
 The generator is Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror and Shaw, "Parallel random
-numbers: as easy as 1, 2, 3", 2011), the one that JAX itself uses: tests hold this one to it. JAX's
-own call is a loop whose numbers go through memory, and takes half of them only; here both words are
-used and stay in registers."""
+numbers: as easy as 1, 2, 3", 2011), the one that JAX itself uses; a test compares the two. JAX's
+own function stores its numbers in memory and uses one of the two words of each call; here both
+words are used and stay in registers."""
 
 from __future__ import annotations
 
@@ -25,16 +25,18 @@ _ROUNDS = 20
 def chain_key(
     seed: int, purpose: Purpose, experiment: int, chain: int, block: int
 ) -> np.typing.NDArray[np.uint32]:
-    """Key, two words of 32 bits, of the random stream for one purpose, data set, chain and block of
-    rounds; it has the same place under the seed as the streams of other engines."""
+    """Key, two words of 32 bits, of the random stream for one purpose (such as noise or bits), data
+    set, chain and block of rounds. NumPy's ``SeedSequence`` makes it from the seed, with the same
+    spawn key as the streams of the other engines."""
     place = (int(purpose), experiment, chain, block)
     sequence = np.random.SeedSequence(check_seed(seed), spawn_key=place)
     return sequence.generate_state(2).astype(np.uint32)
 
 
 def words(key: Any, entry: Any, counter: Any) -> tuple[Any, Any]:
-    """Two random words of 32 bits for every entry and every key, as two arrays (..., entry): a
-    function of the keys (..., 2), the numbers of the entries (entry) and a counter."""
+    """Two random words of 32 bits for every key and entry, as two arrays (..., entry), by
+    Threefry-2x32. They are a function of ``key`` (..., 2), of the numbers ``entry`` (entry) and of
+    the number ``counter``."""
     first, second = key[..., 0, None], key[..., 1, None]
     keys = (first, second, first ^ second ^ np.uint32(_PARITY))
     x, y = entry + keys[0], counter + keys[1]
@@ -50,41 +52,45 @@ def words(key: Any, entry: Any, counter: Any) -> tuple[Any, Any]:
 
 
 def normals(numpy: Any, first: Any, second: Any) -> Any:
-    r"""Standard normals :math:`\sqrt{-2\ln u}\cos 2\pi v` (Box and Muller) from two random words
-    each, which make the uniform numbers u and v.
+    r"""Standard normals :math:`\sqrt{-2\ln u}\cos 2\pi v` (Box and Muller), in the shape of the
+    arguments: two arrays of random words, which make the uniform numbers u and v.
 
-    The first word is taken with all its 32 bits, so that magnitudes reach 6.8.
+    All 32 bits of the first word are used, so that magnitudes reach 6.8.
     """
     u = (first.astype(numpy.float32) + 0.5) * np.float32(2.0**-32)
     v = (second >> np.uint32(8)).astype(numpy.float32) * np.float32(2.0**-24)
     return numpy.sqrt(-2.0 * numpy.log(u)) * numpy.cos(np.float32(2.0 * math.pi) * v)
 
 
-# What devices make of their gradients, as JAX computes it: the role of the device in
+# The following functions turn gradients into symbols with JAX: the role of the device in
 # :mod:`flmc.sampling.roles`, in single precision.
 #
-# A link is written by its mean bit :math:`\psi(g) = 2\Phi(g) - 1`: a bit is +1 if a random word,
-# read as a number with sign, is below :math:`2^{31}\psi`.
+# A link is given by its mean bit :math:`\psi(g) = 2\Phi(g) - 1`: a bit is +1 if a random word of 32
+# bits, read as a signed number, is below :math:`2^{31}\psi`.
 
 
 LARGEST_BELOW = np.float32(2147483520.0)
 """Largest number in single precision that is below 2^31."""
 _LARGEST = np.float32(1e30)
-"""Largest magnitude of an entry in the computation of a norm; larger entries are cut down to it."""
+"""Largest magnitude of a gradient entry in the computation of a norm; larger entries are clipped to
+it."""
 
 
 class SymbolKind(NamedTuple):
-    """What decides the code that is compiled for the symbols of an uplink.
+    """Properties of an uplink's symbols that are constants of the code that JAX compiles.
+
+    The mean bit of a link is height * f(factor * g) at a clipped gradient entry g, with a standard
+    function f (:class:`flmc.uplink.link.MeanCurve`).
 
     Attributes
     ----------
     function
-        Name of the standard function f in the mean bit of the link, height f(factor g)
-        (:class:`flmc.uplink.link.MeanCurve`); None where symbols are gradients.
+        Name of f, such as ``tanh``; None where symbols are clipped gradients, not bits.
     clipping
-        ``entry``, ``norm`` or ``none``.
+        ``entry`` where each entry of a gradient is clipped, ``norm`` where its norm is, or
+        ``none``.
     height
-        Factor of that function in the mean bit.
+        The number that multiplies f.
     """
 
     function: str | None
@@ -93,8 +99,9 @@ class SymbolKind(NamedTuple):
 
 
 def kind_of(uplink: Uplink) -> SymbolKind | None:
-    """What decides the compiled code of an uplink's symbols; None for an uplink that makes symbols
-    in a way of its own, or whose link has a mean bit that is no standard function."""
+    """Properties of an uplink's symbols that are constants of the compiled code; None for an uplink
+    of a user's class that makes its own symbols, or a link whose mean bit is no scaled standard
+    function."""
     if not uplink.standard_symbols:
         return None
     clipping = uplink.clipping if math.isfinite(uplink.clip) else "none"
@@ -105,8 +112,9 @@ def kind_of(uplink: Uplink) -> SymbolKind | None:
 
 
 def link_factor(uplink: Uplink) -> float:
-    """Factor of the gradient in the mean bit of an uplink that :func:`kind_of` knows; 1 without a
-    link."""
+    """The factor c by which the mean bit of an uplink's link, s f(c g), multiplies a gradient entry
+    g; 1 where the uplink has no link. The uplink must be one for which :func:`kind_of` is not
+    None."""
     curve = None if uplink.link is None else uplink.link.curve(uplink.clip)
     return 1.0 if curve is None else curve.factor
 
@@ -119,8 +127,9 @@ def standard_function(jax: Any, name: str) -> Callable[[Any], Any] | None:
 
 
 def thresholds(jax: Any, kind: SymbolKind, clipped: Any, factor: Any) -> Any:
-    """Numbers below which a random word makes a +1 bit, as integers of 32 bits with sign, for
-    clipped gradients of any shape and the factor of :func:`link_factor`."""
+    """Thresholds of random words, as signed integers of 32 bits in the shape of ``clipped``: a
+    device sends +1 where a random word, read as a signed integer, is below the threshold.
+    ``clipped`` holds clipped gradients, ``factor`` is that of :func:`link_factor`."""
     function = standard_function(jax, kind.function or "")
     if function is None:
         raise TypeError(f"the engine was not asked whether JAX has a function {kind.function}")
@@ -130,15 +139,16 @@ def thresholds(jax: Any, kind: SymbolKind, clipped: Any, factor: Any) -> Any:
 
 
 def scaled_to_norm(numpy: Any, gradient: Any, bound: Any) -> Any:
-    """Gradients (..., dim) scaled down to a norm of at most ``bound``, as
-    :func:`~flmc.base.clipping.clip_norm` defines it."""
+    """Gradients (..., dim), scaled down where their norm exceeds ``bound``. NaN counts as 0, and
+    infinite entries outweigh finite ones, as in :func:`~flmc.base.clipping.clip_norm`."""
     known = numpy.where(numpy.isnan(gradient), 0.0, gradient)
     endless = numpy.isinf(known)
     unbounded = endless.any(axis=-1, keepdims=True)
-    # Infinite entries outweigh all others: only the direction of such a gradient is known, which is
-    # clipped like that of a very long one.
+    # A gradient with infinite entries counts as infinitely long, in the direction that has +1 or -1
+    # in the infinite entries and 0 in all others.
     known = numpy.where(unbounded, numpy.where(endless, numpy.sign(known), 0.0), known)
-    # Cut down to a magnitude whose inverse is not 0 in compiled code.
+    # Entries are limited to ``_LARGEST``, because compiled code may round the inverse of a larger
+    # number to 0.
     known = numpy.clip(known, -_LARGEST, _LARGEST)
     largest = numpy.abs(known).max(axis=-1, keepdims=True)
     tiny = np.float32(1.0) / _LARGEST
@@ -148,7 +158,7 @@ def scaled_to_norm(numpy: Any, gradient: Any, bound: Any) -> Any:
     return unit * numpy.minimum(length, bound / numpy.maximum(norm, tiny))
 
 
-# A stretch of rounds of some chains of one data set, as one loop that JAX compiles.
+# Consecutive rounds of some chains of one data set as one loop that JAX compiles.
 #
 # The loop is the three roles of :mod:`flmc.sampling.roles` in single precision:
 #
@@ -157,33 +167,36 @@ def scaled_to_norm(numpy: Any, gradient: Any, bound: Any) -> Any:
 #
 # where :math:`\eta` is the step size, :math:`K_a` of K devices transmit, :math:`N_0` is the noise
 # power, A the gain, :math:`s_k` are the symbols of device k, z is standard normal, and :math:`w_k`
-# is the factor that a device's symbols have at the receiver: 1, or 0 for a silent device, or what
-# its estimate of the channel makes of that. Positions x are deviations from a fixed theta.
-# Sums over kept rounds are pairs of numbers of single precision, which together have the digits of
-# double precision; they are added in the order of the rounds, by the same code wherever a stretch
-# begins, so a run may be cut anywhere.
+# is the factor with which the symbols of device k arrive: 0 for a silent device, else 1, or the
+# true over the estimated path gain where devices estimate their channels. The position x is the
+# deviation of theta from a fixed point. A sum over kept rounds is a pair of numbers of single
+# precision, which together have the digits of double precision. Numbers are added in the order of
+# the rounds by the same code wherever the loop begins, so an interruption of the run does not
+# change the sums.
 
 
 AT_ONCE = 4
-"""Number of devices that share one call of the generator: two words of 32 bits are four halves."""
+"""Number of devices that share one call of the random generator, whose two words of 32 bits give a
+half word to each of them."""
 
 
 class Stretch(NamedTuple):
-    """What a stretch of rounds changes; all arrays in single precision but the counts.
+    """State of some chains of one data set, which one call of the compiled loop over rounds
+    changes. All arrays are in single precision, except for the counts.
 
     Attributes
     ----------
     position
         Deviations of theta from a fixed point of the data set, (chain, dim).
     sums, sums_rest, products, products_rest
-        Sums of deviations (chain, dim), and of their products, (chain, dim, dim) or the squares
-        alone, (chain, dim), each as a rounded sum and the rest that rounding left.
+        Sums over kept rounds of the deviations, (chain, dim), and of their products, (chain, dim,
+        dim), or only of their squares, (chain, dim); each as a rounded sum and its rounding error.
     draws
-        Positions after every round of the stretch, (chain, round, dim); no rounds if draws are not
-        kept.
+        Positions after every round of the call, (chain, round, dim); the axis of rounds has length
+        0 if draws are not kept.
     clipped, undefined
-        Gradient entries of active devices that clipping changed, and that were not finite, in
-        every round of the stretch, (round).
+        Numbers of gradient entries of active devices in every round of the call, (round): entries
+        that clipping changed (0 before the kept rounds), and entries that were not finite.
     """
 
     position: Any
@@ -197,7 +210,8 @@ class Stretch(NamedTuple):
 
 
 class Fixed(NamedTuple):
-    """Numbers that are fixed before a block of rounds begins, for some chains of one data set.
+    """Input of the compiled loop that is constant over a block of rounds, for some chains of one
+    data set.
 
     Attributes
     ----------
@@ -234,9 +248,9 @@ class Fixed(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Rounds to run, counted from 0 within a block of rounds: from ``begin`` to below ``end``.
-    Rounds from ``kept`` on are kept, and the arrays with one number for each round begin with round
-    ``origin``."""
+    """The rounds that one call of the compiled loop runs: from ``begin`` to below ``end``, counted
+    from 0 within a block of rounds. Rounds from ``kept`` on are kept (not burn-in). Draws and
+    counts are stored from index 0 on, which is that of round ``origin``."""
 
     begin: Any
     end: Any
@@ -247,8 +261,9 @@ class Span(NamedTuple):
 def compile_rounds(
     jax: Any, gradients: Callable[[Any, Any], Any], kind: SymbolKind
 ) -> Callable[[Stretch, Fixed, Span], Stretch]:
-    """Function that runs rounds, compiled by JAX at its first call: from the state before the
-    rounds, the fixed numbers of their block and their span to the state after them.
+    """A function that runs rounds, which JAX compiles at its first call. Its arguments are the
+    state of the chains before the rounds, the constant input of their block, and the span of rounds
+    to run; it returns the state after them.
 
     ``gradients`` maps theta (dim) and the data to local gradients (device, dim)."""
 
@@ -259,7 +274,7 @@ def compile_rounds(
         after: Stretch = jax.lax.fori_loop(span.begin, span.end, one, stretch)
         return after
 
-    # The old state is donated, because it is not used again: the loop may write over it.
+    # donate_argnums=0: JAX may overwrite the old state, because it is not used again.
     return jax.jit(advance, donate_argnums=0)  # type: ignore[no-any-return]
 
 
@@ -296,9 +311,10 @@ def _round(
 def _superpose(
     jax: Any, kind: SymbolKind, index: Any, local: Any, weights: Any, fixed: Fixed
 ) -> tuple[Any, Any, Any]:
-    """Sum over devices of weighted symbols, (chain, dim), and two counts of gradient entries of
-    active devices over all chains: entries that clipping changed, and entries that were not
-    finite."""
+    """Three results for round ``index`` of its block: the sum over devices of the symbols times
+    ``weights``, (chain, dim); the number of gradient entries of active devices, over all chains,
+    that clipping changed; and the number of those that were not finite. ``local`` holds the local
+    gradients (chain, device, dim)."""
     numpy, num_devices = jax.numpy, local.shape[1]
     groups = -(-num_devices // AT_ONCE)
     entry = numpy.arange(local.shape[2], dtype=numpy.uint32)
@@ -314,7 +330,8 @@ def _superpose(
         low = words(fixed.quantiser, entry, first + numpy.uint32(groups))[0]
 
     def add(group: Any, sums: Any) -> Any:
-        """Sums of symbols, clipped and undefined entries, with the next ``AT_ONCE`` devices."""
+        """The three ``sums`` (of symbols, of numbers of clipped entries, and of entries that are
+        not finite) after adding those of group number ``group`` of ``AT_ONCE`` devices."""
         total, clipped, undefined = sums
         halves = [None] * AT_ONCE
         if kind.function is not None:
@@ -324,8 +341,9 @@ def _superpose(
             device = group * AT_ONCE + position
             there = device < num_devices  # the last group of devices may not be full
 
-            # Part of an array that belongs to the device. The last group may reach beyond the last
-            # device; there it is the last device's part, with the weight 0.
+            # ``of`` selects the device's part of an array. Where ``device`` is beyond the last
+            # device, because the last group of devices is not full, it selects the part of the last
+            # device, whose weight is then set to 0.
             def of(array: Any, axis: int, device: Any = device) -> Any:
                 at = numpy.minimum(device, num_devices - 1)
                 return jax.lax.dynamic_index_in_dim(array, at, axis, keepdims=False)
@@ -356,11 +374,12 @@ def _superpose(
 
 
 def _halves(jax: Any, drawn: tuple[Any, Any], low: Any) -> list[Any]:
-    """Four random words with sign out of two: the upper half is a device's own, the lower one is
-    shared by all devices of an entry and a round.
+    """Four random words, as signed integers of 32 bits, for four devices, from the two words
+    ``drawn``: each has one of their four halves as its upper half, and the lower half of ``low``,
+    which all devices share in an entry and a round.
 
-    Every word is uniform. What two devices share matters only where the upper halves of both tie
-    with their thresholds, once in 2^32 pairs."""
+    Every word is uniform. The shared half makes two devices' bits dependent only where the upper
+    halves of both equal those of their thresholds, which happens once in 2^32 pairs."""
     upper, lower = np.uint32(0xFFFF0000), low & np.uint32(0xFFFF)
     mixed = []
     for word in drawn:
@@ -369,16 +388,16 @@ def _halves(jax: Any, drawn: tuple[Any, Any], low: Any) -> list[Any]:
 
 
 def _summed(sums: tuple[Any, Any, Any, Any], position: Any) -> tuple[Any, ...]:
-    """The sums of positions and of their products, each with the rest that rounding left, after one
-    more position (chain, dim) is added."""
+    """The sums of positions and of their products, each followed by its rounding error, after
+    adding ``position`` (chain, dim)."""
     whole = sums[2].ndim == 3
     product = position[:, :, None] * position[:, None] if whole else position * position
     return (*_add(sums[0], sums[1], position), *_add(sums[2], sums[3], product))
 
 
 def _add(total: Any, rest: Any, value: Any) -> tuple[Any, Any]:
-    """A sum and its rest with one more value: what rounding takes from the sum goes to the rest
-    (Knuth's two-sum)."""
+    """The sum ``total`` and its accumulated rounding error ``rest`` after adding ``value``, by
+    Knuth's two-sum; ``total + rest`` is the sum with about twice the digits."""
     new = total + value
     part = new - total
     rest = rest + ((total - (new - part)) + (value - part))

@@ -1,7 +1,8 @@
 """One round of the sampler, composed of its three roles: device, air and server.
 
-:class:`State` is carried from round to round, :class:`Info` is reported. The functions ``init`` and
-``step`` are pure: random numbers are arguments."""
+A :class:`State` is carried from round to round; an :class:`Info` holds gradients, symbols and
+estimate of one round. The functions ``init`` and ``step`` are pure: random numbers are
+arguments."""
 
 from __future__ import annotations
 
@@ -17,16 +18,17 @@ from flmc.uplink.uplink import Uplink
 
 
 class State(NamedTuple):
-    """Where chains stand between two rounds: all that one round hands to the next.
+    """State of chains between two rounds: all that one round hands to the next.
 
     Attributes
     ----------
     theta
-        Where the chains stand, (..., dim).
+        Present positions of the chains, (..., dim).
     round
-        Number of rounds that are done.
+        Number of finished rounds.
     memory
-        What the server's update remembers beside theta, (..., slot, dim); None: nothing.
+        Numbers that the server's update carries from round to round beside theta, such as a
+        momentum, (..., slot, dim); None for an update that carries none.
     """
 
     theta: Array
@@ -35,7 +37,7 @@ class State(NamedTuple):
 
 
 class Info(NamedTuple):
-    """What a round reports of its course, beside the new state.
+    """Gradients, symbols and estimate of one round, returned beside the new state.
 
     Attributes
     ----------
@@ -73,23 +75,24 @@ class Noise(NamedTuple):
 
 
 class Round(NamedTuple):
-    """What the plan and the channel fix for one round.
+    """Step size, gain, path gains and active devices of one round.
 
     Attributes
     ----------
     step_size
-        The step of this round.
+        Step size of this round.
     gain
         Amplitude of a symbol at the receiver, (..., dim).
     fading
         Path gain of each device, (..., device, dim).
     active
-        Who transmits, (..., device) with 1 or 0; None: all.
+        Active devices, (..., device): 1 for a device that transmits, else 0; None: all transmit.
     num_active
-        How many transmit: a number, or (..., 1).
+        Number of active devices: a number, or (..., 1).
     arriving
-        In-phase part of the path gain that each device's symbols meet, (..., device, dim); None:
-        the path gain itself.
+        Where devices know only estimates of their channels: ``fading`` is then the estimate that a
+        device inverts, and this is the in-phase part of the true path gain, (..., device, dim).
+        None: the estimates are exact.
     """
 
     step_size: float
@@ -101,7 +104,8 @@ class Round(NamedTuple):
 
 
 def init(theta: Array, update: ServerUpdate = LANGEVIN) -> State:
-    """The state before round 1 of chains that start at ``theta``, (..., dim)."""
+    """State before round 1 of chains that start at ``theta``, (..., dim), with the memory of the
+    server's update set to zero."""
     shape = (*theta.shape[:-1], update.num_slots, theta.shape[-1])
     return State(theta, 0, np.zeros(shape) if update.num_slots else None)
 
@@ -114,11 +118,12 @@ def step(
     uplink: Uplink,
     update: ServerUpdate = LANGEVIN,
 ) -> tuple[State, Info]:
-    """One round: devices transmit, the air superposes, the server updates. Returns the state after
-    the round, and what the round reports.
+    """Run one round: devices transmit, the air superposes their symbols, the server updates theta.
+    Returns the state after the round, and the round's gradients, symbols and estimate.
 
-    ``gradient`` maps theta (..., dim) to local gradients (..., device, dim); ``update`` is what the
-    server does with its estimate."""
+    ``this`` holds step size, gain, path gains and active devices of the round. ``gradient`` maps
+    theta (..., dim) to local gradients (..., device, dim); ``update`` is what the server does with
+    its estimate."""
     local = gradient(state.theta)
     sent = device(local, noise.uniform, uplink, this.gain, this.fading, this.active)
     met = this.fading if this.arriving is None else this.arriving
@@ -145,5 +150,6 @@ def step(
 
 
 def _no_memory(theta: Array) -> Array:
-    """The memory of an update without slots, (..., 0, dim)."""
+    """Empty memory, (..., 0, dim), for a server's update that carries no numbers beside theta
+    (..., dim)."""
     return np.empty((*theta.shape[:-1], 0, theta.shape[-1]))

@@ -1,5 +1,5 @@
-"""Running sums of theta and of its products over kept rounds: mean, variance and covariance in
-memory that does not grow with the rounds."""
+"""Running sums of theta and of products of its entries over kept rounds. They give mean, variance
+and covariance of theta in memory that does not grow with the number of rounds."""
 
 from __future__ import annotations
 
@@ -12,38 +12,43 @@ from flmc.base.errors import InvalidSetting
 from flmc.models.affine import Coordinates
 
 MOST_BATCHES = 20
-"""Largest number of batches of chains of a data set; standard errors come from their spread."""
+"""Largest number of batches into which the chains of a data set are pooled. Standard errors are
+computed from the spread of the batches."""
 
 MOST_ENTRIES, MOST_PRODUCTS = 2048, 1 << 30
-"""Largest number of entries of theta, and of products of entries of all chains of a data set (8 GB
-in double precision), with which products are summed; beyond either, only squares are."""
+"""Largest number of entries of theta, and largest number of products of two entries over all chains
+of a data set (8 GB in double precision), for which products of all pairs of entries are summed;
+beyond either limit only squares are."""
 
 
 def keeps_covariance(dim: int, num_chains: int) -> bool:
-    """Whether a run sums the products of all pairs of entries, not squares alone."""
+    """Whether a run with ``num_chains`` chains of each data set sums the products of all pairs of
+    entries, which the covariance needs; False: only squares."""
     return dim <= MOST_ENTRIES and num_chains * dim**2 <= MOST_PRODUCTS
 
 
 @dataclass
 class Moments:
-    """Sums of deviations from a centre over kept rounds, for each data set and batch of chains.
+    """Sums over kept rounds of the deviations of theta from a fixed point, and of their products,
+    for each data set and batch of chains.
 
-    The centre is the posterior mean where that is known: then squared errors are sums of squares
-    and lose no digits by cancellation.
+    The fixed point is the posterior mean where that is known: then squared errors are sums of
+    squares and lose no digits by cancellation.
 
     Attributes
     ----------
     centre
-        Where deviations are measured from, (experiment, dim).
+        The fixed point of each data set, (experiment, dim).
     batch_size
-        Chains of a batch; the last batch may have fewer.
+        Number of chains in a batch; the last batch may have fewer.
     counts
-        Kept rounds of all chains of each batch in the finished run, (batch).
+        Number of kept rounds, summed over the chains of each batch, when the run is finished,
+        (batch).
     sums
         Sums of deviations, (experiment, batch, dim).
     products
-        Sums of outer products of deviations, (experiment, batch, dim, dim); where these are too
-        many numbers, of squares alone, (experiment, batch, dim).
+        Sums of outer products of deviations, (experiment, batch, dim, dim). Where these are too
+        many numbers, sums of squared deviations, (experiment, batch, dim).
     """
 
     centre: Array
@@ -54,8 +59,9 @@ class Moments:
 
     @classmethod
     def empty(cls, centre: Array, num_chains: int, num_kept: int) -> Moments:
-        """Moments about a centre (experiment, dim), each chain a batch of its own, with nothing
-        summed yet; ``counts`` is already that of the finished run, ``num_kept`` for every chain."""
+        """Moments with all sums zero, for deviations from ``centre`` (experiment, dim), where each
+        of the ``num_chains`` chains is a batch. ``counts`` is set to ``num_kept``, the number of
+        kept rounds of the finished run, for every chain."""
         experiments, dim = centre.shape
         counts = np.full(num_chains, float(num_kept))
         sums = np.zeros((experiments, num_chains, dim))
@@ -64,12 +70,13 @@ class Moments:
 
     @property
     def has_covariance(self) -> bool:
-        """Whether products of different entries were summed, not squares alone."""
+        """Whether products of all pairs of entries were summed; False: only squares."""
         return self.products.ndim == 4
 
     def add(self, theta: Array, experiments: slice, first_chain: int) -> None:
-        """Add one kept round, theta (experiment, chain, dim) of the data sets ``experiments`` and
-        the chains from ``first_chain`` on, in place. Every batch must be a single chain."""
+        """Add theta after one kept round to the sums, in place. ``theta`` (experiment, chain, dim)
+        belongs to the data sets ``experiments`` and to consecutive chains from number
+        ``first_chain`` on. Every batch must be a single chain."""
         deviation = theta - self.centre[experiments, None]
         chains = slice(first_chain, first_chain + theta.shape[1])
         self.sums[experiments, chains] += deviation
@@ -79,12 +86,12 @@ class Moments:
             self.products[experiments, chains] += np.square(deviation)
 
     def in_batches(self) -> Moments:
-        """A copy of these moments with the chains pooled to at most ``MOST_BATCHES`` batches; the
-        moments themselves if they are pooled already, or have no more chains than that."""
+        """A copy of these moments with the chains pooled into at most ``MOST_BATCHES`` batches; the
+        object itself if its chains are pooled already or are no more than ``MOST_BATCHES``."""
         if self.batch_size > 1 or len(self.counts) <= MOST_BATCHES:
             return self
-        # Batches hold whole chains, because chains are independent given the data, and rounds of
-        # one chain are not.
+        # A batch holds whole chains: chains are independent given the data, while the rounds of one
+        # chain are not independent of each other.
         size = -(-len(self.counts) // MOST_BATCHES)
         starts = np.arange(0, len(self.counts), size)
         sums, products = (
@@ -93,8 +100,9 @@ class Moments:
         return Moments(self.centre, size, np.add.reduceat(self.counts, starts), sums, products)
 
     def mapped(self, coordinates: Coordinates | None) -> Moments:
-        """These moments in the coordinates of the model; unchanged if ``coordinates`` is None.
-        ``InvalidSetting`` if only squares were summed."""
+        """These moments after the affine map ``coordinates`` of theta to the coordinates of the
+        model; unchanged if it is None. ``InvalidSetting`` if only squares were summed, because the
+        map needs all products."""
         if coordinates is None:
             return self
         if not self.has_covariance:
@@ -102,8 +110,8 @@ class Moments:
                 f"coordinates of {self.centre.shape[1]} entries need the covariance of the draws,"
                 " which is not kept for so many; use fewer chains"
             )
-        # The map to the model's coordinates takes deviations d to S d, with its scale S; its offset
-        # moves the centre only.
+        # The map to the model's coordinates is affine: it takes a deviation d to S d, with the
+        # matrix S = ``scale``, and its constant term moves the centre only.
         scale = coordinates.scale
         return Moments(
             coordinates.to_model(self.centre),
@@ -128,8 +136,8 @@ class Moments:
                 f" dim^2 times chains must be at most {MOST_PRODUCTS}, and dim at most"
                 f" {MOST_ENTRIES}; use variance"
             )
-        # Second moment minus the squared mean: few digits cancel, because the centre is near the
-        # mean.
+        # The second moment of the deviations minus the square of their mean: few digits cancel,
+        # because the centre is close to the mean of theta.
         shift = self.sums.sum(axis=1) / self.counts.sum()
         return np.asarray(
             self.products.sum(axis=1) / self.counts.sum() - shift[:, :, None] * shift[:, None, :]

@@ -1,9 +1,9 @@
-"""The NumPy engine: the readable definition of a run, for any model that gives per-device
-gradients.
+"""The NumPy engine: the readable definition of a run, for any model that gives the gradient of each
+device.
 
-Work is cut into tiles of (data sets x chains), whose arrays stay in cache; within a tile every
-operation is over all data sets, chains, devices and entries at once. Every chain of every data set
-owns its random streams, so tiles do not change results."""
+The work is cut into tiles, groups of some data sets and some chains of each, whose arrays fit into
+the cache; within a tile every operation is over all data sets, chains, devices and entries at once.
+Every chain of every data set has random streams of its own, so the tiles do not change results."""
 
 from __future__ import annotations
 
@@ -28,23 +28,24 @@ from flmc.sampling.schedule import DrawSchedule, draw_schedule
 _log = logging.getLogger(__name__)
 
 _TILE_NUMBERS = 40_000
-"""Largest number of gradient entries of a tile of several chains: 320 kB in double precision, about
-a second-level cache."""
+"""Largest number of gradient entries, over all devices, of a group of chains that is advanced
+together (a tile): 320 kB in double precision, about the size of a second-level cache."""
 _BUFFER_NUMBERS = 4_000_000
-"""Largest number of random numbers of one kind that are drawn ahead for the chains of a tile, which
-are advanced together: 32 MB."""
+"""Largest number of random numbers of one kind (noise of the channel, bits of the devices, noise of
+the server) that are drawn ahead for a group of chains that is advanced together: 32 MB."""
 
 
 @dataclass(frozen=True)
 class _Tile:
-    """Some data sets, and some chains of each, that the engine advances at once."""
+    """A group of chains that the engine advances at once: the chains with the numbers ``chains`` of
+    each of the data sets ``experiments``."""
 
     experiments: range
     chains: range
 
     @property
     def rows(self) -> slice:
-        """Slice that selects the tile's data sets along an array's axis of data sets."""
+        """Slice that selects the tile's data sets along the first axis of an array."""
         return slice(self.experiments.start, self.experiments.stop)
 
     @property
@@ -55,8 +56,8 @@ class _Tile:
 
 
 class NumpyEngine(Engine):
-    """The engine for any model, uplink, noise and server's update, on one thread; a chain's
-    position is theta."""
+    """Engine for any model, uplink, noise law and server's update, on one thread. The position that
+    it stores of a chain is theta itself."""
 
     name: ClassVar[str] = "numpy"
     any_noise: ClassVar[bool] = True
@@ -77,7 +78,8 @@ class NumpyEngine(Engine):
         thin: int = 1,
         directory: Path | None = None,
     ) -> Chains:
-        """Every chain at a draw from the prior, or at zero, each from a stream of its own."""
+        """State before round 1: every chain at a draw from the prior, from a random stream of its
+        own, or at zero, as the plan says."""
         shape = (model.num_experiments, num_chains, model.dim)
         position = np.zeros(shape)
         if plan.start == "prior":
@@ -103,7 +105,7 @@ class NumpyEngine(Engine):
             report = report_part(resources.progress, index, len(tiles))
             _advance_tile(chains, plan, model, seed, tile, until, report, schedule)
         chains.round = until
-        # The warning comes once in a run, at the first stretch of rounds with an entry that is not
+        # Warn once in a run: only if no earlier call of this method met an entry that is not
         # finite.
         if chains.num_undefined > undefined == 0:
             _log.warning(
@@ -111,20 +113,23 @@ class NumpyEngine(Engine):
             )
 
     def theta(self, chains: Chains, model: Model) -> Array:
-        """The position itself, (experiment, chain, dim)."""
+        """Theta of all chains, (experiment, chain, dim), which this engine stores as their
+        position."""
         return chains.position
 
     def seconds_per_round(self, plan: Plan, model: Model, num_chains: int) -> float:
-        """Seconds of one round of all chains, guessed from about 30 million symbols a second."""
+        """Seconds of one round of all chains, estimated at 30 million symbols a second."""
         return num_symbols(plan, model, num_chains) / 3e7
 
 
 def _tiles(model: Model, num_chains: int, experiments_at_once: int | None) -> list[_Tile]:
-    """All tiles of a run: parts of its data sets and chains, each of which is advanced as a whole.
+    """The tiles of a run: groups of data sets and chains, each of which is advanced as a whole.
+    ``experiments_at_once`` is the largest number of data sets in a tile; None: as many as fit into
+    the cache.
 
-    Chains are cut the same way whatever the number of data sets at once: matrix products then have
-    the same shapes, and so the same rounding."""
-    # At least one chain, also where the gradients of a single chain are larger than the cache.
+    That number does not change how the chains of a data set are divided, so matrix products have
+    the same shapes, and the same rounding, whatever it is."""
+    # A tile has at least one chain, even if the gradients of a single chain exceed the cache.
     at_once = max(1, _TILE_NUMBERS // (model.num_devices * model.dim))
     chains = min(at_once, num_chains)
     experiments = experiments_at_once or max(1, at_once // chains)
@@ -147,8 +152,10 @@ def _advance_tile(
     draw: DrawSchedule,
 ) -> None:
     """Advance the chains of one ``tile`` (some chains of some data sets) to round ``until``, and
-    write positions, moments, draws and counts into ``chains``."""
-    # Every tile begins at ``chains.round``, which does not change until all are done.
+    write positions, moments, draws and counts into ``chains``. ``draw`` draws the schedule of a
+    block of rounds; ``report`` is called with the finished fraction."""
+    # ``chains.round`` changes only after all tiles are done, so every tile begins at the same
+    # round.
     memory = None if chains.memory is None else chains.memory[tile.place]
     state = langevin.State(chains.position[tile.place], chains.round, memory)
 
@@ -161,12 +168,13 @@ def _advance_tile(
         source = _NoiseSource(plan, seed, tile, block)
         for index in range(min(len(schedule), until - origin)):
             noise = source.next(len(schedule))
-            # The run goes on inside a block, whose earlier random numbers were used before the
-            # interruption. They are drawn again and dropped, because a stream reaches its later
-            # numbers only this way.
+            # A resumed run may begin inside a block of rounds. The random numbers of the block's
+            # earlier rounds are drawn again and dropped, because a random stream reaches its later
+            # numbers only in order.
             if origin + index < state.round:
                 continue
-            # A chain that diverges overflows; it is caught and named below, without a warning.
+            # NumPy's warnings are off because a diverging chain overflows; the check for infinite
+            # theta below reports it with its number.
             with np.errstate(over="ignore", invalid="ignore"):
                 state, info = langevin.step(
                     state, noise, schedule.round(index), gradient, plan.uplink, plan.update
@@ -194,8 +202,8 @@ def _advance_tile(
 
 
 class _NoiseSource:
-    """Random numbers of a tile (some chains of some data sets) for one block of rounds, drawn a few
-    rounds ahead from each chain's own streams."""
+    """Source of the random numbers of one block of rounds for a tile (some chains of some data
+    sets): they are drawn for some rounds at a time, from each chain's own random streams."""
 
     def __init__(self, plan: Plan, seed: int, tile: _Tile, block: int) -> None:
         pairs = [(e, c) for e in tile.experiments for c in tile.chains]
@@ -213,16 +221,16 @@ class _NoiseSource:
         if plan.update.random:
             self._per_round["own"] = (plan.dim,)
             self._streams["own"] = [generator(seed, Purpose.SERVER, e, c, block) for e, c in pairs]
-        # A chain's numbers come from its stream in the order of the rounds, so how many rounds are
-        # drawn at once changes memory only.
+        # ``_ahead`` is the number of rounds that are drawn at a time. It changes memory only: each
+        # chain's numbers come from its own stream in the order of the rounds.
         numbers = len(pairs) * max(int(np.prod(shape)) for shape in self._per_round.values())
         self._ahead = max(1, _BUFFER_NUMBERS // numbers)
         self._buffer: dict[str, Array] = {}
         self._used = 0
 
     def next(self, rounds_in_block: int) -> langevin.Noise:
-        """Random numbers of the next round of the block of rounds, which has ``rounds_in_block``;
-        nothing is drawn beyond its end."""
+        """Random numbers of the next round. ``rounds_in_block`` is the number of rounds in the
+        block; no numbers are drawn for rounds after it."""
         index = self._used % self._ahead
         if index == 0:
             self._fill(min(self._ahead, rounds_in_block - self._used))
@@ -231,7 +239,8 @@ class _NoiseSource:
         return langevin.Noise(drawn["normal"], drawn.get("uniform"), drawn.get("own"))
 
     def _fill(self, num_rounds: int) -> None:
-        """Draw the numbers of the next rounds, chain by chain, each from its own stream."""
+        """Draw the random numbers of the next ``num_rounds`` rounds into the buffer, chain by
+        chain, each from its own streams."""
         for kind, streams in self._streams.items():
             numbers = np.empty((len(streams), num_rounds, *self._per_round[kind]))
             for rng, row in zip(streams, numbers, strict=True):

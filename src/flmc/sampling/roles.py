@@ -5,11 +5,12 @@ r"""The round as three roles: what a device does, what the air does, what the se
           \theta \leftarrow \theta - \eta\,\frac{K}{K_a A}\,y .
 
 The functions are pure; random numbers are arguments. The NumPy engine, the audit and a deployment
-call them. Compiled engines alone have a version of their own, which tests hold to this one.
+call them. Only the compiled engines have a version of their own, and tests compare it with this
+one.
 
-Where the air is a program and what it receives leaves the process, devices and air use
-``device_on_grid`` and ``air_on_grid``: in whole numbers, with noise from a source of entropy. The
-low-order digits of a floating-point sum would tell what the noise hides."""
+In a deployment where a program takes the place of the radio channel, devices and air use
+``device_on_grid`` and ``air_on_grid``, which compute in whole numbers with cryptographic noise: the
+low-order digits of a floating-point sum could reveal the symbols that the noise must hide."""
 
 from __future__ import annotations
 
@@ -54,11 +55,11 @@ def device(
     make symbols, and invert their own channels.
 
     The transmit amplitude is :math:`P_{k,i} = A_i/h_{k,i}`, with the gain A (..., dim) at which
-    symbols are to arrive and the path gain h (..., device, dim). It is 0 for a device whose
-    ``active`` (..., device; None: all are 1) is 0, which has symbols all the same. ``gradient``
-    holds the local gradients (..., device, dim). ``uniform`` holds random numbers in [0, 1) of the
-    same shape, or with more leading axes for many trials of the same gradients; None for an uplink
-    without random bits."""
+    symbols are to arrive and the path gain h = ``fading`` (..., device, dim). ``active``
+    (..., device) is 1 for a device that transmits and 0 for a silent one, whose amplitude is 0
+    although its symbols are computed; None: all transmit. ``gradient`` holds the local gradients
+    (..., device, dim). ``uniform`` holds random numbers in [0, 1) of the same shape, or with more
+    leading axes for many trials of the same gradients; None for an uplink without random bits."""
     return Transmission(uplink.symbols(gradient, uniform), invert_channel(gain, fading, active))
 
 
@@ -97,8 +98,8 @@ def server(
     num_devices: int,
     num_active: Array | float,
 ) -> Update:
-    r"""The new theta, and the estimate that moved it: the server normalises the received signal and
-    steps against it.
+    r"""The new theta, and the estimate of the sum of gradients from which it was computed: the
+    server normalises the received signal and makes a step of Langevin's update.
 
     .. math:: \theta \leftarrow \theta - \eta\,\frac{K}{K_a A}\,y
 
@@ -119,12 +120,13 @@ def server_with(
     num_active: Array | float,
     normal: Array | None,
 ) -> tuple[ServerState, Array]:
-    """The server's part of a round with another update than Langevin's: the new state and the
-    estimate that moved it, as :func:`server` computes it.
+    """The server's part of a round with another update than Langevin's: the new state, and the
+    estimate of the sum of gradients from which it was computed.
 
-    Where nobody transmits the state stays what it was. ``normal`` are the update's own standard
-    normal numbers, (..., dim), None where it takes none. ``InvalidSetting`` for an update that
-    returns arrays of other shapes."""
+    ``received``, ``step_size``, ``gain``, ``num_devices`` and ``num_active`` are as for
+    :func:`server`. In a round in which nobody transmits the state does not change. ``normal`` holds
+    standard normals, (..., dim), for an update with noise of its own, else None.
+    ``InvalidSetting`` if the update returns arrays of other shapes than the state's."""
     estimate = estimate_gradient(received, gain, num_devices, num_active)
     after = update.next(state, estimate, step_size, normal)
     for name, old, new in zip(state._fields, state, after, strict=True):
@@ -148,14 +150,14 @@ def device_on_grid(
     entropy: Entropy,
     active: Array | None = None,
 ) -> IntArray:
-    """What devices send to a channel made of software: symbols as whole numbers of steps of a grid,
-    (..., device, dim); 0 for a device whose ``active`` (..., device) is 0.
+    """Symbols that devices send to a software channel, as whole numbers of steps of ``grid``,
+    (..., device, dim); 0 for a device whose ``active`` (..., device) is 0; None: all are active.
 
-    Gradients (..., device, dim) become symbols as in :func:`device`, with random bits from the
-    source of entropy (``SystemEntropy()`` in a deployment). A symbol of the uplink's peak becomes
-    ``gain`` (..., dim) times the peak, rounded down to the grid: the server normalises by
-    ``grid.gain``, which is a little less. There is no path gain to invert, because what is sent is
-    what arrives.
+    Gradients (..., device, dim) become symbols as in :func:`device`, with random bits from
+    ``entropy`` (``SystemEntropy()`` in a deployment). The largest possible symbol, the uplink's
+    peak, becomes ``gain`` (..., dim) times the peak, rounded down to a whole number of steps. The
+    gain on the grid is therefore a little smaller, and the server normalises by it
+    (``grid.gain``). A software channel has no path gains to invert.
 
     ``InvalidSetting`` if the grid is for another noise power than the uplink's, a gain does not
     suit the grid, or the uplink's symbols have no bound."""
@@ -178,14 +180,17 @@ def device_on_grid(
 
 
 def air_on_grid(sent: IntArray, grid: NoiseGrid, entropy: Entropy) -> IntArray:
-    r"""Steps received by a channel made of software, (..., dim): whole steps add up without
-    rounding, noise among them.
+    r"""Received signal of a software channel as whole numbers of steps of ``grid``, (..., dim): the
+    exact sum of all devices' steps and of noise.
 
     .. math:: k_i = \sum_k \text{sent}_{k,i} + Z_i, \quad Z_i = \text{round}(2^b n_i)
 
-    The received value is :math:`g k_i` (``grid.values``), which :func:`server` takes. ``sent`` are
-    the devices' steps, (..., device, dim); the source of the noise is ``SystemEntropy()`` in a
-    deployment. ``InvalidSetting`` if a device sends more steps than ``MOST_STEPS``."""
+    Here :math:`n_i` is standard normal, so the noise has a standard deviation of about :math:`2^b`
+    steps, with b = ``grid.bits``. With the length g of a step, the received value is
+    :math:`g k_i`, which ``grid.values`` computes and :func:`server` takes. ``sent`` holds the
+    devices' steps, (..., device, dim); the noise is drawn from
+    ``entropy``, which is ``SystemEntropy()`` in a deployment. ``InvalidSetting`` if a device sends
+    more than ``MOST_STEPS`` steps."""
     largest = max(int(np.max(sent, initial=0)), -int(np.min(sent, initial=0)))
     if largest > MOST_STEPS:
         raise InvalidSetting(

@@ -1,9 +1,9 @@
 """The schedule of a run: step, gain, path gains and active devices of every round.
 
 It follows from the plan, the seed and the channel; no data enter, so it is public and known before
-a round begins. Rounds are drawn by blocks of ``ROUNDS_PER_BLOCK``, each from streams of its own. A
-policy that may remember earlier rounds is asked once for the whole run, and a block is a slice of
-its answer, so that cuts, resumed runs and every role of a federation have the same devices active.
+a round begins. Rounds are drawn in blocks of ``ROUNDS_PER_BLOCK``, each from random streams of its
+own. A scheduler that may remember earlier rounds draws the whole run at once, and a block is a
+slice of it, so that a resumed run and every role of a federation have the same devices active.
 """
 
 from __future__ import annotations
@@ -31,25 +31,26 @@ from flmc.uplink.power import realised_gain
 
 @dataclass(frozen=True)
 class Schedule:
-    """Step, gain, path gains and active devices of some rounds, for all experiments.
+    """Step sizes, gain, path gains and active devices of some rounds, for all experiments.
 
-    An array has one experiment where all experiments share it.
+    Where all experiments share an array, its axis of experiments has length 1.
 
     Attributes
     ----------
     step_sizes
-        The step of every round, (round).
+        Step size of every round, (round).
     gain
-        Amplitude at the receiver, (experiment, round, dim).
+        Amplitude of a symbol at the receiver, (experiment, round, dim).
     fading
-        Path gains, (experiment, round, device, dim).
+        Path gains as devices know them, (experiment, round, device, dim).
     active
-        Active devices, (experiment, round, device) with 1 or 0; None: all.
+        Active devices, (experiment, round, device): 1 for a device that transmits, else 0; None:
+        all transmit.
     num_active
         Number of active devices, (experiment, round).
     arriving
-        In-phase part of the path gains that symbols meet, in the shape of ``fading``, where devices
-        know only estimates; None: they are the path gains.
+        Where devices know only estimates of their path gains, the in-phase part of the true path
+        gains, in the shape of ``fading``; None: ``fading`` holds the true path gains.
     """
 
     step_sizes: Array
@@ -64,8 +65,9 @@ class Schedule:
         return len(self.step_sizes)
 
     def active_devices(self, index: int) -> Array | None:
-        """Active devices of round ``index`` of this schedule, (experiment, 1, device) with 1 or 0
-        and an axis for the chains; None: all."""
+        """Active devices of round ``index`` of this schedule, counted from 0: (experiment, 1,
+        device), 1 for a device that transmits, else 0, with an axis of length 1 for the chains;
+        None: all transmit."""
         return None if self.active is None else self.active[:, None, index]
 
     def round(self, index: int) -> Round:
@@ -81,8 +83,8 @@ class Schedule:
 
 
 def is_shared(plan: Plan) -> bool:
-    """Whether every experiment has the same channel and the same active devices, known without a
-    random number."""
+    """Whether every experiment has the same channel and the same active devices: the fading is
+    constant and the plan itself says which devices transmit."""
     return plan.uplink.known_fading.constant and _is_known(plan)
 
 
@@ -93,48 +95,49 @@ def _is_known(plan: Plan) -> bool:
 
 
 def block_of(plan: Plan, block: int) -> range:
-    """The rounds of a block of the random streams; rounds and ``block`` are counted from 0, and the
-    last block may be short."""
+    """The ``ROUNDS_PER_BLOCK`` rounds of block number ``block``, which share random streams; fewer
+    in the last block of the plan. Rounds and blocks are counted from 0."""
     first = block * ROUNDS_PER_BLOCK
     return range(first, min(first + ROUNDS_PER_BLOCK, plan.num_rounds))
 
 
 def draw_schedule(plan: Plan, seed: int, experiments: range, block: int) -> Schedule:
-    """Schedule of one block of rounds (blocks are counted from 0): path gains and active devices
-    are drawn for each experiment, whose chains share them. Arrays have a single experiment where
-    all experiments are alike."""
+    """Schedule of block number ``block`` of ``ROUNDS_PER_BLOCK`` rounds, counted from 0: path gains
+    and active devices are drawn for each experiment, whose chains share them. Where all experiments
+    share an array, its axis of experiments has length 1."""
     rounds = block_of(plan, block)
     if is_shared(plan):
         return shared_schedule(plan, seed, rounds)
-    # Path gains first, because who is active may depend on them.
+    # Path gains are drawn first, because the scheduler may choose the active devices by them.
     fading, arriving = draw_known_channel(plan, seed, experiments, block, rounds)
     active = _draw_active(plan, seed, experiments, block, fading)
     return replace(schedule_of(plan, fading, active, rounds), arriving=arriving)
 
 
 DrawSchedule = Callable[[Plan, int, range, int], Schedule]
-"""A function such as :func:`draw_schedule`: it draws the rounds of a block from the plan, the seed,
-the experiments and the number of the block, and from nothing else, so that a run may be cut."""
+"""Type of a function such as :func:`draw_schedule`: the schedule of a block of rounds from the
+plan, the seed, the experiments and the number of the block. It must depend on nothing else, so that
+an interrupted run resumes with the same schedule."""
 
 
 def shared_schedule(plan: Plan, seed: int, rounds: range) -> Schedule:
-    """Schedule of any rounds, counted from 0, of a plan for which :func:`is_shared` holds, with a
-    single experiment."""
+    """Schedule of the rounds ``rounds``, counted from 0, of a plan whose experiments all have the
+    same channel and active devices; the axis of experiments has length 1."""
     fading = constant_path_gains(plan, seed)
     active = None if plan.active is None else plan.active[None, rounds.start : rounds.stop]
-    # Nothing is drawn from streams that begin anew with each block of rounds, so that any rounds
-    # may be asked for.
+    # No random stream that begins with a block of rounds is used, so ``rounds`` may begin inside a
+    # block.
     return schedule_of(plan, fading, active, rounds)
 
 
 def draw_transmitting(plan: Plan, seed: int, num_experiments: int, rounds: range) -> Array | None:
-    """Devices that transmit in some rounds in at least one of the experiments, (round, device)
-    with 1 or 0; None if all devices transmit in all rounds."""
+    """Devices that transmit in the rounds ``rounds`` in at least one of the experiments: (round,
+    device), 1 for a device that does, else 0; None if all devices transmit in all rounds."""
     if _is_known(plan):
         return None if plan.active is None else plan.active[rounds.start : rounds.stop]
     blocks = range(rounds.start // ROUNDS_PER_BLOCK, -(-rounds.stop // ROUNDS_PER_BLOCK))
     policies = _draw_policies(plan, seed, num_experiments, blocks)
-    # The largest over experiments: a device counts if it transmits in any of them.
+    # The maximum over the experiments is 1 for a device that transmits in any of them.
     transmitting = reduce(np.maximum, policies)
     begin = rounds.start - blocks.start * ROUNDS_PER_BLOCK
     return transmitting[begin : begin + len(rounds)]
@@ -142,15 +145,16 @@ def draw_transmitting(plan: Plan, seed: int, num_experiments: int, rounds: range
 
 class Activity(NamedTuple):
     """How often devices transmit in a run: ``num_active`` is the number of active devices of every
-    round, (experiment, round), with a single experiment where all are alike; ``most_rounds`` is the
-    largest number of rounds in which one device transmits."""
+    round, (experiment, round), or (1, round) where it is the same in all experiments;
+    ``most_rounds`` is the largest number of rounds in which any one device transmits."""
 
     num_active: Array
     most_rounds: int
 
 
 def draw_activity(plan: Plan, seed: int, num_experiments: int) -> Activity:
-    """How often devices transmit in a whole run, for the schedules that ``seed`` draws."""
+    """Number of active devices of every round of a run, and the largest number of rounds in which
+    one device transmits, for the schedule that follows from ``seed``."""
     if _is_known(plan):
         return Activity(
             plan.num_active[None], plan.scheduler.most_rounds(plan.num_rounds, plan.num_devices)
@@ -164,17 +168,17 @@ def draw_activity(plan: Plan, seed: int, num_experiments: int) -> Activity:
 
 
 def _draw_policies(plan: Plan, seed: int, num_experiments: int, blocks: range) -> Iterator[Array]:
-    """Which devices transmit in the rounds of some blocks, as the scheduler draws it: an array
-    (round, device) with 1 or 0 for one experiment after the other, or a single one where all
-    experiments have the same devices active. It is for plans that do not themselves say which
-    devices transmit."""
+    """Active devices in the rounds of the given blocks, as the scheduler draws them. Yields an
+    array (round, device) for one experiment after the other, with 1 for a device that transmits,
+    else 0; a single array if the scheduler is not random, because all experiments then have the
+    same active devices. The plan must leave the choice of active devices to the scheduler."""
     if not plan.scheduler.forgets:
         rounds = slice(block_of(plan, blocks[0]).start, block_of(plan, blocks[-1]).stop)
         for experiment in range(num_experiments if plan.scheduler.random else 1):
             yield _whole_policies.draw(plan, seed, experiment)[rounds].astype(np.float64)
         return
-    # All blocks of an experiment before the next: where rounds depend on each other, its path gains
-    # are drawn once.
+    # All blocks of one experiment come before the next experiment: where rounds depend on each
+    # other, the path gains of a whole run are then drawn only once.
     for experiment in range(num_experiments if plan.scheduler.random else 1):
         one, parts = range(experiment, experiment + 1), []
         for block in blocks:
@@ -186,8 +190,8 @@ def _draw_policies(plan: Plan, seed: int, num_experiments: int, blocks: range) -
 def _draw_active(
     plan: Plan, seed: int, experiments: range, block: int, fading: Array
 ) -> Array | None:
-    """Which devices transmit in a block of rounds, from the plan or else from the scheduler,
-    (experiment, round, device) with 1 or 0; None: all."""
+    """Active devices in a block of rounds, from the plan or else from the scheduler: (experiment,
+    round, device), 1 for a device that transmits, else 0; None: all transmit."""
     if _is_known(plan):
         rounds = block_of(plan, block)
         return None if plan.active is None else plan.active[None, rounds.start : rounds.stop]
@@ -195,16 +199,16 @@ def _draw_active(
 
 
 def _ask_policy(plan: Plan, seed: int, experiments: range, block: int, fading: Array) -> Array:
-    """Which devices transmit in a block of rounds with path gains ``fading``, as the scheduler
-    draws it, (experiment, round, device) with 1 or 0; a single experiment where the scheduler is
-    not random."""
+    """Active devices in a block of rounds with path gains ``fading``, as the scheduler draws them:
+    (experiment, round, device), 1 for a device that transmits, else 0. The axis of experiments has
+    length 1 if the scheduler is not random."""
     rounds = block_of(plan, block)
     if not plan.scheduler.forgets:
         asked = experiments if plan.scheduler.random else range(1)
         wholes = [_whole_policies.draw(plan, seed, e) for e in asked]
         return np.stack([each[rounds.start : rounds.stop] for each in wholes]).astype(np.float64)
     if not plan.scheduler.random:
-        # the policy states that all experiments have the same devices active
+        # A scheduler that is not random has the same active devices in all experiments.
         experiments = experiments[:1]
         fading = fading[:1]
     channels = np.broadcast_to(fading, (len(experiments), len(rounds), *fading.shape[2:]))
@@ -219,14 +223,15 @@ def _ask_policy(plan: Plan, seed: int, experiments: range, block: int, fading: A
 
 
 def _draw_whole_policy(plan: Plan, seed: int, experiment: int) -> Array:
-    """Which devices transmit in all rounds of one experiment, as a scheduler that may remember
-    earlier rounds says in one answer: True or False, (round, device)."""
+    """Whether each device transmits in each round of one experiment, (round, device). A scheduler
+    that may remember earlier rounds draws all of them in one call."""
     one, last = range(experiment, experiment + 1), -(-plan.num_rounds // ROUNDS_PER_BLOCK)
     drawn = (
         draw_known_channel(plan, seed, one, block, block_of(plan, block)).fading[0]
         for block in range(last)
     )
-    # Numbers that devices or entries share are held once, so that a whole run fits into memory.
+    # A path gain that several devices or entries share is held once, so that a whole run fits into
+    # memory.
     parts = [without_copies(part) for part in drawn]
     if not plan.uplink.known_fading.constant:
         parts = [
@@ -243,19 +248,21 @@ _whole_policies = WholeRuns(_draw_whole_policy, KEPT_BYTES)
 
 
 def schedule_of(plan: Plan, fading: Array, active: Array | None, rounds: range) -> Schedule:
-    """The schedule of some rounds, counted from 0, from path gains (experiment, round or 1, device,
-    dim) and active devices.
+    """The schedule of the rounds ``rounds``, counted from 0, with path gains ``fading``
+    (experiment, round or 1, device, dim) and active devices ``active`` (experiment, round, device),
+    1 or 0 (None: all transmit).
 
-    The gain of a round is the smaller of the plan's cap and what the power limit allows in that
-    round; where the channel decides how many transmit, also what is calibrated for so many. Nothing
-    here looks at data, so the gain may be public.
+    The gain of a round is the plan's largest gain, or the largest that the power limit allows in
+    that round if this is smaller. Where the path gains decide how many devices transmit, it is also
+    at most the gain that leaves the sampler enough noise with that many, unless the user set the
+    gain. No data enter, so the gain may be public.
     """
     part = slice(rounds.start, rounds.stop)
     cap = plan.gain if len(plan.gain) == 1 else plan.gain[part]
     if plan.scheduler.by_channel and active is not None:
-        # The gain at which the temperature is 1 falls with the number of active devices: the plan's
-        # cap is the gain of the loudest round, and a round with more devices must be quieter to
-        # keep enough noise.
+        # The gain at which the temperature is 1 falls with the number of active devices. The plan's
+        # largest gain is for the round with the fewest devices; a round with more devices needs a
+        # smaller gain to keep enough noise.
         cap = calibrated_cap(plan, cap, active.sum(axis=2)[..., None])
         cap = np.broadcast_to(cap, (*cap.shape[:2], plan.dim))
     gain = realised_gain(plan.uplink, cap, fading, active)
@@ -270,19 +277,20 @@ def schedule_of(plan: Plan, fading: Array, active: Array | None, rounds: range) 
 
 
 class Realised(NamedTuple):
-    """Active devices, gain and temperature of some rounds as the channel decides them, over all
-    experiments. The ledger records them: the union of devices and the largest gain, so that no
-    experiment costs more privacy than is written.
+    """Active devices, gain and temperature of some rounds, over all experiments, for a plan where
+    the path gains decide who transmits. The ledger records them: the union of active devices and
+    the largest gain, so that no experiment costs more privacy than is recorded.
 
     Attributes
     ----------
     active
-        Devices active in at least one experiment, (round, device) with 1 or 0.
+        1 for a device that is active in at least one experiment, else 0, (round, device).
     gain
-        Largest gain of the experiments in which somebody transmits, (round, dim); 0 if nobody does.
+        Largest gain over the experiments in which a device transmits in the round, (round, dim); 0
+        if there is none.
     temperature
-        Mean temperature of the experiments in which somebody transmits, (round); NaN if nobody
-        does, or it is not known (a link without slope).
+        Mean temperature over the experiments in which a device transmits in the round, (round); NaN
+        if there is none, or if the temperature is not known (a link without slope).
     """
 
     active: Array
@@ -293,8 +301,8 @@ class Realised(NamedTuple):
 def draw_realised(plan: Plan, seed: int, num_experiments: int, rounds: range) -> Realised:
     """Active devices, gain and temperature of some rounds, counted from 0, over all experiments,
     for a plan whose scheduler decides from the path gains which devices transmit."""
-    # Whole blocks are drawn, because streams begin at blocks; ``part`` selects the rounds asked
-    # for.
+    # Schedules are drawn in whole blocks of rounds, each with its own random streams; ``part``
+    # selects ``rounds`` from the drawn rounds.
     blocks = range(rounds.start // ROUNDS_PER_BLOCK, -(-rounds.stop // ROUNDS_PER_BLOCK))
     begin = rounds.start - blocks.start * ROUNDS_PER_BLOCK
     part = slice(begin, begin + len(rounds))
@@ -314,7 +322,8 @@ def draw_realised(plan: Plan, seed: int, num_experiments: int, rounds: range) ->
             heat += [
                 _heat(plan, gains[i], count[i]) if talks[i] else 0.0 for i in range(len(rounds))
             ]
-    # A skipped round takes no step and has no temperature: 0/0, which ``where`` turns into NaN.
+    # A round that is skipped in all experiments has no temperature; its 0/0 must not warn, and
+    # np.where makes it NaN.
     with np.errstate(invalid="ignore"):
         mean = np.where(heard > 0, heat / heard, np.nan)
     return Realised(
@@ -323,7 +332,8 @@ def draw_realised(plan: Plan, seed: int, num_experiments: int, rounds: range) ->
 
 
 def _active(plan: Plan, schedule: Schedule) -> Array:
-    """Active devices of a schedule of one experiment, (round, device) with 1 or 0."""
+    """Active devices of a schedule of one experiment: (round, device), 1 for a device that
+    transmits, else 0."""
     if schedule.active is None:
         return np.ones((len(schedule), plan.num_devices))
     return np.asarray(schedule.active[0])

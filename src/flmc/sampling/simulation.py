@@ -1,6 +1,7 @@
 """The loop over rounds of a simulated run.
 
-An engine runs a stretch of rounds at a time; between two stretches a run can stop and be saved."""
+An engine runs some rounds in one call, here called a stretch; between two stretches a run can stop
+and be saved."""
 
 from __future__ import annotations
 
@@ -22,29 +23,31 @@ from flmc.sampling.moments import keeps_covariance
 from flmc.sampling.schedule import DrawSchedule, draw_schedule
 
 _STRETCH, _PATIENCE = 0.5, 5.0
-"""Seconds that a stretch of rounds should take: ``_STRETCH`` in a run that is recorded, so that it
-stops soon when asked; ``_PATIENCE`` in a run that is not, because every stretch prepares the data
-sets again. A run that nobody may stop is one stretch, unless a round of its model is costly."""
+"""Seconds that a stretch, the rounds of one call of the engine, should take: ``_STRETCH`` in a run
+that is recorded on disk, so that it stops soon when asked; ``_PATIENCE`` in any other run that can
+be stopped, because every call prepares the data sets again."""
 
 
 def never() -> bool:
-    """Always False: the ``stop`` of a run that nobody may stop."""
+    """Return False: the default ``stop`` function, for a run that cannot be stopped early."""
     return False
 
 
 class RoundObserver(Protocol):
-    """A listener to a run: told of every stretch of rounds before it begins and after it ended."""
+    """Interface of an object that is called before and after every stretch of a run: the rounds
+    that the engine runs in one call."""
 
     def begins(self, until: int) -> None:
-        """Called before the rounds of a stretch, whose last is ``until``, counted from 1."""
+        """Called before the engine runs its next rounds; ``until`` is the last of them, counted
+        from 1."""
 
     def ended(self, chains: Chains, *, now: bool = False) -> None:
-        """Called after the rounds of a stretch; ``now`` if the run stops here, so that this is the
-        last chance to save it."""
+        """Called after the engine has run some rounds, with the state ``chains``. ``now`` is True
+        if the run stops here, so that this is the last chance to save it."""
 
     def restore(self, chains: Chains) -> None:
-        """Put chains that have just started back to their last checkpoint, in place, if there is
-        one."""
+        """Called once before the first round: replaces the state ``chains``, in place, by that of
+        the last checkpoint of the run, if there is one."""
 
 
 def simulate(
@@ -64,14 +67,18 @@ def simulate(
     stop: Callable[[], bool] = never,
     schedule: DrawSchedule = draw_schedule,
 ) -> Chains:
-    """Run the chains of a plan, ``num_chains`` of every data set, stretch after stretch.
+    """Run the chains of a plan, ``num_chains`` of every data set, and return their final state.
 
-    ``thin`` kept rounds make a draw; draws that take much memory are in a file of ``directory``; a
-    stretch has at most ``most_rounds`` rounds; the run ends at ``last_round``, or when ``stop``,
-    asked between stretches, says so; ``schedule`` is the plan's own unless a study decides gains in
-    another way. ``InvalidSetting`` if the engine cannot run the plan or memory does not suffice,
-    ``RunFailed`` if a chain leaves the range of numbers."""
-    # Bytes of a chain in double precision: position and sums, draws, products.
+    Rounds are run in stretches: the rounds of one call of the engine. One draw is kept for each
+    ``thin`` kept rounds; draws that take much memory are stored in a file of ``directory``. A
+    stretch ends at the latest at the next multiple of ``most_rounds``, where checkpoints are made.
+    The run ends after round ``last_round`` (None: after all), or when ``stop``, called between
+    stretches, returns True. ``observer`` is called before and after every stretch. ``schedule``
+    draws gains and active devices; a study that sets them in another way than the plan passes its
+    own. ``InvalidSetting`` if the engine cannot run the plan or memory does not suffice,
+    ``RunFailed`` if theta of a chain becomes infinite or NaN."""
+    # ``each`` is the number of bytes of one chain in double precision: its position, sums, draws
+    # and products.
     first = path_from(plan, model.num_experiments * num_chains, thin)
     kept = (plan.num_rounds - first) // thin if keep_draws and not directory else 0
     each = 8.0 * plan.dim * (2 + kept)
@@ -88,8 +95,8 @@ def simulate(
     end = plan.num_rounds if last_round is None else last_round
     while chains.round < end and not stop():
         done, until = chains.round, pace.next_stop(chains.round, end, most_rounds)
-        # Before the rounds: their privacy cost must be in the ledger before it is spent, so that a
-        # crash may overstate it but never understates it.
+        # The observer records the privacy cost of these rounds in the ledger before they are run,
+        # so that after a crash the recorded cost may be too high but never too low.
         if observer is not None:
             observer.begins(until)
         began = time.monotonic()
@@ -100,44 +107,45 @@ def simulate(
         if observer is not None:
             observer.ended(chains, now=stop())
     if observer is not None and chains.round < plan.num_rounds:
-        # The run may have been asked to stop just after its last stretch was reported as one of
-        # many.
+        # ``stop`` may have turned True after the last call of ``ended``, which then had no
+        # ``now=True``: call it again, so that the state is saved.
         observer.ended(chains, now=True)
     return chains
 
 
 class _Pace:
-    """Decides how many rounds a run makes before it can stop and be saved (a stretch), from the
-    measured time of a round; no result depends on it.
+    """Decides how many rounds a run makes before it can stop and be saved (a stretch), so that they
+    take about ``stretch`` seconds by the measured time of a round; no result depends on it.
 
-    A stretch ends where a block of the random streams ends, unless that is too far away: to go on
-    inside a block, its numbers must be drawn again from the beginning."""
+    A stretch ends where a block of ``ROUNDS_PER_BLOCK`` rounds ends, unless that would take too
+    long: to go on inside a block, its random numbers must be drawn again from the beginning."""
 
     def __init__(
         self, engine: Engine, plan: Plan, model: Model, num_chains: int, stretch: float
     ) -> None:
         self._cheap = model.quadratic(slice(0, 1)) is not None and not plan.uplink.clips_examples
-        """Whether a round costs no more than drawing its numbers and data again: then only whole
-        blocks are run."""
-        # A costly model reports its progress between stretches only: these are short even in a run
-        # that nobody may stop.
+        """Whether a round of the model is cheap, which holds for quadratic costs without clipping
+        of single examples: then only whole blocks of ``ROUNDS_PER_BLOCK`` rounds are run."""
+        # Progress of a costly model is reported only between stretches, so these are short even in
+        # a run that cannot be stopped.
         self._stretch = stretch if self._cheap else min(stretch, _PATIENCE)
         self._seconds = (
             engine.seconds_per_round(plan, model, num_chains) if self._cheap else _PATIENCE
         )
-        """Seconds that a round takes, as far as is known. The first stretch of a model whose cost
-        nobody knows is a single round."""
+        """Estimated seconds of a round. For a costly model the first estimate is ``_PATIENCE``, so
+        that its first stretch is a single round."""
 
     def next_stop(self, done: int, num_rounds: int, most_rounds: int | None) -> int:
-        """Last round, counted from 1, of the stretch that follows ``done`` of ``num_rounds``
-        rounds; it does not pass the next multiple of ``most_rounds``, where checkpoints are
-        made."""
+        """Number of the round, counted from 1, after which the run can next stop and be saved, when
+        ``done`` of ``num_rounds`` rounds are finished. It is at most the next multiple of
+        ``most_rounds``, where checkpoints are made (None: no checkpoints)."""
         if most_rounds is not None:
-            # Never longer than some seconds, so that a wish to stop is heard between checkpoints.
+            # A stretch may end before the next checkpoint, after the usual number of seconds, so
+            # that the run can be stopped between checkpoints.
             checkpoint = (done // most_rounds + 1) * most_rounds
             return min(num_rounds, checkpoint, self.next_stop(done, num_rounds, None))
-        # At most all rounds and one block, cut to whole blocks below: a stretch may be infinitely
-        # long, which no integer is.
+        # The number of rounds is bounded here, because ``_stretch`` may be infinite, which no
+        # integer can hold.
         affordable = min(self._stretch / self._seconds, num_rounds + ROUNDS_PER_BLOCK)
         wanted = done + max(1, int(affordable))
         boundary = (done // ROUNDS_PER_BLOCK + 1) * ROUNDS_PER_BLOCK
@@ -146,7 +154,7 @@ class _Pace:
         return min(num_rounds, max(boundary, wanted // ROUNDS_PER_BLOCK * ROUNDS_PER_BLOCK))
 
     def took(self, rounds: int, seconds: float) -> None:
-        """Set the estimate of a round's seconds from a stretch of so many rounds that took
-        ``seconds``; the estimate falls at most to a quarter of what it was, because one measurement
+        """Update the estimated seconds of a round after ``rounds`` rounds that took ``seconds``
+        seconds in all. One call lowers the estimate at most to a quarter, because one measurement
         may be too short by chance."""
         self._seconds = max(seconds / rounds, self._seconds / 4, 1e-9)

@@ -1,4 +1,5 @@
 """The study of Zhang, Liu and Simeone: "Leveraging Channel Noise for Sampling and Privacy via
 Quantized Federated Langevin Monte Carlo".
 
-Here are its figures, verdicts on its claims one by one, and the gain of better designs."""
+The package reproduces its figures, judges its claims one by one, and compares its schemes with
+better ones."""

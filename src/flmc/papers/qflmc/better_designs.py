@@ -1,8 +1,8 @@
-"""The paper's schemes against ones whose gain flmc calibrates, at equal SNR, effective step and
-number of rounds.
+"""Comparison of the paper's schemes with schemes whose gain flmc calibrates for temperature 1, at
+equal SNR, effective step size and number of rounds.
 
-Effective step and rounds are equal, because a slower sampler always looks more private. The figure
-is called `beyond`: it goes beyond the paper."""
+Effective step size and rounds are equal, because a slower sampler always looks more private. The
+figure is called `beyond`, because it is not in the paper."""
 
 from __future__ import annotations
 
@@ -26,14 +26,19 @@ from flmc.uplink.uplink import Uplink
 SNR_DB = (0.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0)
 EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0)
 KEPT = 100
-"""Number of rounds that are kept after burn-in."""
+"""Number of kept rounds (those after burn-in) of every run."""
 
 
 @dataclass(frozen=True)
 class BeyondRow:
-    """Measurements of one transmission scheme at one SNR and one privacy budget: a row of the CSV
-    of the comparison beyond the paper. ``sweep`` names the quantity that varies, ``snr_db`` or
-    ``epsilon``, and ``x`` has its value."""
+    """Measurements of one transmission scheme at one SNR and one privacy budget, compared with the
+    other schemes; a row of a CSV file.
+
+    ``sweep`` names the quantity that varies, ``snr_db`` or ``epsilon``, and ``x`` is its value.
+    ``gain`` to ``rounds`` are those of the plan. The columns with ``_se`` are standard errors of
+    the ones before them: variance ratio, squared W2 distance of the draws from the posterior, and
+    squared error of their mean. ``epsilon_round`` and ``epsilon_run`` are the privacy loss of one
+    round and of the whole run."""
 
     sweep: str
     x: float
@@ -52,8 +57,8 @@ class BeyondRow:
     epsilon_run: float
 
     def to_dict(self) -> dict[str, Any]:
-        """The row by the names of its columns, for a table; a cell is empty where nothing was
-        measured."""
+        """The row as a dictionary from column names to values, for a table; NaN becomes an empty
+        text."""
         return {
             name: "" if isinstance(value, float) and math.isnan(value) else value
             for name, value in asdict(self).items()
@@ -61,8 +66,9 @@ class BeyondRow:
 
 
 def contestants(snr_db: float, epsilon: float, delta: float) -> dict[str, tuple[Uplink, Limits]]:
-    """The schemes to compare, by name: each an uplink with its limits. Two are the paper's, the
-    others are calibrated by flmc; ``epsilon`` and ``delta`` are the privacy budget of one round."""
+    """The schemes to compare, by name, each an uplink with the limits of its gain. Two are planned
+    as in the paper, three with the gain that flmc calibrates for temperature 1; ``epsilon`` and
+    ``delta`` are the privacy budget of one round."""
     paper = Limits(epsilon=epsilon, delta=delta, privacy="paper", langevin="paper")
     ours = Limits(epsilon=epsilon, delta=delta, privacy="tail")
     return {
@@ -83,11 +89,12 @@ def compare_beyond(
     every: int = 1,
     progress: Progress | None = None,
 ) -> list[BeyondRow]:
-    """Rows for all schemes over SNR at epsilon 5, and over epsilon at 25 dB; delta is 0.01 per
-    round. A preview takes one point in ``every``.
+    """Measurements of all compared schemes at several SNRs with epsilon 5 per round, and at several
+    epsilon with 25 dB; delta is 0.01 per round. Only every ``every``-th SNR and epsilon is
+    measured.
 
-    The effective step and the rounds are those of the calibrated digital scheme with the sigmoid at
-    each point."""
+    At each point all schemes have the same effective step size and number of rounds: those of the
+    calibrated digital scheme with the sigmoid link."""
     cases = [("snr_db", snr_db, snr_db, 5.0) for snr_db in SNR_DB[every - 1 :: every]]
     cases += [("epsilon", eps, 25.0, eps) for eps in EPSILONS[every - 1 :: every]]
     rows, measured = [], dict[str, Metrics]()
@@ -96,8 +103,8 @@ def compare_beyond(
             model, Digital(snr_db=snr_db), Limits(epsilon=epsilon, privacy="tail"), forecast=False
         )
         effective = reference.effective_step_size or math.nan
-        # A tenth more rounds of burn-in than the planner asks for, and never fewer than the paper's
-        # 200.
+        # The burn-in is 10 % longer than the planner requires, and has at least the 200 rounds of
+        # the paper.
         burn_in = max(200, int(1.1 * (reference.rounds_needed or 200)))
         for name, (uplink, limits) in contestants(snr_db, epsilon, 0.01).items():
             step = effective / uplink.slope
@@ -110,8 +117,9 @@ def compare_beyond(
                 num_burn_in=burn_in,
                 forecast=False,
             )
-            # Plans with equal chains are run once: the sweeps over SNR and over epsilon share a
-            # point, and where the privacy budget binds, more power changes nothing.
+            # Plans that lead to the same chains are run only once. There are such plans: the sweeps
+            # over SNR and epsilon share a point, and where the privacy budget limits the gain, a
+            # larger SNR changes nothing.
             same = chains_of(planned)
             if same not in measured:
                 result = run(planned, model, seed, chains, keep_draws=False, engine=engine)
@@ -125,8 +133,8 @@ def compare_beyond(
 
 
 def _row(place: tuple[str, float, str], planned: Plan, metrics: Metrics) -> BeyondRow:
-    """The row of one scheme: ``place`` has its first columns, the plan gives gain, step and
-    privacy, and the metrics of its chains give the errors."""
+    """The row of one scheme: ``place`` holds the first three columns (varied quantity, its value,
+    scheme), the plan gives gain, step size and privacy loss, and ``metrics`` the errors."""
     if planned.round_cost is None or planned.run_cost is None:
         raise AssertionError("digital and analog have costs")
     return BeyondRow(
@@ -144,9 +152,9 @@ def _row(place: tuple[str, float, str], planned: Plan, metrics: Metrics) -> Beyo
 
 
 def power_gained_db(epsilon: float = 5.0, delta: float = 0.01) -> float:
-    """Additional transmit power in dB that a digital device may use for the same privacy of one
-    round, if the privacy loss is computed exactly for the worst pair of data sets and not by the
-    paper's looser bound."""
+    """Additional transmit power, in dB, that the budget (``epsilon``, ``delta``) of one round
+    allows a device of the digital scheme if the privacy loss is computed exactly for the worst pair
+    of data sets and not by the paper's looser bound."""
     unit = Digital().privacy_event([(1.0, 5)])
     exact, printed = (
         unit.allowed_gain(epsilon, delta, criterion, 20) for criterion in ("tail", "paper")

@@ -1,8 +1,9 @@
-"""The claims of the paper's numerical section, each with the statistic that decides it.
+"""The claims of the paper's numerical section, each with the statistic that decides whether it
+holds.
 
-A claim is judged from the errors of the same experiments under both schemes (common random
-numbers). "Smaller" means that the 99 % confidence interval of the ratio of mean errors lies below
-1; where it holds 1, the experiments do not decide. Verdicts are computed, never typed in."""
+A claim is judged from the errors of both schemes in the same experiments (common random numbers).
+"Smaller" means that the 99 % confidence interval of the ratio of mean errors lies below 1; where
+the interval contains 1, the claim is undecided. All verdicts are computed."""
 
 from __future__ import annotations
 
@@ -20,25 +21,27 @@ from flmc.uplink.schemes import Analog, Digital
 _RESAMPLES = 200
 """Number of bootstrap resamples of the experiments."""
 _NEGLIGIBLE = 0.01
-"""Relative fall of a mean error below which the error has stopped falling."""
+"""Relative excess of a mean error over its value at the last point of a curve below which the curve
+counts as flat."""
 
 CurveSet = Mapping[str, tuple[Array, Array]]
-"""Curves of a figure by name: x (point) and errors (point, experiment)."""
+"""Curves of a figure, by name: for each its x values (point) and errors (point, experiment)."""
 Figures = Mapping[str, CurveSet]
 
 
 @dataclass(frozen=True)
 class ClaimVerdict:
-    """A claim of the paper in our words, the statistic that decides it with a confidence interval,
-    and whether it holds."""
+    """A claim of the paper in our words (``claim``), the name of the statistic that decides it
+    (``statistic``), a function that returns the statistic's value as text (``describe``), and
+    whether the claim holds (None: undecided)."""
 
     claim: str
     statistic: str
     describe: Callable[[], str]
-    """Function that puts the statistic's value into words; called only for verdicts that are shown,
-    not in a search."""
+    """Function that returns the statistic's value as text. It is called only for verdicts that are
+    printed, and not in the search over many interpretations of the paper."""
     holds: bool | None
-    """Whether the claim of the paper holds; None where the experiments do not decide."""
+    """Whether the claim of the paper holds; None: the experiments leave it undecided."""
 
     @cached_property
     def value(self) -> str:
@@ -48,25 +51,25 @@ class ClaimVerdict:
 
     @property
     def word(self) -> str:
-        """The verdict on the claim of the paper, as a word for a table: whether it holds, does not
-        hold, or is undecided."""
+        """The verdict on the claim of the paper as a word: ``holds``, ``fails`` or
+        ``undecided``."""
         return "undecided" if self.holds is None else "holds" if self.holds else "fails"
 
 
 @lru_cache(maxsize=16)
 def _quantile(count: int) -> float:
-    """Two-sided 99 % quantile of Student's distribution, by which the standard error of the mean of
-    ``count`` values is multiplied to give a confidence interval."""
-    # imported here, because importing it takes as long as making a plan
+    """Half-width of a two-sided 99 % confidence interval for the mean of ``count`` values, in
+    standard errors: the 99.5 % quantile of Student's distribution."""
+    # SciPy is imported only here, because the import takes as long as making a plan.
     from scipy.special import stdtrit
 
     return float(stdtrit(count - 1, 0.995))
 
 
 def paired(first: Array, second: Array) -> Array:
-    """Mean of the errors ``first`` over mean of ``second``, with the lower and upper end of its 99
-    % confidence interval, (..., 3). Both are (..., experiment) and were measured on the same
-    experiments, so that the interval comes from paired differences."""
+    """Ratio of the mean of the errors ``first`` to the mean of ``second``, and the lower and the
+    upper end of its 99 % confidence interval, (..., 3). Both arguments are (..., experiment) and
+    belong to the same experiments, so the interval is computed from paired differences."""
     difference, scale = first - second, second.mean(axis=-1)
     count = difference.shape[-1]
     half = _quantile(count) * difference.std(axis=-1, ddof=1) / math.sqrt(count) / scale
@@ -77,9 +80,11 @@ def paired(first: Array, second: Array) -> Array:
 
 
 def wins_throughout(ours: Array, theirs: Array) -> tuple[bool | None, Array]:
-    """Whether the mean errors of one scheme, ``ours`` (point, experiment), are significantly
-    smaller than those of another, ``theirs`` (point, experiment), at every point, None if
-    undecided; and the least favourable ratio of means with the ends of its 99 % interval, (3)."""
+    """Two results. First: True if the mean error of one scheme, ``ours`` (point, experiment), is
+    significantly smaller than that of another, ``theirs`` (point, experiment), at every point;
+    False if it is significantly larger at some point; else None. Second: at the point that is least
+    favourable for ``ours``, the ratio of the mean errors and the ends of its 99 % confidence
+    interval, (3)."""
     ratios = paired(ours, theirs)
     lost = bool((ratios[:, 1] >= 1).any())
     worst = ratios[np.argmax(ratios[:, 1 if lost else 2])]
@@ -87,14 +92,17 @@ def wins_throughout(ours: Array, theirs: Array) -> tuple[bool | None, Array]:
 
 
 def _interval(values: Array) -> str:
-    """Text of an estimate with its confidence interval, from estimate, lower and upper end, (3)."""
+    """Text of an estimate with its confidence interval, such as ``0.9 [0.8, 1]``; ``values`` are
+    the estimate, the lower and the upper end, (3)."""
     middle, low, high = values
     return f"{middle:.3g} [{low:.3g}, {high:.3g}]"
 
 
 def crossing(x: Array, ours: Array, theirs: Array, unit: str) -> str:
-    """Text that names the intervals of ``x`` (point) in which the sign of the difference of mean
-    errors changes; ``ours`` and ``theirs`` are errors, (point, experiment)."""
+    """Text that names the intervals between neighbouring ``x`` (point) in which the mean errors of
+    two curves cross, or says that they do not cross and which one is smaller. ``ours`` are the
+    errors of the digital scheme, ``theirs`` those of the analog one, (point, experiment); ``unit``
+    is that of x."""
     sign = np.sign(ours.mean(axis=1) - theirs.mean(axis=1))
     changes = [
         f"{x[i]:g} to {x[i + 1]:g}{unit}" for i in range(len(x) - 1) if sign[i] * sign[i + 1] < 0
@@ -105,11 +113,12 @@ def crossing(x: Array, ours: Array, theirs: Array, unit: str) -> str:
 
 
 def saturation(x: Array, errors: Array) -> tuple[float, float, float]:
-    """Where a falling curve becomes flat: the smallest x (point) at which the mean of the errors
-    (point, experiment) is less than 1 % above that at the last x, or not significantly above it;
-    and the lower and upper end of its 99 % confidence interval."""
+    """The x from which a falling curve is flat, and the lower and upper end of its 99 % confidence
+    interval. It is the smallest of the given x (point) at which the mean of the errors (point,
+    experiment) is less than 1 % above, or not significantly above, that at the last x."""
     ratio, low, _ = paired(errors, errors[-1:]).T
-    # argmax finds the first True; there is one, because the last point is compared with itself.
+    # np.argmax returns the index of the first True. There always is one, because the last point is
+    # compared with itself.
     place = x[np.argmax((ratio < 1 + _NEGLIGIBLE) | (low < 1))]
     return float(place), *_bootstrap_saturation(x, errors)
 
@@ -126,17 +135,17 @@ def _bootstrap_saturation(x: Array, errors: Array) -> tuple[float, float]:
 
 @lru_cache(maxsize=4)
 def _resampling(count: int) -> Array:
-    """Weights (experiment, resample) of a bootstrap: the weight of each of ``count`` experiments in
-    each resample."""
+    """Weights of a bootstrap, (experiment, resample): the share that each of the ``count``
+    experiments has in each resample, so that a column sums to 1."""
     drawn = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=_RESAMPLES)
     return np.ascontiguousarray(drawn.T / count)
 
 
 @lru_cache(maxsize=1)
 def finite_loss() -> ClaimVerdict:
-    """Judge the claim that at high SNR (80 dB, where the channel's noise has all but gone) the
-    digital scheme keeps a finite privacy loss of one round, while that of the analog scheme
-    grows."""
+    """Verdict on the claim that at high SNR the privacy loss of one round stays finite for the
+    digital scheme, and grows without bound for the analog one. Both losses are computed at a gain
+    80 dB above the noise."""
     gain = 10.0**4
     digital = Digital().privacy_event([(gain, 5)]).epsilon(0.01)
     analog = Analog().privacy_event([(gain, 5)]).epsilon(0.01)
@@ -150,8 +159,8 @@ def finite_loss() -> ClaimVerdict:
 
 
 def above_the_crossing(curves: CurveSet) -> ClaimVerdict:
-    """Judge the claim of figure 2 that the digital scheme has a smaller error than the analog one
-    at every SNR above 17.5 dB."""
+    """Verdict on the claim of figure 2 that the digital scheme has a smaller error than the analog
+    one at every SNR above 17.5 dB."""
     x, digital, analog = _both(curves)
     holds, value = wins_throughout(digital[x > 17.5], analog[x > 17.5])
     return ClaimVerdict(
@@ -164,8 +173,8 @@ def above_the_crossing(curves: CurveSet) -> ClaimVerdict:
 
 
 def below_the_crossing(curves: CurveSet) -> ClaimVerdict:
-    """Judge the claim of figure 2 that the analog scheme has a smaller error than the digital one
-    at every SNR below 17.5 dB."""
+    """Verdict on the claim of figure 2 that the analog scheme has a smaller error than the digital
+    one at every SNR below 17.5 dB."""
     x, digital, analog = _both(curves)
     holds, value = wins_throughout(analog[x < 17.5], digital[x < 17.5])
     return ClaimVerdict(
@@ -178,8 +187,8 @@ def below_the_crossing(curves: CurveSet) -> ClaimVerdict:
 
 
 def _falls_until(curves: CurveSet, scheme: str, claimed: float) -> ClaimVerdict:
-    """Judge the claim of figure 3 that the error of ``scheme`` falls with the privacy budget
-    epsilon until ``claimed``, and not beyond."""
+    """Verdict on the claim of figure 3 that the error of ``scheme`` falls as the privacy budget
+    epsilon of a round grows up to ``claimed``, and does not fall any more beyond that."""
     x, errors = curves[scheme]
     start, low, high = saturation(x, errors)
     neighbours = x[np.abs(np.arange(len(x)) - np.searchsorted(x, claimed)) <= 1]
@@ -194,8 +203,8 @@ def _falls_until(curves: CurveSet, scheme: str, claimed: float) -> ClaimVerdict:
 
 
 def strict_privacy(curves: CurveSet) -> ClaimVerdict:
-    """Judge the claim of figure 3 that the digital scheme has a smaller error than the analog one
-    for privacy budgets epsilon up to 7.5."""
+    """Verdict on the claim of figure 3 that the digital scheme has a smaller error than the analog
+    one for privacy budgets epsilon of a round up to 7.5."""
     x, digital, analog = _both(curves)
     holds, value = wins_throughout(digital[x <= 7.5], analog[x <= 7.5])
     return ClaimVerdict(
@@ -208,8 +217,8 @@ def strict_privacy(curves: CurveSet) -> ClaimVerdict:
 
 
 def small_slope_first(curves: CurveSet) -> ClaimVerdict:
-    """Judge the claim of figure 4 that, for privacy budgets epsilon below 2, the link with the
-    smallest slope parameter has the smallest error."""
+    """Verdict on the claim of figure 4 that, for privacy budgets epsilon of a round below 2, the
+    link with the smallest slope parameter has the smallest error."""
     x, small = curves["a = 0.01"]
     strict = x < 2
     results = [
@@ -233,8 +242,9 @@ def _all(verdicts: Iterable[bool | None]) -> bool | None:
 
 
 def larger_slopes_later(curves: CurveSet) -> ClaimVerdict:
-    """Judge the claim of figure 4 that, as epsilon grows, links with larger slope parameters
-    overtake the one with 0.01 for good, and that the largest is best at the largest epsilon."""
+    """Verdict on the claim of figure 4 that links with larger slope parameters become better than
+    the one with 0.01 from some epsilon on, and that the one with the largest has the smallest error
+    at the largest epsilon."""
     names = list(curves)
     x, small = curves[names[0]]
     overtaken = {name[4:]: _ahead_from(x, curves[name][1], small) for name in names[1:]}
@@ -267,9 +277,9 @@ def larger_slopes_later(curves: CurveSet) -> ClaimVerdict:
 
 
 def _ahead_from(x: Array, ours: Array, theirs: Array) -> float | None:
-    """Smallest x (point) from which the mean error of one curve, ``ours`` (point, experiment), is
-    significantly smaller than that of another, ``theirs`` (point, experiment), at that and every
-    later point; None if no x is."""
+    """The smallest x (point) such that at it and at every larger x the mean error of one curve,
+    ``ours`` (point, experiment), is significantly smaller than that of another, ``theirs`` (point,
+    experiment); None if there is no such x."""
     behind = np.flatnonzero(paired(ours, theirs)[:, 2] >= 1)
     first = behind[-1] + 1 if len(behind) else 0
     return float(x[first]) if first < len(x) else None
@@ -283,8 +293,9 @@ def _both(curves: CurveSet) -> tuple[Array, Array, Array]:
 
 
 class Claim(NamedTuple):
-    """A claim: the number of its figure (empty: none is needed), the function that judges it, and
-    the curves that it depends on (none named: all)."""
+    """A claim of the paper: the number of the figure that it is about (empty: it needs no figure),
+    the function that computes the verdict from the figure's curves, and the names of the curves on
+    which the verdict depends (empty: all)."""
 
     figure: str
     judge: Callable[[CurveSet], ClaimVerdict]
@@ -306,7 +317,8 @@ CLAIMS = {
 
 
 def judge(figures: Figures) -> dict[str, ClaimVerdict]:
-    """Verdicts on all claims whose figures were measured, by the name of the claim."""
+    """Verdicts on all claims of the paper whose figure is in ``figures``, or that need none, by the
+    name of the claim."""
     return {
         name: claim.judge(figures.get(claim.figure, {}))
         for name, claim in CLAIMS.items()

@@ -1,12 +1,13 @@
-"""A search over ambiguities and possible misprints of the paper's text: is there a combination that
-gives the published numbers?
+"""A search over interpretations of the paper's text, with its ambiguities and possible misprints,
+for one that gives the published results.
 
-The error of a scheme depends only on its gain, step, slope and kind of clipping. So the error is
-measured once on a grid of gains for each of these, with common random numbers, and every
-combination only computes gains and interpolates, experiment by experiment.
+The error of a scheme depends only on its gain, step size, slope parameter and kind of clipping. It
+is measured once on a grid of gains for every combination of the others, with common random numbers.
+For an interpretation of the text only the gains are computed, and the errors of each experiment are
+interpolated at these gains.
 
-The conjecture `by entry` is a rule by which the authors' program may have computed gains. It is no
-sound privacy rule: every entry gets epsilon/m, and delta is spent anew in each of them."""
+The conjecture `by entry` is a rule by which the authors' program may have computed gains. It does
+not guarantee the stated privacy: every one of the m entries gets the budget (epsilon/m, delta)."""
 
 from __future__ import annotations
 
@@ -41,18 +42,21 @@ _below = NormalDist().cdf
 """Standard normal distribution function."""
 
 _STEP_SIZES = {each.scheme: each.published_step_size or math.nan for each in (Digital, Analog)}
-"""The paper's step sizes by scheme."""
+"""The paper's step sizes, by name of the scheme."""
 
 
 def entry_gain(uplink: Uplink, epsilon: float, delta: float, dim: int) -> float:
-    r"""Largest gain that the privacy rule of the conjecture `by entry` allows for the budget of a
-    round; infinite if it allows every gain. Limits by power and Langevin noise are left out.
+    r"""Largest gain that the rule `by entry` allows for a privacy budget of a round; infinite if it
+    allows every gain. The rule is a guess at the authors' program, in which each of the m = ``dim``
+    entries gets the budget :math:`(\epsilon/m, \delta)`. Limits by power and Langevin noise are not
+    applied.
 
-    Digital: the largest A with :math:`\Pr(|\text{loss of one entry}| > \epsilon/m) \le \delta` for
-    the exact worst-case pair. Analog: :math:`A = \sqrt{N_0 x/(2 m \ell^2)}` as printed, where
-    :math:`T(x) = 1 - \delta` has :math:`\epsilon/m` in place of :math:`\epsilon`, and m stays in
-    the root. T(x), with the factor 1/2 that print leaves out, is the probability that a loss with
-    the law :math:`N(x, 2x)` has at most the magnitude :math:`\epsilon`.
+    For a digital uplink it is the largest gain A with :math:`\Pr(|\text{loss of one entry}| >
+    \epsilon/m) \le \delta` for the worst pair of gradients. For an analog uplink it is the printed
+    formula :math:`A = \sqrt{N_0 x/(2 m \ell^2)}`, where x solves :math:`T(x) = 1 - \delta` with
+    :math:`\epsilon/m` in place of :math:`\epsilon`. Here T(x), with a factor 1/2 that is missing in
+    print, is the probability that a privacy loss with the law :math:`N(x, 2x)` is at most
+    :math:`\epsilon` in magnitude.
 
     Examples
     --------
@@ -67,15 +71,15 @@ def entry_gain(uplink: Uplink, epsilon: float, delta: float, dim: int) -> float:
         high = float(uplink.link.probability(np.array([uplink.clip]))[0])
         scale = math.sqrt(uplink.noise_power)
         return scale * largest_gain(lambda gain: exceedance(gain, high, share), delta, 0.1)
-    # The printed formula with epsilon/m in place of epsilon, which occurs in its tail function T
-    # alone; the number of entries in the formula stays m.
+    # In the printed formula epsilon occurs only in the tail function T, where epsilon/m replaces
+    # it; the m under the root stays.
     return uplink.privacy_event([(1.0, dim)]).allowed_gain(share, delta, "tail")
 
 
 def exceedance(gain: float, high: float, epsilon: float) -> float:
-    r"""Probability that the loss of one entry exceeds epsilon > 0 in magnitude, at a gain in
-    standard deviations of the noise, where +1 has the probability ``high`` under one data set and
-    one minus that under its neighbour.
+    r"""Probability that the privacy loss of one entry, which a device sends as a random bit,
+    exceeds ``epsilon`` > 0 in magnitude. ``gain`` is in standard deviations of the noise; +1 has
+    the probability ``high`` with one data set and 1 - ``high`` with the neighbouring one.
 
     The received :math:`y` is :math:`\pm A` plus unit noise, A being the gain. With p = ``high`` and
     q = 1 - p the loss :math:`\ln\frac{p e^{2Ay} + q}{q e^{2Ay} + p}` increases with :math:`y`, and
@@ -88,15 +92,15 @@ def exceedance(gain: float, high: float, epsilon: float) -> float:
             return 1.0
         grown = math.exp(epsilon)
         reached = math.log((high * grown - low) / (high - low * grown)) / (2 * gain)
-        # The probability of both tails, |y| > reached; it is the same for N(A, 1) and for N(-A, 1),
-        # so it is that of their mixture.
+        # The probability of |y| > ``reached``. It is the same under N(A, 1) and N(-A, 1), and so
+        # under their mixture, which is the law of y.
         return _below(gain - reached) + _below(-gain - reached)
     return 0.0
 
 
 def limited(planned: Plan, gain: float) -> Plan:
-    """The plan with ``gain`` as the largest gain that privacy allows; the given plan has no such
-    limit. The result states no privacy budget, because the rule that the gain comes from is only a
+    """A copy of ``planned``, which was made without a privacy limit, whose gain is at most
+    ``gain``. The copy states no privacy budget, because ``gain`` comes from a rule that is only a
     conjecture about the authors' program."""
     limits = replace(planned.gain_limits, privacy=gain)
     return replace(
@@ -112,9 +116,14 @@ DEVICES, DIM, CLIP, FADING = 20, 5, 30.0, 0.04
 
 @dataclass(frozen=True)
 class Combination:
-    """One interpretation of the paper's text: a choice for each of its ambiguities. The first value
-    of each list in ``CHOICES`` is the printed one, except for the half in the tail function T(x),
-    which print leaves out."""
+    """One interpretation of the paper's text: a choice for each of its ambiguities, with the
+    possible values in ``CHOICES``.
+
+    ``power`` is the unit of the power limit, ``langevin`` the schemes whose gain is limited by
+    Langevin noise, ``accountant`` the privacy formula, and ``half`` says whether the tail function
+    T has the factor 1/2. ``digital_step`` and ``analog_step`` are factors of the printed step
+    sizes; ``clipping`` bounds each entry or the norm. The first value of each choice is the printed
+    one, except for ``half``: in print the factor is missing."""
 
     power: str
     langevin: str
@@ -125,8 +134,8 @@ class Combination:
     clipping: str
 
     def limits_noise(self, scheme: str) -> bool:
-        """Whether, under this interpretation, the gain of ``scheme`` is limited so that the
-        channel's noise is at least what Langevin sampling needs."""
+        """Whether, under this interpretation, the gain of ``scheme`` is limited so that the noise
+        of the channel is at least as strong as Langevin sampling requires."""
         return self.langevin in ("both", f"{scheme} only")
 
 
@@ -142,7 +151,8 @@ CHOICES: dict[str, tuple[str | float, ...]] = {
 
 
 def combinations() -> Iterator[Combination]:
-    """Iterate over all interpretations: every combination of the values in ``CHOICES``."""
+    """Iterate over all interpretations of the paper's text: every combination of the values in
+    ``CHOICES``."""
     for values in itertools.product(*CHOICES.values()):
         yield Combination(*values)  # type: ignore[arg-type]
 
@@ -150,13 +160,15 @@ def combinations() -> Iterator[Combination]:
 def gain_of(
     combination: Combination, scheme: str, slope: float, snr_db: float, epsilon: float | None
 ) -> float:
-    """The largest gain that all limits allow under one interpretation of the paper. ``slope`` is
-    the parameter of the digital scheme's sigmoid link, and ``epsilon`` the privacy budget of a
-    round (None: without privacy)."""
+    """The largest gain of ``scheme`` that the limits of power, Langevin noise and privacy allow
+    under one interpretation of the paper; at most ``LOUDEST``. ``slope`` is the slope parameter of
+    the digital scheme's sigmoid link, and ``epsilon`` the privacy budget of a round (None: without
+    privacy)."""
     power = 10.0 ** (snr_db / 10) / (DIM if combination.power == "per block" else 1)
     norm = combination.clipping == "norm"
-    # A gradient whose norm is the clip ell has the mean square ell^2/m over its m entries; where
-    # entries are clipped, it may have the mean square ell^2.
+    # ``peak`` is the largest root mean square of a symbol. With the clip ell, a gradient of m
+    # entries has at most ell/sqrt(m) where its norm is clipped, and ell where its entries are; a
+    # bit has 1.
     peak = 1.0 if scheme == "digital" else CLIP / (math.sqrt(DIM) if norm else 1.0)
     limits = [FADING * math.sqrt(power) / peak if combination.power != "off" else math.inf]
     step = _STEP_SIZES[scheme] * (
@@ -166,8 +178,8 @@ def gain_of(
         limits.append(math.sqrt(step / 2))
     if epsilon is not None:
         if scheme == "digital":
-            # Norm clipping does not change the worst case of one entry, and the paper takes the
-            # worst case in every entry.
+            # The paper assumes the worst case in every entry at the same time. Clipping the norm
+            # does not change the worst case of one entry, so it does not matter here.
             limits.append(_digital_gain(slope, epsilon, combination.accountant))
         else:
             limits.append(_analog_gain(epsilon, combination.accountant, combination.half, norm))
@@ -175,14 +187,15 @@ def gain_of(
 
 
 LOUDEST = {"digital": 30.0, "analog": 1.0}
-"""Gain of each scheme, by its name, where nothing limits the gain; the channel's noise is
+"""Gain of each scheme, by its name, that replaces an unlimited gain; the channel's noise is
 negligible at this gain."""
 
 
 @lru_cache(maxsize=4096)
 def _digital_gain(slope: float, epsilon: float, accountant: str) -> float:
-    """Largest gain of the digital scheme with a sigmoid link, for noise of power 1, whose privacy
-    loss in one round stays within epsilon; ``accountant`` chooses how the paper's bound is read."""
+    """Largest gain of the digital scheme with a sigmoid link, for noise of power 1, that keeps the
+    privacy budget ``epsilon`` of one round, by the privacy formula ``accountant`` (a value of
+    ``CHOICES``)."""
     uplink = Digital(link=Sigmoid(slope))
     if accountant == "by entry":
         return entry_gain(uplink, epsilon, readings.DELTA, DIM)
@@ -193,17 +206,18 @@ def _digital_gain(slope: float, epsilon: float, accountant: str) -> float:
 
 @lru_cache(maxsize=4096)
 def _analog_gain(epsilon: float, accountant: str, half: str, norm: bool) -> float:
-    """Largest gain of the analog scheme, for noise of power 1, whose privacy loss in one round
-    stays within epsilon; ``accountant`` and ``half`` choose how the paper's privacy bound and its
-    tail function T are read, ``norm`` whether gradients are clipped by norm."""
+    """Largest gain of the analog scheme, for noise of power 1, that keeps the privacy budget
+    ``epsilon`` of one round. ``accountant`` and ``half`` (values of ``CHOICES``) choose the privacy
+    formula and whether its tail function T has the factor 1/2; ``norm`` says whether the norm of a
+    gradient is clipped, not its entries."""
     event = GaussianEvent(2 * CLIP, 1.0, ((1.0, 1 if norm else DIM),))
     if accountant == "tight":
         return event.allowed_gain(epsilon, readings.DELTA, "tight", DEVICES)
-    # Without its factor 1/2 the tail function T is twice a probability: T(x) >= 1 - delta then asks
-    # for a probability of only (1 - delta)/2.
+    # Without the factor 1/2 the tail function T is twice a probability, so the condition
+    # T(x) >= 1 - delta requires a probability of only (1 - delta)/2.
     target = readings.DELTA if half == "with 1/2" else 1 - (1 - readings.DELTA) / 2
-    # Under the reading "by entry", epsilon/m takes the place of epsilon in the tail function T
-    # alone; the m under the root of the formula comes from the event's m entries.
+    # By the rule "by entry", epsilon/m replaces epsilon in the tail function T only. The m under
+    # the root of the printed formula enters through the m entries of ``event``.
     share = epsilon / DIM if accountant == "by entry" else epsilon
     return largest_gain(
         lambda g: 1.0 if math.isinf(g) else gaussian.tail_delta(share, g * event.mu),
@@ -213,16 +227,16 @@ def _analog_gain(epsilon: float, accountant: str, half: str, norm: bool) -> floa
 
 
 TableKey = tuple[str, float, float, str]
-"""Arguments, beside the gain, on which an error depends: scheme, slope, factor of the step, and
-clipping."""
+"""Everything but the gain on which the error of a scheme depends: name of the scheme, slope
+parameter, factor of the printed step size, and kind of clipping."""
 
 
 class ErrorTable:
-    """Mean squared errors of every experiment on a grid of gains, for each scheme, slope, step and
-    way of clipping.
+    """Mean squared errors of every experiment on a grid of ``points`` gains, for each scheme, slope
+    parameter, step size and kind of clipping.
 
-    An error is measured when it is first asked for, because the interpretations of the paper's text
-    reach only two thirds of the grid."""
+    An error is measured, by running chains, only when it is first needed, because the
+    interpretations of the paper's text need only about two thirds of the grid."""
 
     def __init__(
         self, model: LinearGaussian, seed: int, points: int, engine: str | Engine = "auto"
@@ -235,8 +249,9 @@ class ErrorTable:
         self._measured: dict[tuple[TableKey, int], Array] = {}
 
     def _log_errors(self, key: TableKey, index: int) -> Array:
-        """Logarithm of the mean squared error of every experiment, (experiment), at the gain with
-        number ``index`` in the grid; measured at the first call."""
+        """Logarithm of the mean squared error of every experiment, (experiment), at gain number
+        ``index`` of the grid for the scheme, slope, step and clipping in ``key``; measured at the
+        first call."""
         if (key, index) not in self._measured:
             gain = float(self.gains[key[0]][index])
             self._measured[key, index] = np.log(self._errors(key, gain))
@@ -258,15 +273,17 @@ class ErrorTable:
         return squared_errors(simulate(planned, self.model, self.seed, engine=self.engine).moments)
 
     def errors(self, key: TableKey, gain: Array) -> Array:
-        """Mean squared errors (gain, experiment) at the given gains (gain), interpolated between
-        the gains of the grid in logarithms; a gain outside the grid counts as the nearer end."""
+        """Mean squared errors, (gain, experiment), at the given gains (gain), for the scheme,
+        slope, step and clipping in ``key``. The logarithm of the error is interpolated linearly in
+        the logarithm of the gain; a gain outside the grid is replaced by the nearer end of the
+        grid."""
         grid = np.log(self.gains[key[0]])
         place = np.interp(np.log(gain), grid, np.arange(len(grid)))
         low = np.minimum(place.astype(int), len(grid) - 2)
         share = place - low
         table = np.zeros((len(grid), self.model.num_experiments))
-        # At a point of the grid the neighbour has weight 0 in the interpolation, so it need not be
-        # measured.
+        # A gain that lies exactly on the grid needs no interpolation, so its neighbour, whose
+        # weight is 0, is not measured.
         for index in {*low[share < 1].tolist(), *(low[share > 0] + 1).tolist()}:
             table[index] = self._log_errors(key, index)
         share = share[:, None]
@@ -284,8 +301,8 @@ class JudgedCombination:
     @property
     def changes(self) -> int:
         """Number of choices in which this interpretation differs from the first values in
-        ``CHOICES``, which are the printed ones but for the half in the tail function T(x), which
-        print leaves out."""
+        ``CHOICES``. These are the printed ones, except that T(x) has a factor 1/2 that is missing
+        in print."""
         printed = [values[0] for values in CHOICES.values()]
         return sum(
             getattr(self.combination, f.name) != p
@@ -298,8 +315,8 @@ Curve = tuple[Array, Array]
 
 class CombinationFigures:
     """The curves of the paper's figures 2, 3 and 4 under any interpretation of its text,
-    interpolated from a table of errors. Interpretations share a curve where they agree in
-    everything that its scheme depends on, or where the same limits bind."""
+    interpolated from a table of errors. A curve is computed once for all interpretations that give
+    the same gains, step size and clipping."""
 
     def __init__(self, table: ErrorTable) -> None:
         self._table = table
@@ -307,8 +324,9 @@ class CombinationFigures:
         self._of_gains: dict[object, Curve] = {}
 
     def of(self, combination: Combination) -> dict[str, dict[str, Curve]]:
-        """The curves of figures 2, 3 and 4 under one interpretation, by number of the figure and
-        then name of the curve; a curve is its x (point) and errors (point, experiment)."""
+        """The curves of the paper's figures 2, 3 and 4 under one interpretation of its text, by
+        number of the figure, then by name of the curve: the x values (point) and errors (point,
+        experiment) of each."""
         snr = [(x, x, readings.EPSILON_OF_SNR_FIGURE) for x in readings.SNR_DB]
         epsilons = [(x, readings.SNR_OF_EPSILON_FIGURES, x) for x in readings.EPSILONS]
         slopes = [(x, readings.SNR_OF_EPSILON_FIGURES, x) for x in readings.EPSILONS_OF_SLOPES]
@@ -330,11 +348,13 @@ class CombinationFigures:
         slope: float,
         points: list[tuple[float, float, float]],
     ) -> Curve:
-        """One curve: x (point) and errors (point, experiment) of a scheme at ``points``, each a
-        triple of x, SNR in dB and epsilon. Curves with equal gains are computed once."""
+        """The x values (point) and errors (point, experiment) of one curve of a figure: of
+        ``scheme`` at ``points``, which are triples of x, SNR in dB and epsilon. Curves with equal
+        gains are computed once."""
         digital = scheme == "digital"
         factor = combination.digital_step if digital else combination.analog_step
-        # The key holds only the choices on which the scheme depends.
+        # The key of the cache holds only those choices of the interpretation on which this scheme
+        # depends.
         own = (
             *(figure, scheme, slope, factor),
             *(combination.power, combination.accountant, combination.clipping),
@@ -357,15 +377,15 @@ class CombinationFigures:
 
 
 class _Judge:
-    """Decides which of the paper's claims hold for given curves, and remembers the verdicts: the
-    same claim about the same curves is judged once."""
+    """Decides which of the paper's claims hold for given curves. Verdicts are cached, so that the
+    same claim about the same curves is judged only once."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], tuple[object, bool]] = {}
 
     def holding(self, figures: dict[str, dict[str, Curve]]) -> tuple[str, ...]:
-        """Names of the paper's claims that hold for the curves of its figures under one
-        interpretation of its text."""
+        """Names of the paper's claims that hold for ``figures``: curves by number of the figure,
+        then by name of the curve."""
         return tuple(
             name
             for name, claim in CLAIMS.items()
@@ -373,7 +393,8 @@ class _Judge:
         )
 
     def _holds(self, name: str, claim: Claim, curves: dict[str, Curve]) -> bool:
-        """Whether a claim holds for the curves of its figure; False where it is undecided."""
+        """Whether the claim ``name`` holds for the curves of its figure; False also where the
+        experiments leave it undecided."""
         key = (name, *(id(curves[curve]) for curve in claim.curves or curves))
         if key not in self._known:
             # The curves are stored too, because the id of an object is unique only while the object
@@ -383,9 +404,9 @@ class _Judge:
 
 
 def search(table: ErrorTable, progress: Progress | None = None) -> list[JudgedCombination]:
-    """All interpretations of the paper's text, each with the claims that hold under it:
-    interpretations with most claims come first, and among equals the ones with the fewest changes
-    of the printed text."""
+    """All interpretations of the paper's text, each with the claims that hold under it. They are
+    sorted by the number of claims, largest first, and among equals by the number of changes of the
+    printed text, smallest first."""
     judged = []
     everything = list(combinations())
     figures, judge = CombinationFigures(table), _Judge()

@@ -1,5 +1,5 @@
-"""The points of the paper's figures: how each is planned and run, and the errors of every
-experiment, which are kept one by one for paired comparisons."""
+"""Planning and running of the points of the paper's figures. The errors of every single experiment
+are kept, so that schemes can be compared in pairs on the same data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,14 @@ from flmc.uplink.uplink import replace as replace_uplink
 
 @dataclass(frozen=True)
 class CurveRow:
-    """The measurements at one point of a curve: a row of the CSV of all figures."""
+    """Measurements at one point of a curve, a row of the CSV file of all figures.
+
+    ``figure``, ``reading``, ``curve`` and ``x`` identify the point: number of the figure, name of
+    the reading of the paper, name of the curve, and value on the x axis. ``gain`` to
+    ``rounds_needed`` are those of the plan; ``binding`` names the limit that decides the gain. The
+    columns with ``_se`` are standard errors of the ones before them. ``mse`` is the mean squared
+    error over ``experiments`` data sets; ``one_run_wasserstein2_squared`` is the squared W2
+    distance from the posterior to the Gaussian fitted to the draws of one run."""
 
     figure: str
     reading: str
@@ -54,7 +61,7 @@ class CurveRow:
     experiments: int
 
     def to_dict(self) -> dict[str, Any]:
-        """The row by the names of its columns, for a table."""
+        """The row as a dictionary from column names to values, for a table."""
         return asdict(self)
 
 
@@ -67,7 +74,8 @@ class Curves:
     rows
         Rows of the CSV of all figures, one for each measured point of a curve.
     errors
-        By figure, reading and curve: for every x the errors of all experiments, (experiment).
+        Mean squared errors of all experiments, (experiment), for every x, by number of the figure,
+        name of the reading and name of the curve.
     """
 
     rows: list[CurveRow] = field(default_factory=list)
@@ -80,7 +88,7 @@ class Curves:
         self.errors.setdefault((row.figure, row.reading, row.curve), {})[row.x] = errors
 
     def curve(self, figure: str, reading: str, name: str) -> tuple[Array, Array]:
-        """The points x (point) of one curve, and their errors (point, experiment)."""
+        """The x values (point) of one curve, and the mean squared errors (point, experiment)."""
         by_x = self.errors[figure, reading, name]
         return np.array(list(by_x)), np.stack(list(by_x.values()))
 
@@ -92,14 +100,15 @@ class FigurePoint:
     Attributes
     ----------
     figure, reading, curve, x
-        Number of the figure, reading of the text, name of the curve, and place on the x axis.
+        Number of the figure, reading of the paper's text, name of the curve, and value on the x
+        axis.
     uplink
-        The uplink that is planned and run there.
+        The uplink that is planned and run at this point.
     epsilon
         Privacy budget of a round; None: without privacy.
     own
-        Settings of a user's own curve at this point, which are planned as they are, whatever the
-        reading; None for a curve of the paper.
+        For a point of a curve that the user added, its settings, which are planned without regard
+        to ``reading`` and ``epsilon``; None for a curve of the paper.
     """
 
     figure: str
@@ -112,7 +121,8 @@ class FigurePoint:
 
 
 def points_of(figure: str, base: BaseCase = PAPER) -> Iterator[FigurePoint]:
-    """All points of a figure of the paper (2, 3 or 4), under every reading."""
+    """Iterate over all points of a figure of the paper (2, 3 or 4), under every reading of its
+    text."""
     schemes = ("digital", "analog")
     for reading in readings.READINGS:
         if figure == "2":
@@ -144,8 +154,9 @@ def points_of(figure: str, base: BaseCase = PAPER) -> Iterator[FigurePoint]:
 
 
 def own_points_of(figure: str, name: str, settings: Settings) -> Iterator[FigurePoint]:
-    """All points of a user's own curve in a figure: at the SNRs of figure 2, and with the budgets
-    of the other figures. They are the same under every reading."""
+    """Iterate over all points of the curve ``name``, which the user adds, in a figure of the paper:
+    at the SNRs of figure 2, or with the privacy budgets epsilon of figure 3 or 4. The points are
+    repeated for every reading of the paper, with the same settings."""
     places = {
         "2": ("snr_db", readings.SNR_DB),
         "3": ("epsilon", readings.EPSILONS),
@@ -160,16 +171,17 @@ def own_points_of(figure: str, name: str, settings: Settings) -> Iterator[Figure
 
 
 class Measured(NamedTuple):
-    """Measurements of the kept rounds of one plan.
+    """Measurements from the kept rounds of the runs of one plan on all data sets.
 
     Attributes
     ----------
     errors
-        Mean squared error of every experiment, (experiment).
+        Mean squared error of theta in each data set, (experiment).
     variance_ratio
-        Variance of the draws over the posterior's.
+        Variance of the draws over that of the posterior, with its standard error.
     one_run_wasserstein2_squared
-        Squared distance from the Gaussian fitted to the draws of one run to the posterior.
+        Squared W2 distance from the posterior to the Gaussian fitted to the draws of one run, mean
+        over runs with its standard error.
     """
 
     errors: Array
@@ -178,36 +190,37 @@ class Measured(NamedTuple):
 
 
 _DISTANCES = 100
-"""Largest number of data sets whose squared W2 distance is computed: it costs more than the run
-itself."""
+"""Largest number of data sets for which the squared W2 distance is computed, because this takes
+longer than the run itself."""
 
 
 def _first(moments: Moments) -> Moments:
-    """The part of the moments that belongs to the first data sets, the only ones for which the
-    squared W2 distance is computed."""
+    """The moments of the first ``_DISTANCES`` data sets, the only ones for which the squared W2
+    distance is computed; ``centre`` keeps all."""
     kept = slice(0, _DISTANCES)
     return replace(moments, sums=moments.sums[kept], products=moments.products[kept])
 
 
 def chains_of(plan: Plan) -> str:
-    """Everything that the chains of a plan depend on, as text: plans of equal texts have equal
-    chains, on the same data sets with the same seed."""
+    """Text that contains everything in a plan that its chains depend on: on the same data sets and
+    with the same seed, plans with equal texts have equal chains."""
     uplink = plan.uplink
     if uplink.known_fading.constant and plan.scheduler.everyone:
-        # Where the channel is constant and all devices transmit, the gain decides what arrives, and
-        # path gain and power do not.
+        # Where the channel is constant and all devices transmit, the received signal depends on the
+        # gain only, so path gains and power limit are replaced by fixed values.
         plain = {"fading": ConstantFading(), "snr_db": 25.0, "average_snr_db": None}
         uplink = replace_uplink(uplink, **plain)
     return repr(
         (
-            # The uplink's class counts too: two of a user's own may have one name. So do text and
-            # document: the text leaves out the middle of a large array, the document what an object
-            # keeps to itself.
+            # The class's identity is included because two classes of a user may have the same name.
+            # Both the text and the document of the uplink are included: the text leaves out the
+            # middle of large arrays, and the document leaves out private attributes.
             (id(type(uplink)), uplink, to_document(uplink)),
             (plan.scheduler, to_document(plan.scheduler), plan.update, to_document(plan.update)),
             plan.step_size,
             plan.burn_in_step_factor,
-            # Rounded, because two limits may lead to gains that are equal but for rounding.
+            # The gain is rounded because two different limits may give gains that differ only by
+            # rounding errors.
             plan.gain.round(15).tolist(),
             (plan.num_rounds, plan.num_burn_in, plan.start, plan.num_fast),
         )
@@ -215,8 +228,9 @@ def chains_of(plan: Plan) -> str:
 
 
 class Laboratory:
-    """Runs plans on all experiments of a model with one seed, so that they can be compared in
-    pairs; plans with equal chains are run once. ``base`` has the settings that all points share."""
+    """Runs plans on all data sets of a model with one seed, so that their errors can be compared in
+    pairs; plans that lead to equal chains are run only once. ``base`` holds the settings that all
+    points of the figures share."""
 
     def __init__(
         self,
@@ -234,15 +248,16 @@ class Laboratory:
         self._planned: dict[tuple[object, ...], Plan] = {}
 
     def plan(self, point: FigurePoint) -> Plan:
-        """The plan of a point: the uplink with the limits and the step that the point's reading of
-        the paper prescribes."""
+        """The plan of a point of a figure: for its uplink, with the limits and the step size that
+        its reading of the paper prescribes, or for the user's settings of a curve that the user
+        added."""
         if point.own is not None:
             return assemble(point.own, self.model).plan(forecast=False)
         reading, uplink, epsilon = point.reading, point.uplink, point.epsilon
         step = uplink.published_step_size or "auto" if reading.paper_steps else "auto"
         limits = reading.limits(uplink.scheme, epsilon, readings.DELTA)
-        # Plans are made once for equal arguments: benchmarks without privacy are the same at every
-        # epsilon.
+        # Plans are cached by their arguments, because curves without privacy have the same plan at
+        # every epsilon.
         known = (uplink, limits, step)
         if known not in self._planned:
             self._planned[known] = plan(
@@ -259,8 +274,8 @@ class Laboratory:
         return planned
 
     def measured(self, plan: Plan) -> Measured:
-        """Run a plan on every experiment and return the measurements; a plan that would give the
-        same chains as an earlier one shares its measurements."""
+        """Run a plan on every data set and return the measurements; if an earlier plan led to the
+        same chains, its measurements are returned without a run."""
         key = chains_of(plan)
         if key not in self._done:
             moments = simulate(plan, self.model, self.seed, engine=self.engine).moments
@@ -275,8 +290,8 @@ class Laboratory:
 def measure(
     points: list[FigurePoint], laboratory: Laboratory, progress: Progress | None = None
 ) -> Curves:
-    """Plan and run every point, and return the rows of the table together with the errors of every
-    experiment."""
+    """Plan and run every point; returns the rows of the table, one for each point, together with
+    the errors of every experiment."""
     curves = Curves()
     for index, point in enumerate(points):
         planned = laboratory.plan(point)

@@ -1,6 +1,6 @@
-"""Landmarks are numbers that the paper's text states, such as the SNR at which two curves cross:
-what is measured for them under each reading, and a contradiction among them that needs no
-simulation."""
+"""Landmarks, which are numbers that the paper's text states, such as the SNR at which two curves
+cross: their measured values under each reading, and a contradiction among them that follows from
+formulas alone."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from flmc.uplink.uplink import Uplink
 
 
 class Landmark(NamedTuple):
-    """A number that the paper's text states: the figure it is about, its meaning in words, the
-    printed value, and the unit."""
+    """A number that the paper's text states: the number of the figure that it describes, its
+    meaning in words, the printed value, and its unit (empty: none)."""
 
     figure: str
     words: str
@@ -39,12 +39,13 @@ LANDMARKS = {
 }
 
 Landmarks = Mapping[str, tuple[float, ...]]
-"""Measured values of landmarks, by name; several or none where curves cross often or never."""
+"""Measured values of landmarks (numbers that the paper's text states), by name. A landmark that is
+the crossing of two curves has several values if they cross several times, none if never."""
 
 
 def landmarks_of(reading: Reading, figures: Figures, laboratory: Laboratory) -> Landmarks:
-    """Values found under one reading for the landmarks (numbers that the paper's text states), by
-    name, as far as their figures were measured."""
+    """Measured values, under one reading of the paper, of the landmarks (numbers that its text
+    states), by name; only of those whose figure is in ``figures``."""
     values: dict[str, tuple[float, ...]] = {}
     if "3" in figures:
         values["digital until"] = (_unlimited_from(reading, Digital(), laboratory),)
@@ -57,16 +58,17 @@ def landmarks_of(reading: Reading, figures: Figures, laboratory: Laboratory) -> 
 
 
 def _unlimited_from(reading: Reading, uplink: Uplink, laboratory: Laboratory) -> float:
-    """Smallest epsilon, to 0.1 %, at which privacy no longer limits the gain of an uplink; the
-    search goes from 0.01 to 100."""
+    """Smallest privacy budget epsilon of a round, to 0.1 %, at which privacy no longer limits the
+    gain of an uplink under one reading of the paper, between 0.01 and 100."""
 
     def gain(epsilon: float | None) -> float:
         point = FigurePoint("3", reading, uplink.scheme, epsilon or 0.0, uplink, epsilon)
         return laboratory.plan(point).typical_gain
 
     free = gain(None) * (1 - 1e-9)
-    # The gain grows with epsilon. Plans at the figure's epsilons exist already, so bisection starts
-    # between two of them.
+    # The gain grows with epsilon, so the first of the figure's epsilons at which privacy does not
+    # limit it, and the one before, enclose the result. Plans at these epsilons exist already, which
+    # saves the bisection steps outside this interval.
     place = bisect_left(readings.EPSILONS, True, key=lambda epsilon: gain(epsilon) >= free)
     known = (0.0, *readings.EPSILONS, math.inf)
     limited, unlimited = known[place], known[place + 1]
@@ -80,8 +82,9 @@ def _unlimited_from(reading: Reading, uplink: Uplink, laboratory: Laboratory) ->
 
 
 def crossings(x: Array, ours: Array, theirs: Array) -> tuple[float, ...]:
-    """The x at which two curves of mean errors cross, found by interpolating the logarithm of their
-    ratio; ``x`` is (point), ``ours`` and ``theirs`` are (point, experiment)."""
+    """The values of x at which the mean errors of two curves are equal, by linear interpolation of
+    the logarithm of their ratio. ``x`` is (point); ``ours`` and ``theirs``, (point, experiment),
+    are the errors of the two curves."""
     height = np.log(ours.mean(axis=1) / theirs.mean(axis=1))
     return tuple(
         float(x[i] + (x[i + 1] - x[i]) * height[i] / (height[i] - height[i + 1]))
@@ -91,11 +94,12 @@ def crossings(x: Array, ours: Array, theirs: Array) -> tuple[float, ...]:
 
 
 def digital_stops_db(epsilon: float = readings.EPSILON_OF_SNR_FIGURE) -> float:
-    """SNR in dB from which more power does not help the digital scheme under the printed privacy
-    bound, for a budget ``epsilon`` of a round.
+    """SNR in dB above which more power does not help the digital scheme under the privacy bound as
+    printed, for a budget ``epsilon`` of a round.
 
-    The bound's gain depends neither on the SNR nor on the step; power allows a gain of h sqrt(P_0).
-    Where both are equal, digital stops: from there on its chain is the same at every SNR.
+    The gain that the privacy bound allows depends neither on the SNR nor on the step size; the
+    power limit allows a gain of h sqrt(P_0), with the path gain h. At the returned SNR the two are
+    equal, and at every larger SNR the chains of the digital scheme are the same.
 
     Examples
     --------

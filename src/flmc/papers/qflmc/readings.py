@@ -1,5 +1,5 @@
-"""Readings of the paper, that is, ways to take its text where that is ambiguous; and the base case,
-the settings that all its figures share."""
+"""Readings of the paper, which are interpretations of its text where it is ambiguous; and the base
+case, the settings that all its figures share."""
 
 from __future__ import annotations
 
@@ -20,20 +20,23 @@ from flmc.uplink.uplink import Uplink
 
 @dataclass(frozen=True)
 class Reading:
-    """One interpretation of the paper's text: how privacy is accounted, which Langevin limit bounds
-    the gain, and which step the sampler takes.
+    """One interpretation of the paper's text: how privacy is accounted, how the gain is limited so
+    that enough noise remains for the sampler, and which step size it takes.
 
     Attributes
     ----------
+    name
+        Name of the interpretation.
     words
         Description in words.
     privacy
         Criterion of the privacy limit, as in :class:`flmc.Limits`; ``by entry`` for the conjecture
         of :mod:`flmc.papers.qflmc.design_search`.
     digital_langevin, analog_langevin
-        Kind of Langevin limit of each scheme, as in :class:`flmc.Limits`.
+        Mode of the limit of the gain that leaves the sampler enough noise, for each scheme:
+        ``paper``, ``calibrated`` or ``off``, as ``langevin`` of :class:`flmc.Limits`.
     paper_steps
-        Whether the printed step sizes are used; else the planner chooses the step.
+        Whether the printed step sizes are used; False: the planner chooses the step size.
     """
 
     name: str
@@ -45,24 +48,26 @@ class Reading:
 
     @property
     def conjecture(self) -> bool:
-        """Whether this is a guess at the authors' program, and no sound privacy rule."""
+        """Whether this interpretation is a guess at the authors' program, which does not guarantee
+        privacy."""
         return self.privacy == "by entry"
 
     @property
     def label(self) -> str:
-        """The reading's name for titles; a conjecture (a guess at the authors' program) is marked
-        as one."""
+        """The interpretation's name for titles, followed by ``(conjecture)`` if it is a guess at
+        the authors' program."""
         return f"{self.name} (conjecture)" if self.conjecture else self.name
 
     @property
     def file_name(self) -> str:
-        """The reading's name in a form that can be part of a file name."""
+        """The interpretation's name with underscores for spaces, for file names."""
         return self.name.replace(" ", "_")
 
     def limits(self, scheme: str, epsilon: float | None, delta: float) -> Limits:
-        """The limits under which ``scheme`` is planned in this reading. ``epsilon`` and ``delta``
-        are the privacy budget of a round (epsilon None: without privacy); a conjecture has no
-        budget in its limits, because it is no sound privacy rule."""
+        """The limits with which flmc plans ``scheme`` under this interpretation. ``epsilon`` and
+        ``delta`` are the privacy budget of a round (epsilon None: without privacy). For a
+        conjecture the limits have no privacy budget, because its rule does not guarantee
+        privacy."""
         langevin = self.digital_langevin if scheme == "digital" else self.analog_langevin
         if epsilon is None or self.conjecture:
             return Limits(delta=delta, privacy="off", langevin=langevin)
@@ -105,9 +110,9 @@ READINGS = (
     ),
 )
 
-# The grids of the figures. DELTA is the privacy budget's delta of a round. Figure 2 varies the SNR
-# at one epsilon, figures 3 and 4 vary epsilon at one SNR, and figure 4 has a curve for each slope
-# parameter.
+# Values on the x axes of the paper's figures. Figure 2 varies the SNR at one epsilon; figures 3 and
+# 4 vary epsilon at one SNR, and figure 4 has a curve for each slope parameter. Epsilon and DELTA
+# are the privacy budget of one round.
 DELTA = 0.01
 SNR_DB = tuple(2.5 * i for i in range(13))
 EPSILON_OF_SNR_FIGURE = 5.0
@@ -121,27 +126,27 @@ CHANGEABLE = (
     *("devices", "dim", "samples", "clip", "clipping", "modulation", "fading", "csi_error"),
     *("noise_power", "link", "slope_parameter", "scheduling", "rounds", "burn_in", "start"),
 )
-"""Settings of the base case that a user may change; the figures themselves vary scheme, SNR, budget
-and, in figure 4, the slope parameter."""
+"""Names of the settings, shared by all points of the figures, that a user may change. The figures
+vary scheme, SNR, privacy budget and, in figure 4, the slope parameter."""
 
 
 @dataclass(frozen=True)
 class BaseCase:
-    """Settings that all points of the figures share.
+    """Settings that all points of the paper's figures share.
 
     Attributes
     ----------
     settings
-        Sizes, channel, link and rounds; flmc's defaults are the paper's.
+        Sizes, channel, link and rounds. The default values of flmc are those of the paper.
     """
 
     settings: Settings = field(default_factory=lambda: merge({}, {}))
 
     @classmethod
     def changed(cls, changes: Mapping[str, str]) -> BaseCase:
-        """The paper's base case with the settings ``changes`` replaced: values by name, as the user
-        wrote them. ``InvalidSetting`` for a setting that cannot be changed, a burn-in that leaves
-        no rounds, or an automatic link."""
+        """The paper's base case with the settings in ``changes`` replaced: values by name, as the
+        user wrote them. ``InvalidSetting`` for a setting that cannot be changed, for a burn-in that
+        is automatic or leaves no kept rounds, or for an automatic link."""
         settings = change_base_case("qflmc", {}, changes, CHANGEABLE)
         if settings.burn_in == "auto" or settings.burn_in >= settings.rounds:
             raise InvalidSetting(
@@ -159,8 +164,9 @@ class BaseCase:
         return self.settings.rounds - (0 if burn_in == "auto" else burn_in)
 
     def uplink(self, scheme: str, snr_db: float = 25.0, slope: float | None = None) -> Uplink:
-        """The uplink of ``scheme`` with the base case's channel and clipping, at an SNR in dB;
-        ``slope`` replaces the base case's slope parameter of the digital link."""
+        """The uplink of ``scheme`` (digital or analog) with the channel and clipping of the base
+        case, at an SNR in dB. ``slope`` is the slope parameter of the digital scheme's link; None:
+        that of the base case."""
         given = {name: getattr(self.settings, name) for name in self.settings.model_fields_set}
         if scheme != "digital":
             given = {n: v for n, v in given.items() if n not in ("link", "slope_parameter")}
@@ -170,8 +176,8 @@ class BaseCase:
         return make_uplink(Settings(**{**given, "scheme": scheme, "snr_db": snr_db}))
 
     def draw(self, count: int, seed: int, kind: str) -> LinearGaussian:
-        """Linear regression on ``count`` data sets of the paper's law, drawn as ``sufficient``
-        statistics or as ``examples``."""
+        """Linear regression on ``count`` synthetic data sets, drawn from the paper's law with
+        ``seed``. ``kind`` says whether ``sufficient`` statistics or ``examples`` are drawn."""
         settings = self.settings
         statistics = draw_linear_statistics(
             seed,
@@ -184,7 +190,8 @@ class BaseCase:
         return LinearGaussian(statistics)
 
     def planner_arguments(self) -> dict[str, Any]:
-        """The keyword arguments of :func:`flmc.plan` that the base case decides, by name."""
+        """Those keyword arguments of :func:`flmc.plan` that follow from the base case (rounds,
+        burn-in, start and scheduler), by name."""
         return {
             "num_rounds": self.settings.rounds,
             "num_burn_in": self.settings.burn_in,
@@ -194,4 +201,4 @@ class BaseCase:
 
 
 PAPER = BaseCase()
-"""The base case with the paper's own settings, nothing changed."""
+"""The base case with the settings of the paper, without changes."""

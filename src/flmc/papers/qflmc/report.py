@@ -47,8 +47,8 @@ from flmc.views.figures import (
 from flmc.views.reports import Block, write_html, write_markdown
 
 _BENCHMARK = {"marker": "", "linewidth": 5, "alpha": 0.35, "solid_capstyle": "butt", "zorder": 1}
-"""Matplotlib style of a benchmark's curve: broad and pale, below the curve with privacy, so that it
-stays visible where both coincide."""
+"""Matplotlib style of a curve without privacy: broad, pale and drawn below the curve with privacy,
+so that it stays visible where both coincide."""
 
 SCHEME_STYLES: dict[str, dict[str, Any]] = {
     "digital": {"color": COLOURS[0], "marker": "o", "markersize": 3, "linewidth": 1.5},
@@ -56,12 +56,12 @@ SCHEME_STYLES: dict[str, dict[str, Any]] = {
     "digital without DP": {"color": COLOURS[0], **_BENCHMARK},
     "analog without DP": {"color": COLOURS[1], **_BENCHMARK},
 }
-"""Matplotlib styles of the curves of figures 2 and 3, by scheme."""
+"""Matplotlib styles of the curves of figures 2 and 3, by name of the curve."""
 
 
 def draw_study(study: Study, out: Path) -> list[tuple[str, str]]:
-    """Draw every picture of a study from the CSV files in the directory ``out``, as PNG and PDF,
-    and return the file name of the PNG and the caption of each."""
+    """Draw every picture of a study from the CSV files in the directory ``out``, as PNG and PDF in
+    the same directory. Returns a pair for each picture: file name of the PNG, and caption."""
     drawn = []
     points = read_table(out / "points.csv") if study.figures else []
     for number in study.figures:
@@ -85,13 +85,14 @@ def draw_study(study: Study, out: Path) -> list[tuple[str, str]]:
 def _draw_figure(
     study: Study, number: str, reading: Reading, rows: Sequence[Mapping[str, Any]], out: Path
 ) -> str:
-    """Draw the paper's figure ``number`` under one reading of its text from the rows of the CSV, as
-    PNG and PDF; returns the file name of the PNG."""
+    """Draw the paper's figure ``number`` under one reading of its text, as PNG and PDF in the
+    directory ``out``, from ``rows``, which are the figure's rows of the CSV file. Returns the file
+    name of the PNG."""
     curves = list(dict.fromkeys(row["curve"] for row in rows))
     styles = SCHEME_STYLES if number != "4" else None
     figure, (left, right) = new_figure(columns=2, width=3.5, height=2.7, layout=None)
-    # All these pictures have the same shape, so their margins are constants: finding them for every
-    # picture would take half of the time.
+    # The margins are constants, because all these pictures have the same shape and Matplotlib's
+    # automatic layout would take half of the drawing time.
     figure.subplots_adjust(left=0.125, right=0.975, bottom=0.165, top=0.9, wspace=0.36)
     draw_mse(left, rows, curves, study.trace, styles=styles)
     draw_distance(right, rows, curves, study.exact_distance, styles=styles)
@@ -107,14 +108,16 @@ def _draw_figure(
         if number == "2"
         else f"{SNR_OF_EPSILON_FIGURES:g} dB"
     )
-    # The title avoids "fi", a ligature, for which a PDF would embed the font once more.
+    # The title must not contain "fi" as a ligature, for which a PDF would embed the font a second
+    # time.
     figure.suptitle(f"Figure {number}, reading: {reading.label}; {fixed}", fontsize=9)
     return write_png_and_pdf(figure, out, f"figure_{number}_{reading.file_name}")
 
 
 def _draw_beyond(out: Path) -> str:
-    """Draw the comparison of the paper's schemes with calibrated ones (which goes beyond the paper)
-    from its CSV in ``out``; returns the file name of the PNG."""
+    """Draw the comparison of the paper's schemes with schemes whose gain flmc calibrates, from
+    ``beyond.csv`` in the directory ``out``, as PNG and PDF there; returns the file name of the
+    PNG."""
     figure, panels = new_figure(columns=2, rows=2, width=3.5, height=2.8)
     panels[0].set_title(f"epsilon {EPSILON_OF_SNR_FIGURE:g} of a round, delta {DELTA:g}", size=9)
     panels[1].set_title(f"{SNR_OF_EPSILON_FIGURES:g} dB", size=9)
@@ -143,8 +146,8 @@ def _draw_beyond(out: Path) -> str:
 
 
 def write(study: Study, out: Path, command: str) -> None:
-    """Write CSV, PNG, PDF, report.md and report.html of a study into a directory; the report quotes
-    the command that made it."""
+    """Write the CSV files, the pictures as PNG and PDF, report.md and report.html of a study into
+    the directory ``out``. ``command`` is the command line that the report quotes."""
     out.mkdir(parents=True, exist_ok=True)
     if study.curves.rows:
         write_table(out / "points.csv", [row.to_dict() for row in study.curves.rows])
@@ -161,8 +164,8 @@ def write(study: Study, out: Path, command: str) -> None:
 
 
 def _claim_rows(study: Study) -> list[dict[str, Any]]:
-    """Rows of the CSV of claims: one for the verdict on each claim under each reading of the
-    paper."""
+    """Rows of the CSV file of claims: one for each claim under each reading of the paper, with the
+    statistic that decides it, its value, and the verdict."""
     return [
         {
             "reading": reading,
@@ -177,9 +180,9 @@ def _claim_rows(study: Study) -> list[dict[str, Any]]:
 
 
 def _combination_row(judged: JudgedCombination) -> dict[str, Any]:
-    """Row of the file ``search.csv`` for one interpretation, that is one choice in every place
-    where the paper's text is ambiguous: these choices, how many of them differ from the printed
-    text, how many of the paper's claims hold under them, and which claims fail."""
+    """Row of the file ``search.csv`` for one interpretation of the paper's text: its choice in
+    every ambiguous place, the number of choices that differ from the printed text, the number of
+    the paper's claims that hold, and the names of the claims that do not."""
     return {
         **vars(judged.combination),
         "changes": judged.changes,
@@ -192,12 +195,13 @@ OWN_CURVES = (
     "Settings of the curves that were added, with those that they have from the study; what a"
     " figure varies is varied, and all other settings have their defaults."
 )
-"""What the list of a user's own curves shows, in words."""
+"""Sentence of the report above the list of the curves that the user added."""
 
 
 def report(study: Study, command: str, pictures: Sequence[tuple[str, str]]) -> list[Block]:
-    """The report on a study as a list of blocks (headings, paragraphs, tables, pictures);
-    ``pictures`` are pairs of file name and caption."""
+    """The report on a study as a list of blocks (headings, paragraphs, tables, pictures).
+    ``command`` is the command line that it quotes; ``pictures`` are pairs of file name and
+    caption."""
     preview = (
         ""
         if study.experiments >= FULL
@@ -239,11 +243,13 @@ def report(study: Study, command: str, pictures: Sequence[tuple[str, str]]) -> l
 
 
 def reproduce(**asked: Any) -> Study:
-    """Measure the figures, judge the claims, and write tables, pictures and report into a
-    directory; the arguments are those of :class:`~flmc.papers.request.StudyRequest`."""
+    """Measure the figures, judge the paper's claims, write tables, pictures and report into a
+    directory, and return the results. The arguments are the attributes of
+    :class:`~flmc.papers.request.StudyRequest`."""
     request = StudyRequest(**asked)
     refuse_given(request, "qflmc", data_file="its data sets are synthetic")
-    # Made first, because it raises if Matplotlib is missing, before anything is computed.
+    # An empty figure is made first: it raises if Matplotlib is missing, before anything is
+    # computed.
     new_figure(columns=1)
     study = conduct(request)
     try:

@@ -1,7 +1,6 @@
-"""The sections of the report on the study, and its summary. All numbers in them are computed from
-the results or from formulas.
-
-The constants are sentences that do not depend on measurements."""
+"""The sections of the report on the study, and its summary. The module's constants are texts that
+do not depend on measurements; some have placeholders for numbers, which are computed from the
+results or from formulas."""
 
 from __future__ import annotations
 
@@ -128,8 +127,8 @@ INTERVALS = (
 
 
 def claims_section(study: Study) -> list[Block]:
-    """The section on the paper's claims: how they are judged, a table of verdicts, and a likely
-    reason why some fail."""
+    """The section of the report on the paper's claims: the rules by which they are judged, a table
+    of verdicts, and a likely reason why some fail."""
     names = list(study.verdicts)
     header = ["claim", "decided by", *(reading.label for reading in readings.READINGS)]
     rows = []
@@ -145,8 +144,8 @@ def claims_section(study: Study) -> list[Block]:
 
 
 def landmarks_section(study: Study) -> list[Block]:
-    """The section on the landmarks (numbers that the paper's text states): printed and measured
-    values; no blocks if no measured figure has one."""
+    """The section of the report on the landmarks (numbers that the paper's text states), with
+    printed and measured values; an empty list if none of them was measured."""
     header = ["number", "printed", *(reading.label for reading in readings.READINGS)]
     rows = [
         [
@@ -168,14 +167,14 @@ def landmarks_section(study: Study) -> list[Block]:
 
 
 def in_words(values: Sequence[float], unit: str) -> str:
-    """The measured values of a landmark, a number that the paper's text states, with their unit, as
-    the text of a table's cell; ``none`` if none was measured."""
+    """The measured values of a landmark (a number that the paper's text states) as text for a cell
+    of a table, with ``unit`` behind each; ``none`` if there are no values."""
     return ", ".join(f"{value:.3g}{unit}" for value in values) or "none"
 
 
 def contradiction_section() -> list[Block]:
-    """The section that proves that two of the paper's claims contradict each other under its
-    printed privacy bound."""
+    """The section of the report that shows, without simulation, that two of the paper's claims
+    contradict each other under its privacy bound as printed."""
     return [
         ("heading", "What needs no search"),
         ("text", CONTRADICTION.format(stops=digital_stops_db())),
@@ -183,8 +182,8 @@ def contradiction_section() -> list[Block]:
 
 
 def _reason() -> str:
-    """A paragraph on why, at the printed step sizes, the digital scheme has the smaller error only
-    where privacy holds the analog one back; its numbers come from formulas."""
+    """A paragraph on why, at the printed step sizes, the digital scheme can have the smaller error
+    only where privacy limits the gain of the analog one; its numbers come from formulas."""
     # The step size eta of the paper's digital scheme, the slope kappa = a/2 of its sigmoid with
     # a = 0.05, and its number of devices K. The temperature, the factor by which the sampled
     # variance exceeds the posterior's, is T = eta (V + N)/(2 kappa): random bits add the variance
@@ -196,8 +195,8 @@ def _reason() -> str:
 
 
 def beyond_section(study: Study) -> list[Block]:
-    """The section on the comparison of the paper's schemes with calibrated ones, which goes beyond
-    the paper."""
+    """The section of the report that compares the paper's schemes with schemes whose gain flmc
+    calibrates for temperature 1."""
     header = [
         "sweep",
         "x",
@@ -245,8 +244,9 @@ def failing(judged: JudgedCombination) -> list[str]:
 
 
 def search_section(study: Study) -> list[Block]:
-    """The section on the search over interpretations of the paper's text: the choices, the largest
-    number of claims that hold at once, and a table of the 15 interpretations with most claims."""
+    """The section of the report on the search over interpretations of the paper's text: the
+    possible choices, the largest number of claims that hold at the same time, and a table of the 15
+    interpretations under which most claims hold."""
     header = [*(name.replace("_", " ") for name in CHOICES), "claims", "fails"]
     rows = [
         [
@@ -256,7 +256,8 @@ def search_section(study: Study) -> list[Block]:
         ]
         for judged in study.combinations[:15]
     ]
-    # Joined by semicolons, because a choice such as "paper, 1" holds a comma itself.
+    # The values are joined by semicolons, because some of them, such as "paper, 1", contain a
+    # comma.
     choices = [
         f"{name.replace('_', ' ')}: {'; '.join(map(str, values))}"
         for name, values in CHOICES.items()
@@ -274,8 +275,8 @@ def search_section(study: Study) -> list[Block]:
 
 
 def search_verdict(study: Study) -> str:
-    """A sentence: the largest number of claims that hold at once, and under how many
-    interpretations of the paper's text they do."""
+    """A sentence with the largest number of claims that hold at the same time, and the number of
+    interpretations of the paper's text under which that many hold."""
     judged = study.combinations
     best, total = len(judged[0].holds), len(CLAIMS)
     most = sum(len(each.holds) == best for each in judged)
@@ -288,8 +289,9 @@ def search_verdict(study: Study) -> str:
 
 
 def _by_langevin(judged: Sequence[JudgedCombination]) -> str:
-    """Sentences with the largest number of claims that hold, for each choice of the schemes to
-    which the Langevin noise limit applies: with any steps, and with the printed ones."""
+    """Sentences with the largest number of claims that hold if the limit of the gain by Langevin
+    noise applies to both schemes, to one, or to neither: over all step sizes of the search, and
+    with the printed step sizes only."""
     printed_steps = [
         f for f in judged if f.combination.analog_step == 1.0 == f.combination.digital_step
     ]
@@ -312,7 +314,8 @@ def _by_langevin(judged: Sequence[JudgedCombination]) -> str:
 
 
 def summary(study: Study) -> list[Block]:
-    """The summary of the report: the question, the readings of the paper, and the findings."""
+    """The section with which the report begins: the question, the readings of the paper's text, and
+    the findings."""
     return [
         ("heading", "Summary"),
         ("text", QUESTION),
@@ -324,14 +327,15 @@ def summary(study: Study) -> list[Block]:
 
 
 def _of_reading(study: Study, reading: readings.Reading) -> str:
-    """One reading in words, with the number of claims that hold under it."""
+    """A text that describes one reading of the paper, with the number of claims that hold under
+    it."""
     verdicts = study.verdicts[reading.name].values()
     held = sum(verdict.holds is True for verdict in verdicts)
     return f"`{reading.name}`: {reading.words}. {held} of {len(verdicts)} claims hold."
 
 
 def _findings(study: Study) -> list[str]:
-    """The findings of the study, a sentence or two each."""
+    """The findings of the study as a list of texts of one or two sentences."""
     first = next(iter(study.verdicts.values()))
     all_hold = [
         name

@@ -1,5 +1,5 @@
-"""The study behind `flmc reproduce --paper qflmc`: figures, verdicts on claims, search, and the
-comparison beyond the paper."""
+"""The study behind `flmc reproduce --paper qflmc`: it measures the paper's figures, judges its
+claims, searches over interpretations of its text, and compares its schemes with better ones."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ from flmc.settings.construction import engine_named
 from flmc.settings.schema import Settings
 
 FIGURES = ("2", "3", "4", "beyond", "all")
-"""Names of figures, or of groups of figures, that a user can ask for."""
+"""Values of a user's choice of figures: a figure of the paper, the comparison ``beyond`` the paper,
+or ``all``."""
 FULL = 1000
-"""Number of experiments of the full study; fewer are a preview."""
+"""Number of experiments (data sets) of the full study; a study with fewer is called a preview."""
 BEYOND_EXPERIMENTS = 10
 BEYOND_CHAINS = 30
 SEARCH_EXPERIMENTS = 100
@@ -45,37 +46,50 @@ SEARCH_POINTS = 16
 
 @dataclass
 class Study:
-    """All results of reproducing the study: measured curves, verdicts on claims, landmarks, the
-    comparison beyond the paper, and the search over interpretations."""
+    """All results of reproducing the study: measured curves, verdicts on the paper's claims,
+    measured values of the numbers that its text states (``landmarks``), the comparison with better
+    schemes (``beyond``), and the search over interpretations of its text (``combinations``).
+
+    The ``experiments`` data sets and all chains are drawn with ``seed``; ``trace`` and
+    ``exact_distance`` are the errors of exact posterior draws, for comparison. ``changes`` are
+    settings that the user changed, ``own_curves`` curves that the user added."""
 
     figures: tuple[str, ...]
-    """Numbers of the figures that were measured."""
+    """Numbers of the paper's figures that were measured."""
     experiments: int
-    """Number of data sets at each point."""
+    """Number of data sets at each point of a figure."""
     seed: int
     trace: float
-    """trace(Sigma), averaged over data sets: the MSE of exact posterior samples."""
+    """Trace of the posterior covariance, averaged over data sets: the mean squared error of exact
+    posterior draws."""
     exact_distance: float
-    """Expected squared W2 distance of as many independent posterior draws as a run keeps."""
+    """Expected squared W2 distance from the posterior to a Gaussian that is fitted to independent
+    posterior draws, as many as the kept rounds of a run."""
     curves: Curves = field(default_factory=Curves)
     verdicts: dict[str, dict[str, ClaimVerdict]] = field(default_factory=dict)
-    """Verdicts on the paper's claims, by reading of its text and then by claim."""
+    """Verdicts on the paper's claims, by name of the reading (an interpretation of its text), then
+    by name of the claim."""
     landmarks: dict[str, Landmarks] = field(default_factory=dict)
-    """Values found for the numbers that the paper's text states, by reading, then by name."""
+    """Measured values of the numbers that the paper's text states, by name of the reading (an
+    interpretation of the text), then by name of the number."""
     beyond: list[BeyondRow] = field(default_factory=list)
-    """Rows of the comparison with calibrated schemes, which goes beyond the paper."""
+    """Measurements of the paper's schemes and of schemes whose gain flmc calibrates for temperature
+    1, at equal effective step size; the comparison is not in the paper. Empty if it was not
+    asked for."""
     combinations: list[JudgedCombination] = field(default_factory=list)
-    """The interpretations of the paper's text that were tried, those with most claims first; empty
-    without that search."""
+    """Interpretations of the paper's text that were tried in the search, sorted by the number of
+    the paper's claims that hold, largest first; empty if there was no search."""
     changes: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the base case that were changed: then no claims are judged."""
+    """Values, by name, of the settings in which the study differs from the paper's base case. If
+    there are any, no claims are judged."""
     own_curves: tuple[str, ...] = ()
-    """Names of a user's own curves."""
+    """Names of the curves that the user added."""
     own_settings: Mapping[str, str] = field(default_factory=dict)
-    """Settings of a user's own curves in words, by name."""
+    """Settings, as text, of each curve that the user added, by name of the curve."""
 
     def grid(self) -> Grid:
-        """A table with the verdict on every claim under every reading."""
+        """A table for the terminal: the verdict on every claim of the paper (rows) under every
+        reading of its text (columns), followed by sentences that sum up the study."""
         if not self.verdicts:
             why = "they are about the base case" if self.changes else "they need the figures 2 to 4"
             return Grid(("claim",), (), f"no claims were judged: {why}")
@@ -88,7 +102,7 @@ class Study:
         return Grid(("claim", *self.verdicts), rows, title, tuple(self._summary()))
 
     def _summary(self) -> list[Row]:
-        """Rows below the table of verdicts that say the outcome of the study in sentences."""
+        """Sentences that sum up the outcome of the study, as rows below the table of verdicts."""
         rows = [
             Row(
                 "",
@@ -114,8 +128,8 @@ class Study:
         return rows
 
     def to_document(self) -> dict[str, Any]:
-        """The reproduction's verdicts, landmarks and outcome of the search as plain values, for
-        JSON."""
+        """Verdicts on the paper's claims, measured values of the numbers in its text, and the
+        outcome of the search over interpretations, as plain values for JSON."""
         return {
             "schema_version": ANSWER_VERSION,
             "experiments": self.experiments,
@@ -143,10 +157,11 @@ class Study:
 def conduct(request: StudyRequest) -> Study:
     """Measure the requested figures, and judge the paper's claims.
 
-    The comparison beyond the paper has more experiments and points in the full study; the search
-    over interpretations needs all figures and at least 100 experiments. With a changed base case
-    only the figures are measured, because the claims are about the paper's base case.
-    ``InvalidSetting`` for a request that is not possible."""
+    The comparison with better schemes is made for the figures ``beyond`` and ``all``, with fewer
+    experiments and points in a preview (fewer than ``FULL`` experiments). The search over
+    interpretations of the text is made for ``all`` with at least ``SEARCH_EXPERIMENTS``
+    experiments. If the request changes the base case, only the figures are measured, because the
+    claims are about the paper's settings. ``InvalidSetting`` for an impossible request."""
     figure, seed, data = request.figure, request.seed, request.data
     engine = engine_named(request.engine)
     experiments = FULL if request.experiments is None else request.experiments
@@ -209,14 +224,15 @@ def conduct(request: StudyRequest) -> Study:
 
 
 def _inherited(base: BaseCase) -> dict[str, Any]:
-    """The settings of the base case that a user's own curve has unless its file says otherwise. The
-    privacy budget is per round, as in the paper."""
+    """Settings of the base case, by name, that hold for a curve that the user adds, unless its file
+    sets them. ``delta`` is that of the privacy budget of one round, as in the paper."""
     names = ("clip", "fading", "noise_power", "rounds", "burn_in", "start", "delta")
     return {name: getattr(base.settings, name) for name in names}
 
 
 def _refuse_names(own: Mapping[str, Settings], points: list[FigurePoint]) -> None:
-    """Raise ``InvalidSetting`` if a user's own curve has the name of one of the paper's curves."""
+    """Raise ``InvalidSetting`` if a curve that the user adds (``own``) has the name of a curve of
+    the paper (one of ``points``)."""
     taken = {point.curve for point in points}
     for name in own:
         if name in taken:
@@ -224,8 +240,8 @@ def _refuse_names(own: Mapping[str, Settings], points: list[FigurePoint]) -> Non
 
 
 def _figures(curves: Curves, reading: str, own: Collection[str]) -> Figures:
-    """The paper's curves under one reading, by figure and name; the curves ``own``, which a user
-    added, are left out."""
+    """The paper's curves under one reading of its text, by number of the figure, then by name of
+    the curve. The curves named in ``own``, which the user added, are left out."""
     figures: dict[str, dict[str, Any]] = {}
     for figure, name, curve in curves.errors:
         if name == reading and curve not in own:

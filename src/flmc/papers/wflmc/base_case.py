@@ -1,5 +1,6 @@
-"""The base case of the study, that is, the settings and data that all its curves share: sizes,
-channel, clip, privacy budget; and the reader of the published curves."""
+"""The base case of the study, which is the settings (sizes, channel, clip, privacy budget) and the
+data that all its curves share; and functions that read its data and its published curves from
+files."""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ from flmc.papers.request import change_base_case
 from flmc.settings.schema import Settings
 
 NUM_RUNS = 100
-"""Number of runs in an experiment: their thetas in one round form the cloud whose distance from the
-posterior is measured."""
+"""Number of runs in an experiment. The study measures the distance from the posterior of the cloud
+that their thetas form in one round."""
 SNR_DB = (5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 35.0, 40.0)
-"""SNRs in dB at which the study published its curves."""
+"""SNRs in dB of the points of the published curves."""
 PUBLISHED = {
     "scheme": "analog",
     "devices": 30,
@@ -38,14 +39,15 @@ PUBLISHED = {
     "rounds": 100,
     "burn_in": 50,
 }
-"""The settings of the study that differ from flmc's defaults."""
+"""The settings of the published study, by name, that differ from flmc's defaults."""
 CHANGEABLE = (
     *("devices", "dim", "samples", "clip", "fading", "noise_power", "epsilon", "run_delta"),
     *("rounds", "burn_in", "step_size", "link", "slope_parameter"),
 )
-"""Settings of the base case that may be changed; the last two are of the digital scheme."""
+"""Names of the settings of the base case that a user may change. ``link`` and ``slope_parameter``
+belong to the digital scheme."""
 STEP_SHARE = 0.2
-r"""The step as a share of :math:`2/(\mu + L)`, with the smallest and largest curvature
+r"""The study's step size as a share of :math:`2/(\mu + L)`, with the smallest and largest curvature
 :math:`\mu` and L of the negative log posterior."""
 
 
@@ -56,11 +58,12 @@ class BaseCase:
     Attributes
     ----------
     settings
-        Sizes, channel, clip and budget.
+        Sizes, channel, clip and privacy budget.
     model
-        Linear regression on the one data set, repeated for each run.
+        Linear regression on the study's single data set, which is repeated as one data set for each
+        run.
     source
-        Where the data come from, in words.
+        Text that says where the data come from: a file, or a random draw.
     """
 
     settings: Settings
@@ -69,15 +72,17 @@ class BaseCase:
 
     @cached_property
     def step_size(self) -> float:
-        r"""Step of the sampler: as the settings give it, else :math:`0.2 \cdot 2/(\mu + L)` with
-        the smallest and largest curvature :math:`\mu` and L of the negative log posterior."""
+        r"""Step size of the sampler: the one in the settings, or if that is automatic,
+        :math:`0.2 \cdot 2/(\mu + L)` with the smallest and largest curvature :math:`\mu` and L of
+        the negative log posterior."""
         if self.settings.step_size != "auto":
             return self.settings.step_size
         return STEP_SHARE * 2.0 / (self.model.convexity + self.model.smoothness)
 
     @property
     def num_burn_in(self) -> int:
-        """Number of rounds at the beginning of a run that are not kept."""
+        """Number of burn-in rounds, at the beginning of a run; ``InvalidSetting`` if the setting is
+        ``auto``."""
         if self.settings.burn_in == "auto":
             raise InvalidSetting("burn_in of the study must be a number of rounds, got 'auto'")
         return self.settings.burn_in
@@ -92,8 +97,9 @@ class BaseCase:
 def make_base_case(
     changes: Mapping[str, str], data_file: Path | None, seed: int, num_runs: int
 ) -> BaseCase:
-    """The base case with changed settings, on the data of a file or data drawn from the same law,
-    repeated for ``num_runs`` runs."""
+    """The study's base case, with the settings in ``changes`` replaced (values by name, as the user
+    wrote them). The data come from ``data_file``, or, if it is None, are drawn with ``seed`` from
+    the law of the published data; they are repeated for ``num_runs`` runs."""
     settings = change_base_case("wflmc", PUBLISHED, changes, CHANGEABLE)
     if data_file is None:
         data = draw_linear(
@@ -120,8 +126,9 @@ def make_base_case(
 
 
 def read_data(path: Path, num_devices: int) -> LinearData:
-    """Data of the study from an npz file with arrays X (sample, dim) and Y (sample), dealt to the
-    devices in contiguous blocks of equal size; ``InvalidSetting`` if the file has another form."""
+    """Data of the study from an npz file with arrays X (sample, dim) and Y (sample), divided among
+    the devices in contiguous blocks of samples of equal size. ``InvalidSetting`` if the file has
+    another form."""
     try:
         check_is_file(path)
         arrays = read_npz(path, repr(str(path)))
@@ -138,7 +145,8 @@ def read_data(path: Path, num_devices: int) -> LinearData:
 
 
 FILE_NAME = "wflmc_snr.csv"
-"""File with the published curves, squared W2 against SNR, in the directory of the data file."""
+"""Name of the file with the published curves (squared W2 distance against SNR), which is expected
+in the directory of the data file."""
 CURVES = {
     "without DP": "Without DP",
     "static": "Equal Power Allocation",
@@ -146,15 +154,15 @@ CURVES = {
     "noiseless with DP": "Noiseless LMC With DP",
     "noiseless without DP": "Noiseless LMC Without DP",
 }
-"""Printed name of each curve, by flmc's name of it."""
+"""Name of each curve in the study's publication, by the name that flmc gives it."""
 
 Published = Mapping[str, Mapping[float, float]]
-"""Published squared W2 distances, by flmc's name of the curve and then SNR in dB."""
+"""Published squared W2 distances, by the name that flmc gives the curve, then by SNR in dB."""
 
 
 def read_published(data_file: Path) -> Published | None:
-    """The published curves from the directory of a data file; None if they are not there,
-    ``InvalidSetting`` if their table has another form."""
+    """The published curves, from the file ``FILE_NAME`` in the directory of ``data_file``; None if
+    that file does not exist, ``InvalidSetting`` if it is no table with the columns curve, x, y."""
     path = data_file.parent / FILE_NAME
     if not path.exists():
         return None

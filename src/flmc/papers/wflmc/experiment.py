@@ -1,6 +1,6 @@
-"""The study's experiment: 100 runs, each on its own channel, whose thetas in one round form a
-cloud. The result is the largest squared W2 distance of that cloud from the posterior over all kept
-rounds."""
+"""The study's experiment: 100 runs, each with a channel of its own, whose thetas in one round form
+a cloud. The result of an experiment is the squared W2 distance of the cloud from the posterior,
+largest over all kept rounds."""
 
 from __future__ import annotations
 
@@ -35,12 +35,13 @@ from flmc.uplink.schemes import Analog, Ideal
 from flmc.uplink.uplink import Uplink
 
 _FLOOR_EXPERIMENTS = 200
-"""Number of experiments over which the finite-run floor is averaged."""
+"""Number of simulated experiments of 100 runs over which the distance of an exact sampler is
+averaged."""
 
 
 @dataclass(frozen=True)
 class Channels:
-    """The channel of every run, the same for all schemes and SNR.
+    """Path gains of every run, which are the same for all schemes and SNRs.
 
     Attributes
     ----------
@@ -55,24 +56,25 @@ class Channels:
     _active: dict[float, npt.NDArray[np.bool_]] = field(default_factory=dict)
 
     def active(self, snr_db: float) -> npt.NDArray[np.bool_]:
-        """Whether each device transmits in each round at an SNR in dB, (run, round, device): the
-        study's rule decides it from the path gains."""
+        """Whether each device transmits in each round at an SNR in dB, (run, round, device), as the
+        study's rule decides from the path gains."""
         if snr_db not in self._active:
             runs, rounds, devices = self.fading.shape
             every = self.fading.reshape(-1, devices, 1)
             every = np.broadcast_to(every, (runs * rounds, devices, self.dim))
-            # The generator is not used, because the rule is not random.
+            # The rule requires a random generator as an argument but does not use it.
             chosen = PredecessorDevices(snr_db).draw(
                 np.random.default_rng(0), range(len(every)), every
             )
-            # Stored, because several curves have the same active devices.
+            # The result is cached, because several curves have the same active devices.
             self._active[snr_db] = chosen.reshape(self.fading.shape) > 0
         return self._active[snr_db]
 
 
 class Laboratory:
-    """Runs gains and plans on the study's data with one seed, and measures the distance of the
-    cloud of runs from the posterior. The model of the base case has a data set for each run."""
+    """Runs chains on the study's data with one seed, either with given gains or by a plan, and
+    measures the distance from the posterior of the cloud that the runs' thetas form in a round. The
+    model of the base case has one data set for each run."""
 
     def __init__(self, case: BaseCase, seed: int, engine: str | Engine = "auto") -> None:
         self.case, self.seed, self.engine = case, seed, engine
@@ -85,8 +87,9 @@ class Laboratory:
         return self.case.model.num_experiments
 
     def _plan(self, uplink: Uplink) -> Plan:
-        """A plan for an uplink with the study's rounds and step. Its gain is only a placeholder:
-        gains and active devices come from the schedule with which it is run."""
+        """A plan for an uplink with the study's number of rounds and step size. Its gain of 1 is
+        only a placeholder, because gains and active devices come from the schedule with which the
+        plan is run."""
         settings = self.case.settings
         return plan(
             self.case.model,
@@ -116,7 +119,8 @@ class Laboratory:
 
     @cached_property
     def channels(self) -> Channels:
-        """Path gains of every run, drawn once from the seed, so that all curves share them."""
+        """Path gains of every run, drawn from the seed and cached, so that all curves share them.
+        ``InvalidSetting`` for a fading whose entries have different path gains."""
         parts = []
         for run in range(self.num_runs):
             one = range(run, run + 1)
@@ -135,8 +139,9 @@ class Laboratory:
         return Channels(np.stack(parts), self.analog.dim)
 
     def run(self, gain: Array, active: Array) -> Array:
-        """Thetas of kept rounds, (run, kept, dim), of the study's analog uplink with the given
-        gains at the receiver, (run or 1, round), and active devices, (run or 1, round, device)."""
+        """Theta after every kept round, (run, kept, dim), of chains with the study's analog uplink:
+        with the given gains at the receiver, (run or 1, round), and active devices, (run or 1,
+        round, device), 1 or 0."""
         runs = (self.num_runs,)
         gains = np.broadcast_to(gain, runs + gain.shape[1:])
         talks = np.broadcast_to(active, runs + active.shape[1:])
@@ -152,8 +157,8 @@ class Laboratory:
             return Schedule(
                 plan.step_sizes[place[1]],
                 np.broadcast_to(gains[place][..., None], (*transmits.shape[:2], plan.dim)),
-                # The path gains are 1, because devices invert their channels: symbols arrive with
-                # the gain on any channel.
+                # Path gains do not matter, because devices invert their channels and symbols always
+                # arrive with the gain; so they are set to 1.
                 np.broadcast_to(1.0, shape),
                 transmits,
                 transmits.sum(axis=2),
@@ -170,17 +175,18 @@ class Laboratory:
         return _kept(chains.draws)
 
     def run_plan(self, planned: Plan, snr_db: float | None = None) -> Array:
-        """Thetas of kept rounds of a plan, (run, kept, dim), on the study's channels and with its
-        rule for who transmits at an SNR in dB; with None, on the plan's own channels and with its
-        own scheduler."""
+        """Theta after every kept round, (run, kept, dim), of chains that are run by a plan: with
+        the study's path gains, and with active devices by the study's rule for the SNR ``snr_db``
+        in dB; or, if that is None, with the plan's own fading and scheduler."""
         model, seed = self.case.model, self.seed
         known = draw_schedule if snr_db is None else self._schedule_at(snr_db)
         chains = simulate(planned, model, seed, engine=self.engine, keep_draws=True, schedule=known)
         return _kept(chains.draws)
 
     def _schedule_at(self, snr_db: float) -> DrawSchedule:
-        """A function that gives a run its schedule: path gains from the study's channels, and
-        active devices by the study's rule at an SNR in dB."""
+        """A function that returns the schedule of a block of rounds: with the study's path gains,
+        active devices by the study's rule for an SNR in dB, and gains that follow from these and
+        the plan."""
         fading, active = self.channels.fading, self.channels.active(snr_db)
 
         def schedule(plan: Plan, seed: int, experiments: range, block: int) -> Schedule:
@@ -193,19 +199,19 @@ class Laboratory:
         return schedule
 
     def run_ideal(self) -> Array:
-        """Thetas of kept rounds, (run, kept, dim), of Langevin Monte Carlo without a channel: exact
-        gradients, and noise of exactly the right size."""
+        """Theta after every kept round, (run, kept, dim), of Langevin Monte Carlo without a
+        channel: with the exact sum of gradients and exactly the noise of temperature 1."""
         return self.run_plan(self._plan(Ideal()))
 
     def worst_distances(self, thetas: Array) -> Array:
-        """Largest squared W2 distance over kept rounds of every experiment of 100 runs,
-        (experiment), from the thetas of all runs, (run, kept, dim)."""
+        """For every experiment of 100 runs, the squared W2 distance from the posterior, largest
+        over kept rounds, (experiment). ``thetas`` are those of all runs, (run, kept, dim)."""
         experiments = thetas.reshape(-1, NUM_RUNS, *thetas.shape[1:])
         return np.array([self.worst_distance(each) for each in experiments])
 
     def worst_distance(self, thetas: Array) -> float:
-        """Largest squared W2 distance, over kept rounds, from the cloud of all runs in a round to
-        the posterior; ``thetas`` is (run, kept, dim)."""
+        """Squared W2 distance from the posterior to the Gaussian with the mean and covariance of
+        all runs' thetas in a round, largest over kept rounds; ``thetas`` is (run, kept, dim)."""
         deviations = thetas - self.case.model.posterior.mean[0]
         shift = deviations.mean(axis=0)
         second = np.einsum("nki,nkj->kij", deviations, deviations) / len(deviations)
@@ -213,16 +219,18 @@ class Laboratory:
 
     @cached_property
     def floor(self) -> float:
-        """Mean, over experiments of 100 runs, of the largest squared W2 distance of chains with
-        exactly the posterior as their law and the memory of noiseless Langevin Monte Carlo: a
-        distance at this floor cannot be told from that of an exact sampler."""
+        """Squared W2 distance, largest over kept rounds and averaged over experiments of 100 runs,
+        for simulated chains whose law is exactly the posterior, and which are correlated from round
+        to round like Langevin Monte Carlo with exact gradients. A sampler with this distance cannot
+        be told from an exact one."""
         rng = generator(self.seed, Purpose.PLANNING, 1)
         posterior = self.case.model.posterior
         values, directions = np.linalg.eigh(posterior.covariance[0])
         memory = 1.0 - self.case.step_size / values
         shape = (_FLOOR_EXPERIMENTS * NUM_RUNS, len(values))
-        # An autoregression of order one in every eigen-direction: Langevin Monte Carlo at rest,
-        # with its memory 1 - eta/v, but without its discretisation error.
+        # In every eigen-direction of the posterior covariance, with variance v, the chains are a
+        # stationary autoregression of order one with the coefficient 1 - eta/v of Langevin Monte
+        # Carlo, but without its discretisation error.
         state, thetas = rng.standard_normal(shape), []
         for _ in range(self.case.num_kept):
             thetas.append((np.sqrt(values) * state) @ directions.T + posterior.mean[0])
@@ -232,9 +240,9 @@ class Laboratory:
 
     @property
     def population(self) -> float:
-        """Largest squared W2 distance over kept rounds of noiseless Langevin Monte Carlo with
-        infinitely many runs: theta is normal in every round, so that its mean and covariance follow
-        an exact recursion."""
+        """Squared W2 distance from the posterior, largest over kept rounds, of Langevin Monte Carlo
+        with exact gradients, without a channel, and with infinitely many runs. It is computed
+        exactly: theta is normal in every round, and its mean and covariance follow a recursion."""
         posterior = self.case.model.posterior
         values, directions = np.linalg.eigh(posterior.covariance[0])
         memory = 1.0 - self.case.step_size / values
@@ -242,7 +250,8 @@ class Laboratory:
         shift = directions.T @ (np.broadcast_to(prior.mean, values.shape) - posterior.mean[0])
         spread = directions.T @ np.diag(np.broadcast_to(np.square(prior.sd), values.shape))
         covariance, worst = spread @ directions, 0.0
-        # In eigen-directions every round multiplies by the memory and adds noise of variance 2 eta.
+        # In every eigen-direction a round multiplies the deviation from the posterior mean by
+        # ``memory`` and adds noise of variance 2 eta, with the step size eta.
         for index in range(self.case.settings.rounds):
             shift = memory * shift
             covariance = memory[:, None] * covariance * memory + 2.0 * self.case.step_size * np.eye(
@@ -258,8 +267,7 @@ class Laboratory:
 
 
 def _kept(draws: Array | None) -> Array:
-    """Draws (run, kept, dim), from the draws of a result, whose axis of chains has length 1 and is
-    dropped."""
+    """The array ``draws`` (run, 1, kept, dim) without its axis of chains, (run, kept, dim)."""
     if draws is None:
         raise RuntimeError("the draws were not kept")
     return np.asarray(draws[:, 0])

@@ -1,13 +1,16 @@
-r"""Gain allocations of the study: static, and adaptive by a convex program for many runs at once.
+r"""The study's rules that choose the gain of every round: static, with one cap for all rounds, and
+adaptive, by a convex program that is solved for many runs at once.
 
-Gains are those at the receiver, A; the study writes :math:`a_s = A_s^2`. Three limits hold in every
-round with :math:`K_a` of K devices:
+Gains A are those at the receiver; the study writes :math:`a_s = A_s^2` in round s. Three limits
+hold, by power, by Langevin noise and by privacy, where :math:`K_a` of K devices transmit:
 
 .. math:: a_s \le \frac{P \min_k |h_k|^2}{\ell^2}, \qquad
           a_s \le \Big(\frac{K}{K_a}\Big)^2 \frac{\eta N_0}{2}, \qquad
           \sum_{s: k \text{ active}} \frac{2\ell^2 a_s}{N_0} \le R .
 
-The energy P of a block is :math:`m P_0`.
+:math:`P = m P_0` is the largest energy of a device's m symbols in a round, :math:`h_k` a path gain,
+:math:`\ell` the clip, :math:`\eta` the step size, :math:`N_0` the noise power, and R the privacy
+budget of a device.
 
 The adaptive allocation solves, over the shares :math:`y_s \in (0, 1]` of each round's largest gain,
 
@@ -15,12 +18,15 @@ The adaptive allocation solves, over the shares :math:`y_s \in (0, 1]` of each r
           \frac{w_s}{y_s} \Big\} \quad\text{with}\quad \sum_s c_{ks}\, y_s \le 1
           \text{ for every device } k .
 
-With :math:`y_s = e^{-q_s}` bounds and costs are sums of exponentials, convex in q, and shares of
-very different size are numbers of similar size. A primal-dual interior-point method with slacks
-finds the optimum. The runs have programs of the same shape, so that a Newton step of several of
-them is one batched product and a Cholesky factorisation each. Where the optimum is not unique, the
-largest shares are wanted: a small multiple of :math:`\sum_s w_s/y_s` in the objective chooses
-them."""
+Here :math:`b_j` is the part of the error bound of round j that no gain changes, :math:`w_s` the
+part from the noise of round s at its largest gain, :math:`\rho^2` the factor by which that part
+shrinks in each later round, and :math:`c_{ks}` the share of device k's budget that round s takes at
+its largest gain. With :math:`y_s = e^{-q_s}` bounds and costs are sums of exponentials, convex in
+q, and shares of very different size become numbers of similar size. A primal-dual interior-point
+method with slack variables finds the optimum. The programs of all runs have the same shape, so the
+matrices of a Newton step are computed for several runs in one batched product; each is then
+factorised by Cholesky's method. Where the optimum is not unique, a small multiple of
+:math:`\sum_s w_s/y_s` in the objective selects the one with the largest shares."""
 
 from __future__ import annotations
 
@@ -39,38 +45,42 @@ from flmc.papers.wflmc.base_case import BaseCase
 from flmc.privacy import gaussian
 
 _TIE = 1e-6
-"""Weight of the term that chooses among equal optima: it worsens the optimum by less than this
-share."""
+"""Weight, in the objective of the convex program, of a term that selects one of several equal
+optima. It worsens the optimum by less than this share."""
 _GAP = 1e-8
-"""Duality gap and largest residual of the optimality equations at which the iteration ends, in
-units of the objective without a budget."""
+"""Tolerance of the interior-point iteration: it ends when the duality gap and all residuals of the
+optimality conditions are smaller, in units of the objective without a privacy budget."""
 _MOST_STEPS = 200
-"""Largest number of Newton steps, beyond which the iteration counts as not converging."""
+"""Largest number of Newton steps of the interior-point iteration; if they do not suffice, it has
+failed to converge."""
 _TO_THE_BOUNDARY = 0.995
-"""Largest share of the distance to the boundary that a step covers."""
+"""Largest share of the distance to the boundary of the feasible set that a Newton step may go."""
 _CENTRING = 0.1
-"""Factor by which a Newton step tries to shrink the gap."""
+"""Factor by which a Newton step of the interior-point iteration aims to reduce the duality gap."""
 _AT_ONCE = 8
-"""Number of programs that are iterated together: their matrices fit into the cache of a core. With
-more, a step waits for memory, and for the pages of newly allocated arrays."""
+"""Number of convex programs (one for each run) that are solved together: their matrices fit into
+the cache of a processor core; with more, the computation waits for memory."""
 
 
 class Programs(NamedTuple):
-    """Convex programs that choose the gains of all rounds, one for each run, all of the same shape;
-    the module's docstring has the formula.
+    """Convex programs, one for each run, that choose the gain of every round. The unknowns are the
+    shares of each round's largest gain; the largest error bound of a kept round is minimised, and
+    no device may exceed its privacy budget.
 
     Attributes
     ----------
     base
-        :math:`b_j`, the part of a kept round's error bound that no gain changes, (run, kept).
+        :math:`b_j`, the part of a kept round's error bound that does not depend on gains, (run,
+        kept).
     weight
-        :math:`w_s`, what the noise of a round adds to the error bound at its largest gain, (run,
-        round).
+        :math:`w_s`, the part of the error bound from the noise of a round at the round's largest
+        gain, (run, round); it is divided by the share.
     cost
-        :math:`c_{ks}`, share of the budget of a device that a round takes at its largest gain, 0
+        :math:`c_{ks}`, share of a device's privacy budget that a round takes at its largest gain, 0
         where the device is silent, (run, device, round).
     decay
-        :math:`\\rho^2`, factor in (0, 1) by which the noise of a round shrinks in each later one.
+        :math:`\\rho^2`, factor in (0, 1) by which the effect of a round's noise shrinks in each
+        later round.
     """
 
     base: Array
@@ -80,8 +90,8 @@ class Programs(NamedTuple):
 
     @property
     def memory(self) -> Array:
-        r"""What is left in each kept round j of the noise of round s, :math:`\rho^{2(j-s)}` with
-        the squared factor :math:`\rho^2` = ``decay`` of a round; 0 where s > j, (kept, round)."""
+        r"""Factor :math:`\rho^{2(j-s)}`, with :math:`\rho^2` = ``decay``, by which the effect of
+        the noise of round s has shrunk in the kept round j; 0 where s > j, (kept, round)."""
         num_rounds, num_kept = self.weight.shape[1], self.base.shape[1]
         ago = np.arange(num_rounds - num_kept, num_rounds)[:, None] - np.arange(num_rounds)
         return np.where(ago >= 0, self.decay ** np.maximum(ago, 0), 0.0)
@@ -93,17 +103,18 @@ class Programs(NamedTuple):
         return np.asarray(bounds.max(axis=1))
 
     def rows(self, chosen: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Programs:
-        """The programs of some runs, by a mask or their numbers."""
+        """The programs of some of the runs: ``chosen`` is a mask of all runs, or their numbers."""
         return Programs(self.base[chosen], self.weight[chosen], self.cost[chosen], self.decay)
 
 
 @one_blas_thread()
 def solve(programs: Programs) -> Array:
-    """Shares of each round's largest gain, (run, round), that minimise the largest error bound over
-    kept rounds; the largest such shares where the optimum is not unique. Raises ``RunFailed`` if
-    the iteration does not converge."""
+    """Shares (of the largest squared gain of each round), (run, round), that minimise the largest
+    error bound over kept rounds within the privacy budget; where the optimum is not unique, the
+    largest such shares. ``RunFailed`` if the iteration does not converge."""
     shares = np.ones_like(programs.weight)
-    # Runs in which the privacy budget binds; in the others the largest gains are optimal.
+    # ``bound`` are the runs in which the largest gains would exceed a device's privacy budget; in
+    # the others the largest gains are optimal, that is, shares of 1.
     bound = np.flatnonzero((programs.cost.sum(axis=2) > 1.0).any(axis=1))
     for first in range(0, len(bound), _AT_ONCE):
         some = bound[first : first + _AT_ONCE]
@@ -112,16 +123,17 @@ def solve(programs: Programs) -> Array:
 
 
 class _Point(NamedTuple):
-    """State of the interior-point iteration: an approximate solution for each run.
+    """State of the interior-point iteration: an approximate solution of each run's program.
 
     Attributes
     ----------
     unknowns
-        Minus the logarithms of the shares (of each round's largest gain), and the largest error
+        Minus the logarithm of each round's share (of its largest gain), and last the largest error
         bound, (run, round + 1).
     slack, multipliers
-        Slack and price of each constraint, (run, constraint): error bounds of kept rounds, privacy
-        budgets of devices, shares of at most 1.
+        Slack and Lagrange multiplier of each constraint, (run, constraint). The constraints are, in
+        this order, the error bounds of kept rounds, the privacy budgets of devices, and that no
+        share exceeds 1.
     """
 
     unknowns: Array
@@ -130,14 +142,15 @@ class _Point(NamedTuple):
 
     @property
     def gap(self) -> Array:
-        """Sum over all constraints of price times slack, (run, 1): it is 0 at the optimum."""
+        """Sum over all constraints of multiplier times slack, (run, 1): it is 0 at the optimum."""
         return np.asarray((self.multipliers * self.slack).sum(axis=1, keepdims=True))
 
 
 def _interior_point(programs: Programs) -> Array:
-    """Optimal shares (run, round) of programs in which the privacy budget binds, by the
-    interior-point iteration."""
-    # The objective without a budget is the unit, so that tolerances do not depend on the data.
+    """Optimal shares (of each round's largest gain), (run, round), by the interior-point method,
+    for programs in which the privacy budget is exceeded with all shares 1."""
+    # Error bounds are divided by the objective without a privacy budget, so that the tolerance does
+    # not depend on the data.
     unit = programs.objective(np.ones_like(programs.weight))[:, None]
     programs = programs._replace(base=programs.base / unit, weight=programs.weight / unit)
     tie = _TIE * programs.weight / programs.weight.sum(axis=1, keepdims=True)
@@ -153,8 +166,8 @@ def _interior_point(programs: Programs) -> Array:
         left, point = left[~done], _Point._make(part[~done] for part in after)
         if not left.size:
             shares = np.exp(-np.maximum(optima, 0.0))
-            # The iteration ends within a tolerance; dividing by the used budget makes it hold to
-            # the last digit.
+            # The solution may exceed a privacy budget by the tolerance of the iteration; dividing
+            # the shares by the used part of the budget keeps the budget exactly.
             used = np.einsum("rks,rs->rk", programs.cost, shares).max(axis=1, keepdims=True)
             return np.asarray(shares / np.maximum(used, 1.0))
     raise RunFailed(
@@ -164,8 +177,9 @@ def _interior_point(programs: Programs) -> Array:
 
 
 def _start(programs: Programs) -> _Point:
-    """The point at which the iteration starts: the same share in all rounds, which spends most of
-    the privacy budget, and prices for which the gap (sum of price times slack) is 1."""
+    """The point at which the interior-point iteration starts: the same share (of the largest gain)
+    in all rounds, such that the device that spends most spends 90 % of its privacy budget, and
+    multipliers for which the gap (sum of multiplier times slack) is 1."""
     cost = programs.cost.sum(axis=2)
     share = 0.9 / cost.max(axis=1, keepdims=True)
     rounds = programs.weight.shape[1]
@@ -178,9 +192,10 @@ def _start(programs: Programs) -> _Point:
 
 
 def _step(point: _Point, programs: Programs, memory: Array, tie: Array) -> tuple[_Point, Array]:
-    """The point after one Newton step, and how far ``point`` itself is from satisfying the
-    optimality conditions, (run). ``memory`` is that of the programs, and ``tie`` (run, round) the
-    small weights that select among equal optima."""
+    """Two results: the point after one Newton step of the interior-point iteration, and the error
+    of ``point`` itself, (run), which is the largest residual of its optimality conditions or, if
+    larger, its gap. ``memory`` is that of ``programs``; ``tie`` (run, round) holds the small
+    weights that select one of several equal optima."""
     unknowns, slack, prices = point
     rounds, kept = memory.shape[1], memory.shape[0]
     inverse = np.exp(unknowns[:, :-1])
@@ -195,34 +210,37 @@ def _step(point: _Point, programs: Programs, memory: Array, tie: Array) -> tuple
     )
 
     def of_bounds(weights: Array) -> Array:
-        """Sum of the derivatives of the error bounds in q (minus the logarithms of the shares),
-        each times its weight, (run, round)."""
+        """Derivatives, with respect to q (minus the logarithms of the shares), of the weighted sum
+        of the error bounds, (run, round). ``weights`` has one number for each constraint, (run,
+        constraint)."""
         return np.asarray(noise * (weights[:, :kept] @ memory))
 
     def of_budgets(weights: Array) -> Array:
-        """Minus the sum of the derivatives of the devices' budgets in q (minus the logarithms of
-        the shares), each times its weight, (run, round)."""
+        """Minus the derivatives, with respect to q (minus the logarithms of the shares), of the
+        weighted sum of the devices' privacy spending, (run, round). ``weights`` has one number for
+        each constraint, (run, constraint)."""
         return np.asarray((weights[:, None, kept:-rounds] @ used)[:, 0])
 
     def transposed(weights: Array) -> Array:
-        """Sum of the gradients of all constraints in the unknowns, each times its weight, (run,
-        round + 1)."""
-        # The constraints share <= 1 are -q <= 0, with q minus the logarithm of the share: each has
-        # the derivative -1 with respect to its own q.
+        """Gradient of the weighted sum of all constraints with respect to the unknowns, (run, round
+        + 1): the transposed Jacobian times ``weights`` (run, constraint)."""
+        # With q, minus the logarithm of a share, the constraint that the share is at most 1 is
+        # -q <= 0, whose derivative is -1.
         in_shares = of_bounds(weights) - of_budgets(weights) - weights[:, -rounds:]
         return np.concatenate([in_shares, -weights[:, :kept].sum(axis=1, keepdims=True)], axis=1)
 
     def derivative(direction: Array) -> Array:
-        """Directional derivatives of all constraints, (run, constraint), along a direction of the
-        unknowns, (run, round + 1)."""
+        """Derivatives of all constraints, (run, constraint), along ``direction``, a direction in
+        the space of the unknowns, (run, round + 1)."""
         in_shares = direction[:, :-1]
         bounds = (noise * in_shares) @ memory.T - direction[:, -1:]
         budgets = -(used @ in_shares[..., None])[..., 0]
         return np.concatenate([bounds, budgets, -in_shares], axis=1)
 
     pull = prices / slack
-    # rows^T rows is the weighted sum of the outer products of the constraints' gradients; those of
-    # the shares are diagonal and are added below.
+    # The product rows^T rows is the weighted sum of the outer products of the constraints'
+    # gradients. Those of the constraints that shares are at most 1 are diagonal and are added
+    # below.
     root = np.sqrt(pull[:, :-rounds, None])
     rows = np.empty((len(slack), root.shape[1], rounds + 1))
     rows[:, :kept, :-1] = root[:, :kept] * memory * noise[:, None, :]
@@ -234,8 +252,9 @@ def _step(point: _Point, programs: Programs, memory: Array, tie: Array) -> tuple
     matrix[:, np.arange(rounds), np.arange(rounds)] += diagonal
     objective = np.concatenate([tie * inverse, np.ones((len(slack), 1))], axis=1)
     dual, primal = objective + transposed(prices), values + slack
-    # The product of price and slack at which a step aims, not far below that of the final gap:
-    # smaller ones would drive prices and slacks to 0 and infinity.
+    # ``target`` is the product of multiplier and slack at which the step aims. It stays above a
+    # tenth of the tolerance, because smaller products would drive multipliers and slacks to 0 and
+    # infinity.
     target = np.maximum(_CENTRING * point.gap, 0.1 * _GAP) / slack.shape[1]
     centring = (prices * slack - target) / slack
     towards = transposed(centring - pull * primal) - dual
@@ -252,19 +271,19 @@ def _step(point: _Point, programs: Programs, memory: Array, tie: Array) -> tuple
 
 
 def _solve_positive(matrices: Array, right: Array) -> Array:
-    """Solutions (run, unknown) of equations with positive definite matrices (run, unknown,
-    unknown)."""
+    """Solutions (run, unknown) of linear equations, one system for each run, with positive definite
+    ``matrices`` (run, unknown, unknown) and right-hand sides ``right`` (run, unknown)."""
     solutions = np.empty_like(right)
     for index, (matrix, each) in enumerate(zip(matrices, right, strict=True)):
         _, solutions[index], failed = dposv(matrix, each)
-        if failed:  # near the optimum, rounding can make a matrix slightly indefinite
+        if failed:  # Near the optimum, rounding can make a matrix slightly indefinite.
             solutions[index] = np.linalg.solve(matrix, each)
     return solutions
 
 
 def _step_length(values: Array, change: Array) -> Array:
-    """Factor of ``change``, at most 1 and nearly the largest possible, with which positive
-    ``values`` stay positive when it is added, (run, 1)."""
+    """Factor f, at most 1, for which values + f change stays positive, (run, 1): 0.995 times the
+    largest such factor. ``values`` (run, constraint) are positive."""
     with np.errstate(divide="ignore"):
         far = np.where(change < 0, -values / change, np.inf)
     return np.asarray(np.minimum(1.0, _TO_THE_BOUNDARY * far.min(axis=1, keepdims=True)))
@@ -273,7 +292,7 @@ def _step_length(values: Array, change: Array) -> Array:
 def published_budget(epsilon: float, delta: float) -> float:
     r"""The study's bound R on a device's privacy spending over a run, as published:
     :math:`(\sqrt{\epsilon + c^2} - c)^2` with :math:`\sqrt\pi\, c\, e^{c^2} = 1/\delta`."""
-    # Computed in logarithms, because 1/delta and exp(c^2) may overflow.
+    # The equation for c is solved in logarithms, because 1/delta and exp(c^2) may overflow.
     wanted = -math.log(delta) - 0.5 * math.log(math.pi)
     c = brentq(lambda c: math.log(c) + c * c - wanted, 1e-300, 10.0 + math.sqrt(abs(wanted)))
     return float((math.sqrt(epsilon + c * c) - c) ** 2)
@@ -286,7 +305,8 @@ def exact_budget(epsilon: float, delta: float) -> float:
     low, high = 0.0, 1.0
     while gaussian.delta(epsilon, high) <= delta:
         low, high = high, 2.0 * high
-    # Bisection, whose lower end is returned because it is allowed.
+    # Bisection between ``low``, which keeps the budget, and ``high``, which does not; ``low`` is
+    # used for the result.
     for _ in range(100):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if gaussian.delta(epsilon, middle) <= delta else (low, middle)
@@ -295,11 +315,13 @@ def exact_budget(epsilon: float, delta: float) -> float:
 
 @dataclass(frozen=True)
 class Allocations:
-    """Largest squared gains at the receiver for all runs at one SNR, and the study's rules that
-    allocate gains below them.
+    """The largest squared gains at the receiver for all runs at one SNR, with the study's static
+    and adaptive rules, which choose gains that are at most as large.
 
     Attributes
     ----------
+    case
+        Settings and data of the study.
     largest
         Largest squared gains that power and Langevin noise allow, (run, round).
     active
@@ -313,7 +335,9 @@ class Allocations:
     @classmethod
     def of(cls, case: BaseCase, snr_db: float, fading: Array, active: Array) -> Allocations:
         """Allocations under the limits of power and Langevin noise, for path gains ``fading`` (run,
-        round, device); the SNR in dB is the energy of a block of symbols over that of its noise."""
+        round, device) and active devices ``active`` (run, round, device), 1 or 0. The SNR in dB is
+        the largest energy of a device's symbols in a round over the energy of the noise in the
+        round."""
         settings = case.settings
         energy = 10.0 ** (snr_db / 10.0) * settings.noise_power * settings.dim
         weakest = np.where(active > 0, fading, np.inf).min(axis=2)
@@ -324,24 +348,25 @@ class Allocations:
 
     @classmethod
     def noiseless(cls, case: BaseCase) -> Allocations:
-        """Allocations without a channel: all devices transmit and only Langevin noise limits the
-        gain, so that one run stands for all."""
+        """Allocations without fading and power limit: all devices transmit, and only Langevin noise
+        limits the gain. It is the same for all runs, so the axis of runs has length 1."""
         settings = case.settings
         largest = np.full((1, settings.rounds), case.step_size * settings.noise_power / 2.0)
         return cls(case, largest, np.ones((1, settings.rounds, settings.devices)))
 
     def static(self, budget: float) -> Array:
-        """Squared gains (run, round) of the static rule: each round has its largest gain, but at
-        most a cap that is the same for all rounds of a run. With every round at the cap, the device
-        that transmits most often would spend exactly its privacy budget R."""
+        """Squared gains (run, round) of the static rule: each round has its largest squared gain,
+        but at most a cap that is the same for all rounds of a run. If every round had the cap, the
+        device that transmits most often would spend exactly its privacy budget R = ``budget``."""
         settings = self.case.settings
         most = self.active.sum(axis=1).max(axis=1, keepdims=True)
         cap = settings.noise_power * budget / (2.0 * settings.clip**2 * most)
         return np.asarray(np.minimum(self.largest, cap))
 
     def adaptive(self, budget: float) -> Array:
-        """Squared gains (run, round) of the adaptive rule: they minimise the largest error bound
-        over kept rounds, and no device spends more than its privacy budget R."""
+        """Squared gains (run, round) of the adaptive rule: they minimise the study's bound of the
+        sampling error, largest over kept rounds, such that no device spends more than its privacy
+        budget R = ``budget``."""
         return np.asarray(self.largest * solve(self.programs(budget)))
 
     def programs(self, budget: float) -> Programs:
@@ -362,13 +387,13 @@ class Allocations:
         decay = np.square((1.0 + contraction) / 2.0)
         factor = (2.0 + 2.0 * contraction) / (1.0 - contraction)
         count = self.active.sum(axis=2)
-        # The terms of the error bound that no gain changes: discretisation, and the gradients of
-        # silent devices.
+        # ``fixed`` and ``silent`` are the terms of the error bound that do not depend on the gain:
+        # discretisation error, and the missing gradients of silent devices.
         fixed = step**4 * smoothness**3 * dim / 3.0 + step**3 * smoothness**2 * dim - 2.0 * step
         silent = 4.0 * np.square(step * settings.clip * (settings.devices - count))
         noise = np.square(step * settings.devices / count) * settings.noise_power
-        # The share of the privacy budget R of a device that a round takes at its largest gain A:
-        # the quotient of 2 ell^2 A^2/N_0, with the clip ell and the noise power N_0, and R.
+        # ``cost`` is the share of a device's privacy budget R that a round takes at its largest
+        # gain A: 2 ell^2 A^2/(N_0 R), with the clip ell and the noise power N_0.
         cost = 2.0 * settings.clip**2 * self.largest / (settings.noise_power * budget)
         programs = Programs(
             np.zeros((len(count), case.num_kept)),

@@ -42,15 +42,15 @@ _STYLES: dict[str, dict[str, Any]] = {
     "digital, a = 0.2": {"color": COLOURS[3], "marker": "D"},
 }
 _OWN_COLOURS = ("#8C510A", "#762A83", "#1B7837", "#B2182B")
-"""Colours reserved for a user's own curves."""
+"""Colours of the curves that the user adds; no other curve has them."""
 _USUAL = {"markersize": 3.5, "linewidth": 1.3}
 _FIRST = ("static", "adaptive", "without DP", "noiseless with DP", "noiseless without DP")
-"""Curves of the published figure, in the order of its legend."""
+"""Names of the curves in the published figure, in the order of its legend."""
 
 
 def draw_study(study: Study, out: Path) -> list[tuple[str, str]]:
-    """Draw the pictures of a study from the CSV in the directory ``out``, as PNG and PDF, and
-    return the file name of the PNG and the caption of each."""
+    """Draw the pictures of a study from ``points.csv`` in the directory ``out``, as PNG and PDF in
+    the same directory. Returns a pair for each picture: file name of the PNG, and caption."""
     rows = [_as_drawn(row) for row in read_table(out / "points.csv")]
     ours = [curve for curve in study.curves if curve not in _FIRST]
     crosses = "; crosses: as published" if study.published else ""
@@ -68,8 +68,9 @@ def draw_study(study: Study, out: Path) -> list[tuple[str, str]]:
 
 
 def _as_drawn(row: Mapping[str, str]) -> dict[str, Any]:
-    """A row of the CSV with numbers under the names that `draw_curves` expects, and ``spread``, the
-    factor by which the band about the curve reaches up and down."""
+    """A row of the CSV file, completed by numbers under the names that `draw_curves` expects (x,
+    distance and its standard error), and by ``spread``: the band around the curve reaches from the
+    distance divided by this factor to the distance times it."""
     spread = float(row["log_sd"] or "nan")
     return {
         **row,
@@ -83,8 +84,8 @@ def _as_drawn(row: Mapping[str, str]) -> dict[str, Any]:
 def _draw(
     study: Study, out: Path, rows: Sequence[Mapping[str, Any]], curves: Sequence[str], name: str
 ) -> str:
-    """Draw the named curves into one picture, as PNG and PDF in ``out``; returns the file name of
-    the PNG."""
+    """Draw the named curves into one picture, from ``rows`` of the CSV file, as PNG and PDF in the
+    directory ``out`` with the file name ``name``; returns the file name of the PNG."""
     figure, (axes,) = new_figure(columns=1, width=6.4, height=4.2)
     own = {
         curve: {"color": _OWN_COLOURS[i % len(_OWN_COLOURS)], "marker": "P*Xh"[i % 4]}
@@ -94,8 +95,8 @@ def _draw(
     draw_curves(axes, rows, "distance", curves, styles)
     for line, curve in zip(axes.get_lines(), curves, strict=True):
         band = [row for row in rows if row["curve"] == curve]
-        # The band is one standard deviation of the logarithm on either side, which a logarithmic
-        # axis shows as it is.
+        # The band reaches one standard deviation of the logarithm to either side, so on the
+        # logarithmic axis it is symmetric about the curve.
         axes.fill_between(
             [row["x"] for row in band],
             [row["distance"] / row["spread"] for row in band],
@@ -115,7 +116,7 @@ def _draw(
 
 
 def _draw_published(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Mark the published values among ``rows`` by crosses in the colour of their curve."""
+    """Draw the published values in ``rows`` as crosses in the colour of their curve."""
     printed = [row for row in rows if row["published"] not in ("", "nan")]
     for row in printed:
         colour = _STYLES[row["curve"]]["color"]
@@ -140,8 +141,8 @@ _METRIC = (
 
 
 def write(study: Study, out: Path, command: str) -> None:
-    """Write CSV, PNG, PDF, report.md and report.html of a study into a directory; the report quotes
-    the command that made it."""
+    """Write the CSV file, the pictures as PNG and PDF, report.md and report.html of a study into
+    the directory ``out``. ``command`` is the command line that the report quotes."""
     out.mkdir(parents=True, exist_ok=True)
     write_table(out / "points.csv", [point.to_dict() for point in study.points])
     blocks = report(study, command, draw_study(study, out))
@@ -150,8 +151,9 @@ def write(study: Study, out: Path, command: str) -> None:
 
 
 def report(study: Study, command: str, pictures: Sequence[tuple[str, str]]) -> list[Block]:
-    """The report on a study as a list of blocks (headings, paragraphs, tables, pictures);
-    ``pictures`` are pairs of file name and caption."""
+    """The report on a study as a list of blocks (headings, paragraphs, tables, pictures).
+    ``command`` is the command line that it quotes; ``pictures`` are two pairs of file name and
+    caption."""
     versions = f"flmc {VERSION}, NumPy {np.__version__}, Python {platform.python_version()}"
     made = (
         f"Made by `{command}` with seed {study.seed}: {study.experiments} experiments of"
@@ -183,7 +185,7 @@ def report(study: Study, command: str, pictures: Sequence[tuple[str, str]]) -> l
 
 
 def findings(study: Study) -> list[str]:
-    """The findings of the study, a sentence or two each."""
+    """The findings of the study as a list of texts of one or two sentences."""
     worst = study.largest_z
     sentences = []
     if worst is None:
@@ -217,8 +219,8 @@ def findings(study: Study) -> list[str]:
 
 
 def _about_the_flat_parts(study: Study) -> str:
-    """A paragraph that explains the pictures' dotted line and bands and the last columns of the
-    table."""
+    """A paragraph of the report that explains the bands and the dotted line of the pictures, and
+    the columns ``all runs`` and ``z`` of the table."""
     return (
         "Bands: one standard deviation of one experiment. Dotted: what"
         f" {NUM_RUNS} runs of an exact sampler with the same memory have on average,"
@@ -230,13 +232,14 @@ def _about_the_flat_parts(study: Study) -> str:
 
 
 def _table(study: Study) -> tuple[list[str], list[list[str]]]:
-    """Header and cells of the table of all measured points, beside the published values."""
+    """Header and rows of cells, as text, of the report's table of all measured points and the
+    published values."""
     header = ["curve", "SNR [dB]", "squared W2", "sd of log", "all runs", "published", "z"]
     return header, [_cells(point) for point in study.points]
 
 
 def _cells(point: CurvePoint) -> list[str]:
-    """The cells of one point's row in the table of the report."""
+    """The cells, as text, of the row of one point in the report's table."""
 
     def number(value: float, form: str) -> str:
         return "-" if math.isnan(value) else format(value, form)
@@ -253,8 +256,8 @@ def _cells(point: CurvePoint) -> list[str]:
 
 
 def _in_words(study: Study, digital: str, analog: str) -> str:
-    """A sentence with the smallest and the largest ratio, over SNRs, of the error of the curve
-    ``digital`` to that of the study's curve ``analog``."""
+    """A sentence with the smallest and the largest ratio, over SNRs, of the distance from the
+    posterior of the curve ``digital`` to that of the study's curve ``analog``."""
     ratios = {snr: study.at(digital, snr).mean / study.at(analog, snr).mean for snr in study.snr_db}
     best, worst = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
     return (
@@ -264,8 +267,8 @@ def _in_words(study: Study, digital: str, analog: str) -> str:
 
 
 def _what_is_learnt(study: Study) -> str:
-    """The paragraph that compares the digital scheme with the study's analog one, with the measured
-    numbers."""
+    """The paragraph of the report that compares the digital scheme with the study's analog one,
+    with the measured numbers."""
     low, high = SNR_DB[1], SNR_DB[-1]
     digital = [curve for curve in study.curves if curve.startswith("digital")]
     best = min(digital, key=lambda curve: study.at(curve, high).mean)
@@ -295,12 +298,12 @@ def _what_is_learnt(study: Study) -> str:
     )
 
 
-# `flmc reproduce --paper wflmc`: conduct the study, and write its report.
+# The following function is called by the command `flmc reproduce --paper wflmc`.
 
 
 def reproduce(**asked: Any) -> Study:
-    """Measure the curves, and write tables, pictures and report into a directory; the arguments are
-    those of :class:`~flmc.papers.request.StudyRequest`."""
+    """Measure the curves, write tables, pictures and report into a directory, and return the
+    results. The arguments are the attributes of :class:`~flmc.papers.request.StudyRequest`."""
     request = StudyRequest(**asked)
     refuse_given(
         request,
@@ -308,7 +311,8 @@ def reproduce(**asked: Any) -> Study:
         figure="it has one figure, which is drawn with all its curves",
         data="its one data set is read with --data-file, or drawn as examples",
     )
-    # Made first, because it raises if Matplotlib is missing, before anything is computed.
+    # An empty figure is made first: it raises if Matplotlib is missing, before anything is
+    # computed.
     new_figure(columns=1)
     study = conduct(request)
     try:

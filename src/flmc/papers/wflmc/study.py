@@ -1,10 +1,11 @@
-"""The study behind `flmc reproduce --paper wflmc`: every curve at every SNR, replicated, and flmc's
-own plans in its setting.
+"""The study behind `flmc reproduce --paper wflmc`: it measures every published curve at every SNR,
+and curves of flmc's own plans in the same setting.
 
-flmc's own plans are the digital scheme, which nobody has published there, and analog with a step
-that suits its noise. Rounds, burn-in, channel, the rule of who transmits and the budget of the run
-are the study's. The planner chooses gain and step, with the exact accountant and noise of the right
-size, from the curvature of the data, as the study does for its step."""
+flmc's own plans are the digital scheme, for which the study has no curves, and the analog scheme
+with another step size. Rounds, burn-in, channel, the rule that chooses the active devices, and the
+privacy budget of the run are those of the study. The planner chooses gain and step size, with the
+exact privacy accountant and for temperature 1, from the curvature of the data, from which the study
+also computes its step size."""
 
 from __future__ import annotations
 
@@ -40,31 +41,34 @@ from flmc.settings.construction import engine_named
 from flmc.settings.schema import Settings, merge
 
 FEWEST_COMPARED = 5
-"""Smallest number of experiments for a comparison with published values, so that their scatter is
-known."""
+"""Smallest number of experiments for a comparison with published values, which needs an estimate of
+the standard deviation between experiments."""
 
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """A curve at one SNR, over all experiments.
+    """Measurements of a curve at one SNR, over all experiments.
 
     Attributes
     ----------
     curve, snr_db
         Name of the curve, and SNR in dB.
     mean
-        Geometric mean over experiments of the largest squared W2 over kept rounds.
+        Squared W2 distance from the posterior, largest over kept rounds: geometric mean over
+        experiments.
     log_sd
         Standard deviation over experiments of the logarithm of that distance; NaN for one
         experiment.
     pooled
-        The same distance for the runs of all experiments together: close to that of infinitely many
-        runs.
+        The same distance for the runs of all experiments taken as one large experiment, which is
+        close to that of infinitely many runs.
     experiments
         Number of experiments of 100 runs.
-    published, z
-        The published value, and by how many standard deviations of one experiment its logarithm
-        exceeds their mean logarithm; NaN where nothing was published, and z also with fewer than 5
+    published
+        The published distance; NaN where none was published.
+    z
+        Difference between the logarithm of the published distance and the mean logarithm of the
+        experiments, divided by ``log_sd``; NaN without a published distance, or with fewer than 5
         experiments.
     """
 
@@ -78,43 +82,51 @@ class CurvePoint:
     z: float = math.nan
 
     def to_dict(self) -> dict[str, Any]:
-        """The point by the names of its columns, for a table."""
+        """The point as a dictionary from column names to values, for a table."""
         return asdict(self)
 
 
 @dataclass
 class Study:
-    """All results of reproducing the study: every curve at every SNR, and the values that they are
-    compared with."""
+    """All results of reproducing the study: every curve at every SNR, and the values with which
+    they are compared: ``floor`` and ``population`` are distances of an exact sampler and of
+    Langevin Monte Carlo without a channel. ``experiments`` is the number of experiments of 100
+    runs, ``seed`` that of all random numbers, and ``case`` holds the settings and data that all
+    curves share. ``budgets`` are privacy budgets of a device, ``own_curves`` curves that the user
+    added."""
 
     case: BaseCase
     seed: int
     experiments: int
     published: bool
-    """Whether the published curves were available."""
+    """Whether the published curves were found, so that measured values can be compared with
+    them."""
     budgets: tuple[float, float]
-    """Budget R of a device as published, and of the exact Gaussian mechanism."""
+    """Bound R on a device's privacy spending over a run: as published, and by the exact analysis of
+    the Gaussian mechanism."""
     floor: float
-    """Mean largest squared W2 distance of 100 runs of an exact sampler."""
+    """Squared W2 distance from the posterior, largest over kept rounds, of 100 runs of an exact
+    sampler: mean over simulated experiments."""
     population: float
-    """Largest squared W2 distance of noiseless Langevin Monte Carlo with infinitely many runs."""
+    """Squared W2 distance from the posterior, largest over kept rounds, of infinitely many runs of
+    Langevin Monte Carlo with exact gradients and without a channel."""
     own_curves: tuple[str, ...] = ()
-    """Names of a user's own curves."""
+    """Names of the curves that the user added."""
     points: list[CurvePoint] = field(default_factory=list)
     changed: bool = False
-    """Whether settings of the base case were changed."""
+    """Whether the study was run with other settings than its published ones."""
     own_settings: Mapping[str, str] = field(default_factory=dict)
-    """Settings of a user's own curves in words, by name."""
+    """Settings, as text, of each curve that the user added, by name of the curve."""
 
     @property
     def budget_db(self) -> float:
-        """Privacy budget R of the exact analysis over the published one, in dB: the additional
-        transmit power that privacy allows."""
+        """Ratio, in dB, of the bound R on a device's privacy spending by the exact analysis to the
+        published one: the additional transmit power that the exact analysis allows."""
         return 10.0 * math.log10(self.budgets[1] / self.budgets[0])
 
     @property
     def snr_db(self) -> list[float]:
-        """SNRs of the points, in dB."""
+        """SNRs in dB of the measured points, each once, in the order of measurement."""
         return list(dict.fromkeys(point.snr_db for point in self.points))
 
     @property
@@ -128,8 +140,8 @@ class Study:
 
     @property
     def why_not_compared(self) -> str:
-        """A clause that says why measured values are not compared with the published ones; meant
-        for studies without a comparison."""
+        """Clause with the reason why measured values are not compared with the published ones. It
+        is meaningful only if they are not."""
         if self.changed:
             return "the base case was changed (--set)"
         if not self.published:
@@ -138,14 +150,15 @@ class Study:
 
     @property
     def largest_z(self) -> CurvePoint | None:
-        """The point whose measured value is farthest from the published one, in standard
-        deviations; None if no point was compared."""
+        """The point with the largest magnitude of ``z``: the difference between published and
+        measured distance in standard deviations. None if no point was compared."""
         compared = [point for point in self.points if not math.isnan(point.z)]
         return max(compared, key=lambda point: abs(point.z), default=None)
 
     def grid(self) -> Grid:
-        """A table with the distance from the posterior of every curve at every SNR, and by how many
-        standard deviations z the published value differs."""
+        """A table for the terminal: the distance from the posterior of every curve (rows) at every
+        SNR (columns), and the difference z to the published values in standard deviations, followed
+        by sentences that sum up the study."""
         rows = []
         for curve in self.curves:
             points = [self.at(curve, snr) for snr in self.snr_db]
@@ -160,7 +173,7 @@ class Study:
         return Grid(header, tuple(rows), title, tuple(self._summary()))
 
     def _summary(self) -> list[Row]:
-        """Rows below the table that say the outcome of the study in sentences."""
+        """Sentences that sum up the outcome of the study, as rows below the table of distances."""
         rows = [Row("", f"Data: {self.case.source}.")]
         worst = self.largest_z
         if worst is None:
@@ -185,7 +198,7 @@ class Study:
         return rows
 
     def to_document(self) -> dict[str, Any]:
-        """All results as plain values, for JSON; what is not known is null."""
+        """All results of the study as plain values for JSON; unknown values are null."""
         return {
             "schema_version": ANSWER_VERSION,
             "experiments": self.experiments,
@@ -208,29 +221,31 @@ class Study:
 
 
 def _two_digits(value: float) -> str:
-    """A number as text: two significant digits, or all digits before the point from 100 on."""
+    """A number as text, with two significant digits below 99.5 and as a whole number from there
+    on."""
     return f"{value:.2g}" if value < 99.5 else f"{value:.0f}"
 
 
 DIGITAL_SLOPES = (0.05, 0.2)
-"""Slopes of the sigmoid link: that of the quantised scheme's paper, and one that suits this study's
-30 devices."""
+"""Slope parameters of the sigmoid link in flmc's digital curves: that of the quantised scheme's
+paper, and one that suits the 30 devices of this study."""
 _INHERITED = ("clip", "fading", "noise_power", "scope", "epsilon", "run_delta", "rounds", "burn_in")
 
 
 @dataclass(frozen=True)
 class Design:
-    """A curve that the study did not publish: settings that flmc plans and runs at every SNR of the
-    study.
+    """A curve that the study did not publish: settings with which flmc plans and runs chains at
+    every SNR of the study.
 
     Attributes
     ----------
     name
         Name of the curve.
     settings
-        Settings to plan with; the SNR is set at each point.
+        Settings of the plans, except for the SNR.
     own_rule
-        Whether the settings decide who transmits; else the study's rule does.
+        Whether the scheduler in the settings chooses the active devices; False: the study's rule
+        does.
     """
 
     name: str
@@ -239,20 +254,22 @@ class Design:
 
     @property
     def described(self) -> str:
-        """The settings of this curve in words, including those that it inherits from the study."""
+        """The settings of this curve as text, including those that it inherits from the study, and
+        the study's rule for the active devices if that is used."""
         rule = "" if self.own_rule else "; who transmits: the study's rule"
         return settings_in_words(self.settings) + rule
 
     def has_channel_of(self, case: BaseCase) -> bool:
-        """Whether this curve can be run on the study's own channels, with the study's rule for who
-        transmits."""
+        """Whether this curve can be run with the path gains and active devices of the study: it
+        must have the same fading, rounds, channel estimation and modulation, and no scheduler of
+        its own."""
         names = ("fading", "rounds", "csi_error", "modulation")
         same = all(getattr(self.settings, name) == getattr(case.settings, name) for name in names)
         return same and not self.own_rule
 
     def plan(self, case: BaseCase, snr_db: float) -> Plan:
-        """flmc's plan for the settings of this curve at an SNR in dB, for the data that all curves
-        of the study share."""
+        """flmc's plan for the settings of this curve at an SNR in dB and the study's data;
+        ``InvalidSetting``, with the name of the curve and the SNR, if no plan is possible."""
         changed: dict[str, object] = {"snr_db": snr_db}
         if not self.own_rule:
             changed["scheduling"] = f"wflmc:{snr_db}"
@@ -264,8 +281,9 @@ class Design:
 
 
 def flmc_designs(case: BaseCase, changes: dict[str, str]) -> list[Design]:
-    """The curves that flmc adds to the study: the digital scheme with two slope parameters, or with
-    the link that ``changes`` names, and the analog scheme with a step of its own."""
+    """The curves that flmc adds to the study: the digital scheme, with the slope parameters in
+    ``DIGITAL_SLOPES`` or with the link or slope parameter in ``changes``; and the analog scheme
+    with the step size that flmc chooses."""
     link: dict[str, Any] = {
         name: changes[name] for name in ("link", "slope_parameter") if name in changes
     }
@@ -283,9 +301,9 @@ def flmc_designs(case: BaseCase, changes: dict[str, str]) -> list[Design]:
 
 
 def read_design(name: str, path: Path, case: BaseCase) -> Design:
-    """A user's own curve from a TOML file of settings. Where the file is silent, the study's
-    budget, channel, rounds and rule for who transmits hold, and for an analog curve its
-    clipping."""
+    """The curve ``name`` that a user adds, with the settings in the TOML file at ``path``. Settings
+    that the file does not have come from the study: privacy budget, channel, rounds, the rule that
+    chooses the active devices, and for an analog curve the kind of clipping."""
     base = {each: getattr(case.settings, each) for each in _INHERITED}
     settings = read_own_curve(name, path, base, own_axis="snr_db")
     if settings.scheme == "analog" and "clipping" not in settings.model_fields_set:
@@ -296,13 +314,13 @@ def read_design(name: str, path: Path, case: BaseCase) -> Design:
 FULL = 20
 """Number of experiments of 100 runs in the full study."""
 MOST_ADAPTIVE = 10
-"""Largest number of experiments of the adaptive allocation: each takes 100 convex programs at every
-SNR."""
+"""Largest number of experiments with adaptive gains, because each of them requires the solution of
+100 convex programs at every SNR."""
 
 
 def conduct(request: StudyRequest) -> Study:
-    """Measure every curve in experiments of 100 runs, and compare it with the published values
-    where these are available."""
+    """Measure every curve in experiments of 100 runs, and compare it with the published values if
+    they are in the directory of the request's data file and no setting is changed."""
     experiments = FULL if request.experiments is None else request.experiments
     checks.at_least("experiments", experiments, 1)
     engine = engine_named(request.engine)
@@ -337,8 +355,9 @@ def conduct(request: StudyRequest) -> Study:
 
 
 def _planned(designs: Sequence[Design], case: BaseCase) -> list[tuple[Design, list[Plan]]]:
-    """Each design with its plans at all SNRs. All are planned before anything is run, so that an
-    impossible design fails early."""
+    """Each curve of ``designs`` with its plans at all SNRs. All plans are made before any chain is
+    run, so that an impossible curve fails early: ``InvalidSetting``, also for a name that is
+    already in use."""
     plans: list[tuple[Design, list[Plan]]] = []
     for design in designs:
         if design.name in (*CURVES, "static, exact budget", *(each.name for each, _ in plans)):
@@ -351,16 +370,17 @@ def _planned(designs: Sequence[Design], case: BaseCase) -> list[tuple[Design, li
 
 @dataclass
 class _Measurements:
-    """Computes distances from the posterior out of the thetas of runs, and adds them to a study as
-    points of its curves."""
+    """Computes distances from the posterior from the thetas of runs, and adds them to ``study`` as
+    points of its curves, with the values in ``published`` (None: nothing to compare with)."""
 
     study: Study
     laboratory: Laboratory
     published: Published | None
 
     def add(self, curve: str, snr_db: Sequence[float], thetas: Array) -> None:
-        """Add a point to a curve from the thetas of all runs, (run, kept, dim): at one SNR in dB,
-        or at several where the curve does not depend on it."""
+        """Add points to a curve at the given SNRs in dB, all with the same distance, which is
+        computed from the thetas of all runs in kept rounds, (run, kept, dim). There are several
+        SNRs if the curve does not depend on the SNR."""
         distances = self.laboratory.worst_distances(thetas)
         pooled = self.laboratory.worst_distance(thetas)
         logs = np.log(distances)
@@ -384,8 +404,8 @@ class _Measurements:
 
 
 def _measure_noiseless(measured: _Measurements, request: StudyRequest) -> None:
-    """Measure the two baselines without a channel, with and without privacy, which are the same at
-    every SNR, and add them to the study."""
+    """Measure the study's two curves without fading and power limit, with and without privacy,
+    which do not depend on the SNR, and add their points to the study."""
     report = request.stage("without a channel")
     laboratory, study = measured.laboratory, measured.study
     measured.add("noiseless without DP", SNR_DB, laboratory.run_ideal())
@@ -397,8 +417,9 @@ def _measure_noiseless(measured: _Measurements, request: StudyRequest) -> None:
 
 
 def _measure_allocations(measured: _Measurements, request: StudyRequest) -> None:
-    """Measure the study's three ways to choose gains over fading channels (without privacy, static,
-    adaptive), and the static one with the exact privacy budget, at every SNR."""
+    """Measure the study's curves over fading channels (without privacy, static and adaptive gains),
+    and static gains with the privacy budget of the exact analysis, at every SNR, and add their
+    points to the study."""
     report = request.stage("analog over fading channels")
     laboratory, study = measured.laboratory, measured.study
     published, exact = study.budgets
@@ -408,8 +429,9 @@ def _measure_allocations(measured: _Measurements, request: StudyRequest) -> None
         active = laboratory.channels.active(snr).astype(np.float64)
         allowed = Allocations.of(study.case, snr, laboratory.channels.fading, active)
         first = Allocations(study.case, allowed.largest[:few], active[:few])
-        # The laboratory runs all runs at once, so missing gains are filled with the last ones, and
-        # the runs with them are dropped below.
+        # Adaptive gains are computed for the first ``few`` runs only. ``laboratory.run`` needs
+        # gains for all runs, so those of the last computed run are repeated for the others, whose
+        # results are dropped below.
         adaptive = np.pad(
             first.adaptive(published), ((0, laboratory.num_runs - few), (0, 0)), mode="edge"
         )
@@ -430,8 +452,8 @@ def _measure_allocations(measured: _Measurements, request: StudyRequest) -> None
 def _measure_designs(
     measured: _Measurements, designs: Sequence[tuple[Design, list[Plan]]], request: StudyRequest
 ) -> None:
-    """Run the plans of flmc's own curves and of a user's own curves at every SNR, and add the
-    points to the study."""
+    """Run the plans of the curves that flmc and the user add, at every SNR, and add their points to
+    the study."""
     report = request.stage("digital, and plans of flmc's own")
     laboratory = measured.laboratory
     for index, (design, plans) in enumerate(designs):

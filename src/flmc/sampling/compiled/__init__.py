@@ -1,3 +1,4 @@
-"""The numba engine: quadratic models in machine code, eight chains in each vector instruction.
+"""The numba engine: runs models with quadratic costs as machine code, as a rule with eight chains
+in each vector instruction.
 
-Imported only when it is chosen. docs/compiled_engine.md explains it from the beginning."""
+This package is imported only when the engine is needed. docs/compiled_engine.md explains it."""

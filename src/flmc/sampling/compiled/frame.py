@@ -1,5 +1,6 @@
-"""One call of machine code: the factors of the rounds that it runs, the frame (an array of numbers
-and addresses) that tells it where its arrays are, and the chains that it changes."""
+"""Input and output of one call of machine code: factors of symbols and noise in its rounds, the
+frame (an array of sizes and addresses of arrays, the call's argument), and the state of its
+chains."""
 
 from __future__ import annotations
 
@@ -32,22 +33,23 @@ Floats = npt.NDArray[np.float32]
 
 
 class GivenRounds(NamedTuple):
-    """Factors of symbols and noise in the update of theta in some rounds, as machine code takes
-    them.
+    """Factors that multiply symbols and noise in the update of theta in some rounds, in the form
+    that machine code takes.
 
     Attributes
     ----------
     pull
         Factor of the sum of symbols, (round).
     noise
-        Factor of the standard normals, (round, dim, 1 or chain).
+        Factor of the standard normals of the noise, (round, dim, 1 or chain).
     active
-        Who transmits, (round, device).
+        Whether a device transmits, (round, device), where all chains share this.
     all_active
-        Whether everybody does, (round).
+        Whether all devices transmit, (round).
     talks
-        Factor of every symbol, (round, device, chain), which includes ``pull`` and who transmits,
-        where data sets have devices of their own active; else empty.
+        Factor of every device's symbols, (round, device, chain), where it differs between chains:
+        it includes the step size, and is 0 for a silent device; ``active`` is then False
+        everywhere. Else empty, (round, device, 0).
     """
 
     pull: Floats
@@ -60,10 +62,9 @@ class GivenRounds(NamedTuple):
     def of(
         cls, plan: Plan, schedule: Schedule, rows: npt.NDArray[np.intp], unit: float, several: bool
     ) -> GivenRounds:
-        r"""Factors of symbols and noise in the rounds of ``schedule``, as machine code takes them.
-        ``rows`` has for every chain the number of its data set in the schedule, ``unit`` is the
-        clip where symbols are gradients, else 1, and ``several`` says whether the run has several
-        data sets.
+        r"""Factors of symbols and noise in the rounds of ``schedule``. ``rows`` holds, for every
+        chain, the index of its data set in the schedule; ``unit`` is the clip where symbols are
+        gradients, else 1; ``several`` says whether the run has several data sets.
 
         The update of a chain's position x, with symbols :math:`s_k` and a standard normal z, is
         :math:`x \leftarrow x - p \sum_k s_k - n z` with pull :math:`p = \eta K/K_a` (times the clip
@@ -72,7 +73,7 @@ class GivenRounds(NamedTuple):
         count = schedule.num_active
         if schedule.active is None or len(schedule.active) == 1:
             count = count[:1]
-        # A round in which nobody transmits is skipped: its factor stays 0.
+        # A round in which nobody transmits is skipped: the factor of its symbols is 0.
         share = schedule.step_sizes * plan.num_devices
         share = np.divide(share, count, out=np.zeros(count.shape), where=count > 0)
         factor = _chosen(share, rows)
@@ -82,9 +83,9 @@ class GivenRounds(NamedTuple):
         shape = (factor.shape[1], plan.num_devices)
         active = np.ones(shape, np.bool_) if schedule.active is None else schedule.active[0] > 0
         talks = np.empty((*shape, 0), np.float32)
-        # Decided by the number of data sets in the run, not in this call: with factors for every
-        # lane machine code rounds in another order, and a result must not depend on how a run is
-        # cut into calls.
+        # Factors for every chain (``talks``) make machine code round in another order. Their use
+        # must not depend on the number of data sets in this call, but only on that of the run, so
+        # that results do not depend on how a run is cut into calls.
         if (several and plan.scheduler.random) or len(count) > 1 or schedule.arriving is not None:
             factors = _factors(schedule, rows, plan.num_devices)
             factors *= (unit * factor)[:, :, None]
@@ -101,58 +102,61 @@ class GivenRounds(NamedTuple):
 
 
 def _chosen(values: Array, rows: npt.NDArray[np.intp]) -> Array:
-    """Rows of ``values`` (data set, ...) for every chain, (chain, ...), where ``rows`` has the
-    number of each chain's data set; a single row stands for all data sets."""
+    """The row of ``values`` (data set, ...) for every chain, (chain, ...). ``rows`` holds the index
+    of each chain's data set; a single row of ``values`` stands for all data sets."""
     if len(rows) == len(values) == 1:
         return values
     return values[np.minimum(rows, len(values) - 1)]
 
 
 def _factors(schedule: Schedule, rows: npt.NDArray[np.intp], num_devices: int) -> Array:
-    """Factor of every device's symbols at the receiver, (chain, round, device), as a new array: 0
-    for a silent device, 1 for an active one, or the factor that an inexact estimate of its channel
-    makes of 1."""
+    """Factor, relative to the gain, with which every device's symbols arrive at the receiver,
+    (chain, round, device), as a new array: 0 for a silent device, else 1, or the in-phase part of
+    the true path gain over the estimate where devices estimate their channels. ``rows`` holds the
+    index of each chain's data set in the schedule."""
     if schedule.active is None:
         factors = np.ones((len(rows), len(schedule), num_devices))
     else:
         factors = schedule.active[np.minimum(rows, len(schedule.active) - 1)]
     if schedule.arriving is not None:
-        # All entries share a path gain: the engine refuses other plans.
+        # Index 0 stands for all entries, because this engine refuses plans with estimated channels
+        # in which entries of a round have different path gains.
         met, known = schedule.arriving[..., 0], schedule.fading[..., 0]
         factors *= (met / known)[np.minimum(rows, len(met) - 1)]
     return factors
 
 
 def entries_share_gain(plan: Plan) -> bool:
-    """Whether all entries of a round have the same path gain: a draw of path gains is then an array
-    broadcast along its last axis, which has stride 0."""
+    """Whether all entries of theta have the same path gain in a round. It is found from a test
+    draw: path gains that entries share are a broadcast array, whose last axis has stride 0."""
     rng = np.random.default_rng(0)
-    # A law of a user's own may need as many rounds as the run has.
+    # A fading of a user's own class whose rounds are dependent may need all rounds of the run.
     rounds = range(1 if plan.uplink.fading.independent else plan.num_rounds)
     drawn = plan.uplink.fading.draw_checked(rng, rounds, plan.num_devices, plan.dim)
     return plan.dim == 1 or drawn.strides[-1] == 0
 
 
 _SLACK = 1024
-"""Number of elements behind the end of an array that a vector load may touch, where the last vector
-is not full."""
+"""Number of elements reserved behind the end of the array of random words, because the last vector
+that is loaded or stored may reach beyond the end."""
 _NEVER = 2**64 - 1
-"""Number that means "no chain left the range of numbers" where the number of a block of rounds is
-expected."""
+"""Value in place of the number of a block of rounds that says that no chain's position became
+infinite or NaN."""
 _CALL = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_float)
 
 _WRITTEN = ("x", "sums", "products", "path", "count", "lost")
-"""Fields whose arrays machine code writes to: in a copy the result would be lost."""
+"""Names of the arrays that machine code writes to. They must be passed themselves: in a copy the
+results would be lost."""
 
 UInts = npt.NDArray[np.uint32]
 
 
 class Frame:
-    """The frame of a call of machine code: fields, which the code reads (numbers and addresses),
-    and the arrays at these addresses, which live as long as the frame.
+    """Argument of a call of machine code: named fields, which hold numbers or addresses of arrays.
+    The object also holds the arrays, so that they live as long as it.
 
-    ``link`` is the fitted link, None for an uplink without bits; ``entropy`` holds the words of the
-    seed."""
+    ``link`` is the link in the form that machine code takes, None for an uplink without bits;
+    ``entropy`` holds the words of the seed."""
 
     def __init__(
         self,
@@ -175,8 +179,8 @@ class Frame:
         dim, lanes = plan.dim, arrangement.lanes
         whole = ROUNDS_AT_ONCE // 2 * dim * lanes
         whole = -(-whole // WIDTH) * WIDTH
-        # Number of floats of scratch memory for each block of chains: sums of symbols, a gradient,
-        # and one vector more.
+        # ``received`` is the number of floats of scratch memory for each block of chains: for the
+        # sums of symbols, a gradient, and one more vector.
         received = 2 * max(dim * lanes, arrangement.tiles(dim) * arrangement.tile * WIDTH) + WIDTH
         team = MOST_MEMBERS if arrangement.kind == TEAMS else 1
         curve = np.array([] if link is None else link, np.float32)
@@ -201,15 +205,16 @@ class Frame:
 
     @property
     def may_be_near(self) -> bool:
-        """Whether chains near the fixed point of their data set
-        (:func:`flmc.sampling.chains.centre_of`) may start a round's sum over devices from the
-        gradient of the sum of all costs, to which only the effect of clipping is added: where
-        symbols are gradients that are clipped entry by entry."""
+        """Whether, for chains near the fixed point of their data set
+        (:func:`flmc.sampling.chains.centre_of`), the sum over devices begins with the unclipped
+        gradient of the sum of all costs, to which only the changes by clipping are added. This
+        holds where symbols are gradients (not bits) that are clipped entry by entry or not at
+        all."""
         return self._form.may_be_near
 
     def put(self, **values: Any) -> None:
-        """Put numbers, or the addresses of arrays, into fields of the frame, which keeps the arrays
-        alive."""
+        """Set fields of the frame by name, to numbers or to the addresses of arrays; the frame
+        keeps the arrays alive."""
         for name, value in values.items():
             if isinstance(value, np.ndarray):
                 if name in _WRITTEN and not value.flags.c_contiguous:
@@ -220,15 +225,16 @@ class Frame:
                 self._fields[name] = int(value)
 
     def run(self, blocks: int) -> tuple[int | None, int | None]:
-        """Run all rounds of the first ``blocks`` blocks of chains, and return the first block with
-        a chain that left the range of numbers, and the block of rounds in which it did; two None if
-        no chain did."""
+        """Run all rounds for the first ``blocks`` blocks of chains. Returns the number of the first
+        block with a chain whose position became infinite or NaN, and the number of the block of
+        rounds in which that happened; None for both if all positions are finite."""
         lost = np.empty(blocks, np.uint64)
         lost.fill(_NEVER)
         self.put(blocks=blocks, lost=lost)
-        # The dictionary was made in the order of the frame's fields, and so are its values.
+        # The values are in the order in which machine code expects the fields, because the
+        # dictionary was made from FIELDS.
         frame = np.array(list(self._fields.values()), np.uint64)
-        # Python's global lock is released during the call.
+        # ctypes releases Python's global lock during the call, so threads run in parallel.
         _CALL(advance_of(self._form))(address_of(frame), self._most)
         failed = (lost != _NEVER).nonzero()[0]
         return (int(failed[0]), int(lost[failed[0]])) if len(failed) else (None, None)
@@ -236,23 +242,24 @@ class Frame:
 
 @dataclass
 class KeptRounds:
-    """What a call of machine code reads and writes of its chains: views of their positions, sums
-    and paths, whose first axis is the chain; and copies in the order that the code needs, eight
-    chains side by side (lanes)."""
+    """State of the chains of one call of machine code: views of their positions, sums and paths,
+    whose first axis is the chain; and copies of positions and sums in the order that the code
+    needs, where the numbers of eight chains lie next to each other. ``rounds`` are the rounds of
+    the call, counted from 0, and ``chains`` is the state of all chains of the run."""
 
     chains: Chains
     rounds: range
     rows: slice
-    """The chains of this call of machine code, counted through all data sets."""
+    """Slice of the chains of this call of machine code, counted through all data sets."""
     num_burn_in: int
-    """The round, counted from 0, from which on positions enter the sums."""
+    """Number of the first round, counted from 0, whose positions are added to the sums."""
     path_from: int
-    """The round, counted from 0, with which ``path`` begins."""
+    """Number of the first round, counted from 0, whose positions are stored in ``path``."""
     position: Array
     sums: Array
     products: Array
     path: Array
-    """Theta after the rounds, (chain of the call, round, dim); empty if draws are not kept."""
+    """Theta after each round, (chain of the call, round, dim); empty if draws are not kept."""
 
     @classmethod
     def of(
@@ -265,8 +272,8 @@ class KeptRounds:
         if chains.path is not None and chains.thin == 1:
             path = chains.path.reshape(-1, *chains.path.shape[2:])[rows]
         elif chains.path is not None:
-            # All kept rounds of this call are written here; those between two draws are dropped at
-            # the end.
+            # Machine code stores theta after every kept round of this call in this array. After the
+            # call only every ``thin``-th round is copied to the chains' path.
             path_from = max(path_from, rounds.start)
             path = np.empty((end - first, max(0, rounds.stop - path_from), dim))
         return cls(
@@ -282,9 +289,10 @@ class KeptRounds:
         )
 
     def put(self, frame: Frame, lanes: Numbers, arrangement: Arrangement, centre: Array) -> None:
-        """Copy positions and sums so that the eight chains of a block lie side by side, and put the
-        copies into a frame; ``lanes`` is the chain of every lane (block, lane), and ``centre`` the
-        point that its deviations are measured from, (block, lane, dim)."""
+        """Copy positions and sums so that the numbers of the eight chains of a block lie next to
+        each other, and set the fields of ``frame`` to the copies. ``lanes`` holds the number of the
+        chain in every place of a block's vectors, (block, 8 or 1), and ``centre`` the theta from
+        which the chain's deviations are measured, (block, 8 or 1, dim)."""
         own = lanes - self.rows.start
         self.x = np.swapaxes(self.position[own], 1, 2).copy()
         self.count = np.zeros((len(lanes), LANES), np.uint32)
@@ -294,8 +302,8 @@ class KeptRounds:
             for name in ("sums", "products"):
                 copied = getattr(self, name)[own]
                 if name == "products" and copied.shape[2] < dim * dim:
-                    # Where only squares are kept, they are the diagonals of products that are
-                    # dropped at the end.
+                    # Only squares are kept here, but machine code sums all products. The squares
+                    # become diagonals of matrices; other products are dropped after the call.
                     squares, copied = copied, np.zeros((*own.shape, dim * dim))
                     copied[:, :, :: dim + 1] = squares
                 self._in_lanes[name] = np.ascontiguousarray(np.swapaxes(copied, 1, 2))
@@ -309,8 +317,8 @@ class KeptRounds:
         )  # fmt: skip
 
     def collect(self, blocks: Blocks) -> None:
-        """Copy positions and sums, as machine code left them in the lanes of ``blocks``, back to
-        the chains."""
+        """Copy positions and sums after a call of machine code, where those of eight chains lie
+        next to each other, back to the chains; ``blocks`` says which chain is where."""
         real = blocks.are_chains[:, : self.x.shape[2]]
         self.position[:] = np.swapaxes(self.x, 1, 2)[real]
         dim = self.position.shape[1]
@@ -318,7 +326,8 @@ class KeptRounds:
             summed, target = np.swapaxes(array, 1, 2)[real], getattr(self, name)
             target[:] = summed if summed.shape == target.shape else summed[:, :: dim + 1]
         if self.products.shape[1] == dim * dim:
-            # Machine code summed only the upper triangle: mirror it.
+            # Machine code sums products only in the upper triangle of the matrix; copy them to the
+            # lower one.
             square = self.products.reshape(-1, dim, dim)
             for i in range(dim - 1):
                 square[:, i + 1 :, i] = square[:, i, i + 1 :]

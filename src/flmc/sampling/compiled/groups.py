@@ -1,5 +1,5 @@
-"""Groups of data sets whose local costs are in memory together, and the calls of machine code, on
-several threads, that advance their chains."""
+"""Groups of data sets whose local costs are in memory at the same time, and the calls of machine
+code, on several threads, that advance their chains."""
 
 from __future__ import annotations
 
@@ -42,22 +42,24 @@ from flmc.sampling.schedule import (
 )
 
 MOST_CHAINS, _MOST_ALIKE, _CALLS_PER_THREAD = 256, 2048, 4
-"""Largest number of chains of one call of machine code, where each has its own channel
-(``MOST_CHAINS``) and where all share one (``_MOST_ALIKE``); and the number of calls into which a
-thread's share of the chains is cut as a rule, so that threads end at about the same time."""
+"""Largest number of chains of one call of machine code: ``MOST_CHAINS`` where data sets have
+channels of their own, ``_MOST_ALIKE`` where all share one. ``_CALLS_PER_THREAD`` is the usual
+number of calls for each thread; with several, all threads end at about the same time."""
 _FEWEST_SYMBOLS = 15_000_000
-"""Smallest number of symbols that the devices send in one call of machine code, some milliseconds'
-work: to prepare a call takes a few tenths of a millisecond."""
+"""Smallest number of symbols that devices should send in one call of machine code. They take some
+milliseconds, while the preparation of a call takes a few tenths of a millisecond."""
 _UNITS_AT_ONCE, _ROUNDS_AT_ONCE = 8_000_000, 64_000_000
-"""Largest number of bytes that the devices' data take in a call of machine code with several data
-sets; and the largest number of bytes of the positions of all its rounds, for a call that keeps only
-some rounds as draws."""
+"""Largest number of bytes of the devices' data in a call of machine code with several data sets
+(``_UNITS_AT_ONCE``), and of the positions of all rounds in a call that keeps only some rounds as
+draws (``_ROUNDS_AT_ONCE``)."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Data sets whose local costs are in memory together, with the state of their chains and the
-    rounds that are still to be run."""
+    """Data sets whose local costs are in memory at the same time, with the state of their chains
+    and the rounds to run. ``experiments`` are the numbers of the data sets, ``rounds`` those of the
+    rounds, counted from 0; ``costs`` and ``centre`` (experiment, dim) are the local costs of the
+    data sets and the fixed points from which deviations are measured."""
 
     chains: Chains
     plan: Plan
@@ -67,18 +69,20 @@ class Group:
     costs: Quadratic
     centre: Array
     unit: float
-    """Unit in which gradients are computed: the clip, or 1 where nothing is clipped."""
+    """Unit of gradients in machine code: the clip, or 1 where nothing is clipped."""
     link: FittedLink | None
     """The link in the form that machine code takes; None for an uplink without bits."""
     at_once: int
-    """Number of chains that one call of machine code advances; they fill whole blocks of lanes."""
+    """Number of chains that one call of machine code advances, a multiple of the number that share
+    a vector instruction."""
     shared: GivenRounds | None
-    """Factors of symbols and noise in the rounds, where the channel is the same for all data sets;
-    else None."""
+    """Factors of symbols and noise in the rounds, where all data sets have the same channel; else
+    None."""
     schedule: DrawSchedule
-    """Function that draws a block of rounds, where data sets have channels of their own."""
+    """Function that draws gains, path gains and active devices of a block of rounds; used where
+    ``shared`` is None."""
     arrangement: Arrangement
-    """Arrangement of the devices' data in memory."""
+    """Layout of the devices' data in memory."""
 
     @classmethod
     def load(
@@ -116,8 +120,8 @@ class Group:
         alike = schedule is draw_schedule and is_shared(plan)
         fewest = _FEWEST_SYMBOLS // (len(rounds) * plan.num_devices * plan.dim)
         most = _MOST_ALIKE if alike else MOST_CHAINS
-        # with thinned draws, a call of machine code holds the positions of all its rounds and keeps
-        # some
+        # Where only every ``thin``-th round is a draw, a call of machine code nevertheless stores
+        # the positions of all its rounds, so its number of chains is limited.
         if chains.thin > 1:
             most = min(most, max(1, _ROUNDS_AT_ONCE // (8 * len(rounds) * plan.dim)))
         at_once = _chains_of_a_call(
@@ -141,7 +145,8 @@ class Group:
 
     @property
     def firsts(self) -> range:
-        """The first chain of every call of machine code, counted through all data sets."""
+        """Number of the first chain of every call of machine code, counted through all data
+        sets."""
         first, end = (
             self.experiments.start * self.num_chains,
             self.experiments.stop * self.num_chains,
@@ -149,17 +154,18 @@ class Group:
         return range(first, end, self.at_once)
 
     def advance(self, first: int) -> int:
-        """Run all rounds for the chains of one call of machine code, from chain ``first`` on, in
-        place; returns the number of gradient entries that clipping changed in kept rounds.
-        ``RunFailed`` if a chain leaves the range of numbers, or the data are not finite or too
-        large."""
+        """Run all rounds, in one call of machine code, for ``at_once`` chains from number ``first``
+        on, in place. Returns the number of gradient entries that clipping changed in kept rounds.
+        ``RunFailed`` if the position of a chain becomes infinite or NaN, or the data are not finite
+        or too large for single precision."""
         end = min(first + self.at_once, self.experiments.stop * self.num_chains)
         rounds = self.shared or self._draw_rounds(self._data_sets(first, end))
         frame = Frame(self.plan, self.arrangement, rounds, self.link, entropy_of(self.seed))
         blocks = Blocks.of(self.arrangement, first, end, self.num_chains)
         data_sets = blocks.data_sets - self.experiments.start
         width = LANES if self.arrangement.kind == OWN else 1
-        # chains are in order, so the first and the last belong to the first and the last data set
+        # Chains are in the order of data sets, so the first chain belongs to the first data set of
+        # this call, and the last chain to the last.
         known = slice(int(data_sets[0, 0]), int(data_sets[-1, -1]) + 1)
         units = load_units(
             Quadratic(*(array[known] for array in self.costs)),
@@ -190,21 +196,22 @@ class Group:
             self._fail(int(blocks.firsts[lost]), int(blocks.lanes[lost]), block)
         if self.rounds.stop <= self.plan.num_burn_in:
             return 0
-        # Where the lanes of a vector are chains, some may repeat another chain, whose clipped
-        # entries must not count twice; where they are entries of one chain, all count.
+        # Where the eight numbers of a vector belong to eight chains, the last ones may repeat a
+        # chain, whose clipped entries must not be counted twice. Where they are entries of one
+        # chain, all are counted.
         if self.arrangement.lanes > 1:
             kept.count *= blocks.are_chains
         return int(kept.count.sum())
 
     def _fail(self, first: int, lanes: int, block: int) -> None:
-        """Raise ``RunFailed`` that names the first chain, among ``lanes`` chains from number
-        ``first`` on, whose position is not finite, and the rounds within number ``block`` of the
-        blocks of rounds, in which that happened."""
+        """Raise ``RunFailed`` for the first chain, among ``lanes`` chains from number ``first`` on,
+        whose position is not finite. The message names the rounds of block number ``block`` of
+        ``ROUNDS_PER_BLOCK`` rounds, because it happened in one of them."""
         position = self.chains.position.reshape(-1, self.plan.dim)[first : first + lanes]
         lost = first + int(np.argmin(np.isfinite(position).all(axis=1)))
         within = range(block * ROUNDS_PER_BLOCK, (block + 1) * ROUNDS_PER_BLOCK)
-        # Machine code looks for positions that are not finite once in each block of rounds, so the
-        # message names the rounds of the block that were run.
+        # Machine code checks positions only once in each block of rounds, so the round itself is
+        # not known; the message names all rounds of the block that this group ran.
         seen = range(max(within.start, self.rounds.start), min(within.stop, self.rounds.stop))
         fail(
             lost // self.num_chains,
@@ -213,19 +220,21 @@ class Group:
         )
 
     def _data_sets(self, first: int, end: int) -> npt.NDArray[np.intp]:
-        """Number of the data set of each chain from ``first`` to below ``end``, with the last one
-        eight more times, because a vector of eight may begin with the last chain."""
+        """Number of the data set of each chain from ``first`` to below ``end``, (chain), followed
+        by eight copies of the last one: a vector of eight that begins with the last chain reads
+        beyond it."""
         return np.minimum(np.arange(first, end + LANES), end - 1) // self.num_chains
 
     def _given(self, schedule: Schedule, rows: npt.NDArray[np.intp]) -> GivenRounds:
-        """Factors of symbols and noise in the rounds of a schedule, as machine code takes them;
-        ``rows`` is the schedule's data set of every chain."""
+        """Factors of symbols and noise in the rounds of a schedule, in the form that machine code
+        takes; ``rows`` holds the index of each chain's data set in the schedule."""
         unit = self.unit if self.link is None else 1.0
         return GivenRounds.of(self.plan, schedule, rows, unit, len(self.chains.position) > 1)
 
     def _draw_rounds(self, rows: npt.NDArray[np.intp]) -> GivenRounds:
-        """Factors of symbols and noise in the group's rounds, as machine code takes them, where
-        data sets have channels of their own; ``rows`` is the data set of every chain."""
+        """Factors of symbols and noise in the group's rounds, in the form that machine code takes,
+        where data sets have channels of their own; ``rows`` holds the number of each chain's data
+        set."""
         experiments = range(int(rows[0]), int(rows[-1]) + 1)
         blocks = range(
             self.rounds.start // ROUNDS_PER_BLOCK, -(-self.rounds.stop // ROUNDS_PER_BLOCK)
@@ -236,7 +245,7 @@ class Group:
         ]
         begin = self.rounds.start % ROUNDS_PER_BLOCK
         wanted = slice(begin, begin + len(self.rounds))
-        if len(drawn) == 1:  # not copied, because arrays may be large
+        if len(drawn) == 1:  # slices need no copy of these arrays, which may be large
             return GivenRounds._make(part[wanted] for part in drawn[0])
         together = zip(*drawn, strict=True)
         return GivenRounds._make(np.concatenate(parts)[wanted] for parts in together)
@@ -254,17 +263,17 @@ def _chains_of_a_call(
     """Number of chains that one call of machine code advances, at least about ``fewest`` and at
     most about ``most``.
 
-    Few calls are best, because each has its cost; but there must be enough that every thread has
-    work to the end. The number fills whole vectors of chains, because a call repeats its last chain
-    in the lanes that are left over."""
+    Few calls are best, because each needs preparation, but enough that all threads have work until
+    the end. The number is a multiple of the number of chains that share a vector instruction,
+    because unused places of a vector are wasted."""
     share = experiments * num_chains // (_CALLS_PER_THREAD * threads)
     wanted = min(max(share, fewest), most)
     units = max(1, _UNITS_AT_ONCE // (4 * plan.num_devices * arrangement.device_size(plan.dim)))
     wanted = min(wanted, units * (LANES if arrangement.kind == OWN else num_chains))
     whole = arrangement.lanes
     if arrangement.kind in (SHARED, TEAMS):
-        # A call that ends inside a data set would leave lanes unused, and teams (blocks of chains
-        # that share what they read) too small.
+        # A call that ends inside a data set would leave places of its last vectors unused, and
+        # teams (groups of vectors whose chains read the same numbers together) too small.
         team = LANES * (MOST_MEMBERS if arrangement.kind == TEAMS else 1)
         whole = num_chains if num_chains < team else team
     return max(1, -(-wanted // whole)) * whole
@@ -273,15 +282,16 @@ def _chains_of_a_call(
 def advance_all(
     group: Group, pool: Callable[[], ThreadPoolExecutor], threads: int, report: Progress
 ) -> int:
-    """Advance a group's chains on up to ``threads`` threads, and return the number of gradient
-    entries that clipping changed; ``pool`` makes the helper threads when they are first needed.
+    """Advance the chains of ``group`` on up to ``threads`` threads, and return the number of
+    gradient entries that clipping changed; ``pool`` makes the helper threads when they are first
+    needed.
 
-    This thread and its helpers take the next call whenever they are free. Where several chains
-    fail, the failure of the first is raised: calls are dealt in order, and a call that was dealt is
-    finished."""
+    This thread and its helpers each take the next call of machine code when they are free. If calls
+    fail, the failure of the earliest is raised; it does not depend on the timing of threads,
+    because calls are started in order and every started call is finished."""
     firsts = group.firsts
-    # Taking the next call from this iterator is one operation of Python's interpreter: no two
-    # threads get the same call.
+    # All threads take the first chain of their next call from one iterator. ``next`` on a range
+    # iterator is atomic in Python, so no two threads get the same call.
     next_call = iter(firsts)
     failures: dict[int, RunFailed] = {}
 
@@ -296,8 +306,8 @@ def advance_all(
                     failures[first] = failure
                     break
         finally:
-            # After a failure (or an interrupt) the iterator is used up, so that no thread begins
-            # another call.
+            # After a failure or an interrupt this empties the iterator of calls, so that no thread
+            # begins another one.
             deque(next_call, maxlen=0)
         return num_clipped
 

@@ -1,16 +1,17 @@
-"""A small language for machine code: a Python function runs once, and each of its operations on
-values becomes one instruction.
+"""A small language for generating machine code: a Python function is run once, and each of its
+operations on :class:`Value` objects appends one instruction to the machine code. The code is then
+said to be *emitted*.
 
-A loop over lanes that a compiler *may* turn into vector instructions is not enough here: whether it
-does depends on what it can prove (docs/compiled_engine.md has measurements). So a function whose
-loops must be written out, and whose numbers must stay in registers, is *emitted*. What Python's own
-loops and branches do is decided while it runs; loops and branches of the machine are
-:meth:`Code.loop`, :meth:`Code.during`, :meth:`Code.when` and :meth:`Code.either`.
+An ordinary compiler *may* turn a loop over numbers into vector instructions, depending on what it
+can prove (docs/compiled_engine.md has measurements); here vector instructions and registers are
+chosen explicitly. Loops and branches of Python are resolved while the function runs; loops and
+branches of the machine code are made by :meth:`Code.loop`, :meth:`Code.during`, :meth:`Code.when`
+and :meth:`Code.either`.
 
 A :class:`Value` is a number or a vector of eight, in a register; a :class:`Variable` is a value
-that may change in loops and branches; an address is a whole number. Arithmetic is that of IEEE, and
-a product and a sum are fused only where :meth:`Value.times` says so: results do not depend on what
-an optimiser sees."""
+that may change in loops and branches; an address is a whole number. Arithmetic is that of IEEE 754,
+and a product and a sum are fused only by :meth:`Value.times`, so that results do not depend on the
+optimiser."""
 
 from __future__ import annotations
 
@@ -27,16 +28,17 @@ from llvmlite import ir
 from flmc.sampling.compiled import machine_code
 
 WIDTH = 8
-"""Number of lanes of a vector of the processor: the numbers on which one instruction works at
-once."""
+"""Number of lanes of a vector: the numbers on which one vector instruction of the processor works
+at the same time."""
 BYTE, WORD, NUMBER, FLOAT = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
 DOUBLE = ir.DoubleType()
 WORDS, FLOATS, DOUBLES = (ir.VectorType(kind, WIDTH) for kind in (WORD, FLOAT, DOUBLE))
 
 
 class Value:
-    """A number, or a vector of floats, words or truth values, in a register of the emitted code.
-    ``raw`` is LLVM's own value; operations append instructions to ``builder``."""
+    """A number or truth value, or a vector of eight, in a register of the machine code that is
+    being generated. ``raw`` is the value as an object of LLVM; operations on it append instructions
+    to LLVM's ``builder``."""
 
     __slots__ = ("builder", "raw")
 
@@ -49,8 +51,9 @@ class Value:
         return isinstance(getattr(kind, "element", kind), ir.FloatType | ir.DoubleType)
 
     def _with(self, other: Value | int, of_floats: str, of_words: str) -> Value:
-        """Result of one instruction on this value and another value or constant; ``of_floats`` is
-        the instruction's name for floats, ``of_words`` that for whole numbers."""
+        """Result of one emitted instruction on this value and another value or constant:
+        LLVM's instruction named ``of_floats`` if this value holds floats or doubles, ``of_words``
+        if it holds whole numbers."""
         right = other.raw if isinstance(other, Value) else self.raw.type(other)
         name = of_floats if self._is_float() else of_words
         return Value(self.builder, getattr(self.builder, name)(self.raw, right))
@@ -77,8 +80,8 @@ class Value:
         return Value(self.builder, self.builder.fneg(self.raw))
 
     def _compared(self, sign: str, other: Value) -> Value:
-        """Truth value of a comparison between this value and ``other``: False with NaN; whole
-        numbers count as unsigned."""
+        """Emitted truth value, lane by lane, of the comparison ``sign`` (< or >) between this value
+        and ``other``: False if either is NaN; whole numbers are compared as unsigned."""
         compare = self.builder.fcmp_ordered if self._is_float() else self.builder.icmp_unsigned
         return Value(self.builder, compare(sign, self.raw, other.raw))
 
@@ -89,8 +92,8 @@ class Value:
         return self._compared(">", other)
 
     def differs(self, other: Value) -> Value:
-        """Whether this value's floats differ from those of ``other``, lane by lane; NaN differs
-        from every float, itself included."""
+        """Emitted truth values, lane by lane: whether this value's floats differ from those of
+        ``other``; NaN differs from every float, itself included."""
         return Value(self.builder, self.builder.fcmp_unordered("!=", self.raw, other.raw))
 
     def same(self, other: Value | int) -> Value:
@@ -99,7 +102,8 @@ class Value:
         return Value(self.builder, self.builder.icmp_unsigned("==", self.raw, right))
 
     def at_most(self, other: Value) -> Value:
-        """Emitted scalar: the smaller of this value and ``other``."""
+        """Emitted minimum of this value and ``other``; ``other`` where they are compared with
+        NaN."""
         return (self < other).choose(self, other)
 
     def choose(self, yes: Value, no: Value) -> Value:
@@ -168,13 +172,13 @@ class Value:
         return Value(self.builder, self.builder.ashr(self.raw, self.filled(by)))
 
     def size(self) -> Value:
-        """Emitted floats: those of this value without their signs, one in each of the ``WIDTH``
+        """Emitted floats: the absolute values of this value's floats, one in each of the ``WIDTH``
         lanes."""
         kept = ir.Constant(WORDS, [0x7FFFFFFF] * WIDTH)
         return Value(self.builder, self.builder.and_(self.bits().raw, kept)).as_bits()
 
     def magnitude(self) -> Value:
-        """Emitted double: this value without its sign."""
+        """Emitted double: the absolute value of this value, a double."""
         return (self < Value(self.builder, self.raw.type(0.0))).choose(-self, self)
 
     def single(self) -> Value:
@@ -196,9 +200,10 @@ class Value:
         return Value(self.builder, self.builder.fptosi(self.raw, WORDS))
 
     def times(self, factor: Value, plus: Value) -> Value:
-        """This value times a factor plus a number, rounded once where the processor can.
+        """Emitted product of this value and ``factor``, plus ``plus``, with a single rounding on
+        processors that have such an instruction.
 
-        No other product and sum are fused, so that results do not depend on what the compiler sees.
+        No other product and sum are fused, so that results do not depend on the compiler's choices.
         """
         kind, number = self.raw.type, self.raw.type
         name = "llvm.fmuladd."
@@ -209,8 +214,8 @@ class Value:
         return Value(self.builder, self.builder.call(function, [self.raw, factor.raw, plus.raw]))
 
     def _function(self, name: str, kind: Any) -> Any:
-        """LLVM's built-in function ``name``, of the function type ``kind``, for calls in emitted
-        code: it is declared at its first use in the LLVM module."""
+        """LLVM's built-in function ``name``, of the function type ``kind``, to be called in emitted
+        code. It is declared in the LLVM module when it is first needed."""
         module = self.builder.module
         return module.globals.get(name) or ir.Function(module, kind, name)
 
@@ -239,24 +244,27 @@ class Value:
         return Value(self.builder, self.builder.shl(self.raw, self.filled(by)))
 
     def filled(self, number: int) -> Any:
-        """A constant of this value's type, with the same number in every lane."""
+        """LLVM constant of this value's type, with ``number`` in every lane."""
         kind = self.raw.type
         return ir.Constant(kind, [number] * WIDTH) if kind == WORDS else kind(number)
 
 
 ROUNDS_AT_ONCE = 8
-"""Number of rounds for which normals are made at once, and after which positions are added to the
-sums at the latest: an even number, because Box-Muller makes pairs."""
+"""Number of rounds whose standard normals machine code makes together, and largest number of rounds
+whose positions it adds to the sums together. It is even, because the method of Box and Muller makes
+normals in pairs."""
 
 
 class Code:
-    """Body of a function that is being emitted: its methods append instructions to ``builder``."""
+    """The code of one function while it is generated: the methods append instructions to LLVM's
+    ``builder``."""
 
     def __init__(self, builder: Any) -> None:
         self.builder = builder
 
     def value(self, raw: Any) -> Value:
-        """A raw value of the compiler library LLVM as a :class:`Value`, which has operators."""
+        """A :class:`Value`, which has arithmetic operators, from ``raw``, a value of the compiler
+        library LLVM."""
         return Value(self.builder, raw)
 
     def number(self, value: int) -> Value:
@@ -272,8 +280,8 @@ class Code:
         return self.value(ir.Constant(WORDS, [value] * WIDTH))
 
     def _place(self, kind: Any, address: Value, index: Value | int) -> Any:
-        """LLVM pointer to a value of type ``kind`` that begins ``index`` elements behind an
-        address."""
+        """LLVM pointer to a value of type ``kind`` that begins ``index`` elements behind
+        ``address``; for a vector type, elements are the numbers of the vector."""
         element = kind.element if isinstance(kind, ir.VectorType) else kind
         start = self.builder.inttoptr(address.raw, element.as_pointer())
         at = index.raw if isinstance(index, Value) else NUMBER(index)
@@ -281,19 +289,20 @@ class Code:
         return pointer if kind == element else self.builder.bitcast(pointer, kind.as_pointer())
 
     def load(self, address: Value, index: Value | int, kind: Any = FLOATS) -> Value:
-        """The vector or scalar of type ``kind`` that begins ``index`` elements behind an
-        address."""
+        """Emitted value, loaded from memory: the vector or scalar of type ``kind`` that begins
+        ``index`` elements (numbers, not vectors) behind ``address``."""
         place = self._place(kind, address, index)
         return self.value(self.builder.load(place, align=1 if kind == BYTE else 4))
 
     def store(self, address: Value, index: Value | int, value: Value) -> None:
-        """Store a vector or scalar ``index`` elements behind an address."""
+        """Emit the code that stores a vector or scalar in memory, ``index`` elements (numbers, not
+        vectors) behind ``address``."""
         place = self._place(value.raw.type, address, index)
         self.builder.store(value.raw, place, align=4)
 
     def pick(self, address: Value, index: Value) -> Value:
-        """A vector of floats: into each lane goes the float that begins so many elements behind
-        ``address`` as the same lane of ``index`` says."""
+        """Emitted vector of floats that are gathered from memory: lane i holds element number
+        ``index[i]`` of the array of floats at ``address``."""
         result = ir.Constant(FLOATS, ir.Undefined)
         for lane in map(WORD, range(WIDTH)):
             number = self.builder.zext(self.builder.extract_element(index.raw, lane), NUMBER)
@@ -302,13 +311,14 @@ class Code:
         return self.value(result)
 
     def variables(self, values: Sequence[Value]) -> list[Variable]:
-        """One variable for each of ``values``, which is its first value."""
+        """Variables of the emitted code, one for each of ``values``, which are their initial
+        values."""
         return [Variable(self, value) for value in values]
 
     @contextmanager
     def loop(self, end: Value, start: Value | int = 0, step: int = 1) -> Iterator[Value]:
-        """A loop of the emitted code: the context's body runs for every whole number from ``start``
-        to below ``end``, in steps of ``step``."""
+        """Context manager of a loop of the emitted code: its body runs for every whole number from
+        ``start`` to below ``end``, in steps of ``step``. It yields the number."""
         index = Variable(self, start if isinstance(start, Value) else self.number(start))
         with self.during(lambda: index.value < end):
             now = index.value
@@ -317,8 +327,8 @@ class Code:
 
     @contextmanager
     def during(self, condition: Callable[[], Value]) -> Iterator[None]:
-        """A loop of the emitted code: the context's body runs while a condition, evaluated anew
-        each time, is true."""
+        """Context manager of a loop of the emitted code: its body runs while ``condition``, whose
+        code is executed before every turn, gives true."""
         head = self.builder.append_basic_block("head")
         body = self.builder.append_basic_block("body")
         rest = self.builder.append_basic_block("rest")
@@ -332,33 +342,36 @@ class Code:
 
     @contextmanager
     def when(self, truth: Value) -> Iterator[None]:
-        """A branch of the emitted code: the context's body runs only if a scalar truth value is
-        true."""
+        """Context manager of a branch of the emitted code: its body runs only if the scalar truth
+        value ``truth`` is true."""
         with self.builder.if_then(truth.raw):
             yield
 
     @contextmanager
     def either(self, truth: Value) -> Iterator[tuple[Any, Any]]:
-        """Two branches of the emitted code, as two contexts: the body of the first runs if a scalar
-        truth value is true, else that of the second."""
+        """Context manager of two branches of the emitted code. It yields two further context
+        managers: the body of the first runs if the scalar truth value ``truth`` is true, else the
+        body of the second."""
         with self.builder.if_else(truth.raw) as branches:
             yield branches
 
 
 class Variable:
-    """Variable of the emitted code, with the first value ``first``, that may change in loops and
-    branches; the compiler keeps it in a register."""
+    """Variable of the emitted code, with the initial value ``first``, that can be assigned in loops
+    and branches; the compiler keeps it in a register if it can."""
 
     def __init__(self, code: Code, first: Value) -> None:
         self._code = code
-        # Reserved at the function's entry: inside a loop, every turn would reserve new memory.
+        # The variable's memory is reserved at the entry of the function, because inside a loop
+        # every turn would reserve more.
         with code.builder.goto_entry_block():
             self._place = code.builder.alloca(first.raw.type)
         self.value = first
 
     @property
     def value(self) -> Value:
-        """The variable's value at the point of the emitted code where this is read."""
+        """The variable's present value, loaded by an instruction that is emitted whenever this
+        property is read; assigning to it emits a store."""
         return self._code.value(self._code.builder.load(self._place))
 
     @value.setter
@@ -373,9 +386,11 @@ _ONE_AT_A_TIME = RLock()
 def emitted(
     what: str, body: Callable[[Code, list[Value]], None], arguments: Sequence[ir.Type]
 ) -> int:
-    """The address of a function without a result, emitted and compiled, or read from disk.
+    """The address of a function of machine code that returns nothing, compiled or loaded from disk.
+    ``body`` emits its instructions, from its arguments; ``arguments`` are their LLVM types.
 
-    ``what`` is the key of the code on disk: it must name all that ``body`` takes for a constant."""
+    ``what`` is the key under which the code is stored on disk, so it must contain everything that
+    ``body`` uses as a constant."""
     with _ONE_AT_A_TIME:
         name = machine_code.name_of(what, machine_code.machine())
         code = machine_code.read(name)
@@ -388,10 +403,10 @@ def emitted(
 def _compiled(
     name: str, body: Callable[[Code, list[Value]], None], arguments: Sequence[ir.Type]
 ) -> machine_code.MachineCode:
-    """Object code and bitcode that Numba's compiler makes of a function with this name, body and
-    types of arguments."""
-    # Imported here: importing it takes longer than all else that a process does with code kept on
-    # disk.
+    """Object code and bitcode that Numba's compiler makes of the function ``name``. ``body`` emits
+    its instructions; ``arguments`` are the LLVM types of its arguments."""
+    # Numba is imported only here, because the import is slow and code that is loaded from disk does
+    # not need it.
     from numba.core.compiler_lock import global_compiler_lock
     from numba.core.registry import cpu_target
 
@@ -407,8 +422,8 @@ def _compiled(
 
 
 def _emit(function: Any, body: Callable[[Code, list[Value]], None]) -> None:
-    """Emit the instructions of an LLVM function: a first block of instructions that reserves its
-    variables, then those that ``body`` appends."""
+    """Emit the instructions of the LLVM function ``function``: first a block that reserves memory
+    for its variables, then the instructions that ``body`` appends."""
     builder = ir.IRBuilder(function.append_basic_block("variables"))
     start = function.append_basic_block("start")
     builder.branch(start)
@@ -423,8 +438,8 @@ def address_of(array: npt.NDArray[Any]) -> int:
     array alive."""
     if not array.size:
         return 0
-    # The quick way, a quarter of the time of ``array.ctypes``, which a short call notices; it works
-    # only for arrays that may be written to.
+    # This takes a quarter of the time of ``array.ctypes``, which matters before a short call of
+    # machine code, but works only for writeable arrays.
     if array.flags.writeable:
         buffer: Any = array  # arrays are buffers, but NumPy's types say so only from Python 3.12 on
         return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
@@ -432,12 +447,13 @@ def address_of(array: npt.NDArray[Any]) -> int:
 
 
 class Workspace:
-    """Scratch memory of a call of machine code, zero at first: parts by name with their ``sizes``
-    in bytes. All are in one array, because making many arrays takes longer than a short call."""
+    """Scratch memory of a call of machine code, filled with zeros: named parts with the given
+    ``sizes`` in bytes. All are parts of one array, because making many arrays takes longer than a
+    short call."""
 
     _LINE = 64
-    """Size of a line of the processor's cache in bytes: every part begins at a whole number of
-    lines."""
+    """Size in bytes of a line of the processor's cache. The size of every part of the scratch
+    memory is rounded up to a multiple of it."""
 
     def __init__(self, **sizes: int) -> None:
         starts = [0]

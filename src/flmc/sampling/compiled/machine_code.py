@@ -1,10 +1,10 @@
-"""Machine code between processes and in memory: files that may be damaged, on a disk that may be
-full, and LLVM's loader, without the compiler that made the code.
+"""Compiled machine code on disk and in memory: files that keep it between processes, and LLVM's
+loader. Loading does not import the compiler.
 
-Code can be made again, to the same bits: a file that cannot be read or written costs some tenths
-of a second and a warning that names it, never the run. A file's name is a digest of all that its
-code depends on (the text of this folder, the processor, the compiler's version), so it is never
-out of date."""
+A file that is missing, damaged or cannot be written costs only some tenths of a second for
+compiling again, to the same bits, and a warning that names it; the run goes on. A file's name is a
+digest of everything on which its code depends (the source text of this folder, the processor, the
+compiler's version), so a file is never out of date."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from flmc.base.randomness import ROUNDS_PER_BLOCK, Purpose
 _log = logging.getLogger(__name__)
 
 _DIGEST = 32
-"""Number of bytes of the digest with which a file of code begins."""
+"""Number of bytes of the SHA-256 digest with which a file of machine code begins."""
 
 
 class MachineCode(NamedTuple):
@@ -46,17 +46,19 @@ class MachineCode(NamedTuple):
 
 @cache
 def _sources() -> str:
-    """A digest of the Python files in and below this folder, and of the constants of seeds."""
+    """A digest of the Python files in and below this folder, and of the constants that the random
+    streams depend on (``ROUNDS_PER_BLOCK`` and ``Purpose``)."""
     files = sorted(Path(__file__).parent.rglob("*.py"))
     text = b"".join(file.read_bytes() for file in files)
     return hashlib.sha256(text + repr([ROUNDS_PER_BLOCK, *map(int, Purpose)]).encode()).hexdigest()
 
 
 def name_of(function: str, machine: object) -> str:
-    """The name of a function's code, a digest of all that it depends on: what the function is, the
-    processor, the compiler, and the sources of this folder."""
-    # The versions' names are read, because importing Numba takes longer than reading the code that
-    # it made.
+    """The name under which a function's machine code is stored. It contains a digest of all on
+    which the code depends: ``function``, which describes the function, ``machine``, which describes
+    the processor, the versions of the compiler, and the sources of this folder."""
+    # The versions are read from the packages' metadata, because importing Numba takes longer than
+    # loading stored code.
     versions = (version("numba"), llvmlite.__version__)
     text = repr((function, machine, versions, _sources()))
     return f"flmc_{hashlib.sha256(text.encode()).hexdigest()[:32]}"
@@ -64,9 +66,9 @@ def name_of(function: str, machine: object) -> str:
 
 @cache
 def _folder() -> Path | None:
-    """The folder for compiled code, the first of these that can be written to: Numba's cache if the
-    user set one, ``__pycache__`` beside this file, a folder in the user's cache; None if none
-    can."""
+    """The folder for compiled code: the first that can be written to of Numba's cache if the user
+    set one (``NUMBA_CACHE_DIR``), ``__pycache__`` beside this file, and a folder in the user's
+    cache. None if none of them can be written to."""
     places = [os.environ.get("NUMBA_CACHE_DIR"), str(Path(__file__).parent / "__pycache__")]
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     for place in (*places, os.path.join(home, "flmc")):
@@ -81,8 +83,8 @@ def _folder() -> Path | None:
 
 
 def read(name: str) -> MachineCode | None:
-    """The code kept on disk under a ``name`` of :func:`name_of`; None if it is missing or
-    damaged."""
+    """The machine code stored on disk under ``name``, which comes from :func:`name_of`; None if it
+    is missing, damaged or cannot be read."""
     folder = _folder()
     if folder is None:
         return None
@@ -103,7 +105,8 @@ def read(name: str) -> MachineCode | None:
 
 
 def write(name: str, code: MachineCode) -> None:
-    """Keep compiled code on disk under its name; if that fails, it serves this process only."""
+    """Store machine code on disk under ``name``. A failure causes only a warning: later processes
+    then compile the code again."""
     folder = _folder()
     if folder is None:
         return
@@ -113,7 +116,8 @@ def write(name: str, code: MachineCode) -> None:
             try:
                 file.write(hashlib.sha256(rest).digest() + rest)
                 file.flush()
-                # Renamed as a whole, so that another process never reads half a file.
+                # The file is written under another name and renamed when it is complete, so that
+                # another process never reads a part of it.
                 os.replace(file.name, folder / name)
             except OSError:
                 os.unlink(file.name)
@@ -123,8 +127,8 @@ def write(name: str, code: MachineCode) -> None:
 
 
 def _say(file: Path, what: str) -> None:
-    """Warn about a file of compiled code: ``what`` says what is wrong with it (damaged, or not to
-    be read or written), and the warning adds what that costs."""
+    """Log a warning about a file of compiled code. ``what`` completes the sentence, such as "is
+    damaged"; the warning adds that the code is compiled again."""
     _log.warning(
         "the compiled code in %s %s: it is compiled again, which takes some tenths of a second;"
         " remove the file, or set NUMBA_CACHE_DIR to another place",
@@ -134,17 +138,18 @@ def _say(file: Path, what: str) -> None:
 
 
 _SETTINGS = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_ENABLE_AVX", "NUMBA_OPT")
-"""Environment variables by which a user makes Numba compile for another processor, or in another
-way."""
+"""Environment variables with which a user changes the processor for which Numba compiles, or its
+optimisation."""
 _ENGINES: list[Any] = []
-"""Loaded machine code, kept because it must live as long as its addresses are used: as long as the
-process."""
+"""LLVM execution engines with the loaded machine code. They are kept for the life of the process,
+because the addresses of functions become invalid when an engine is deleted."""
 
 
 @cache
 def machine() -> tuple[str | None, ...]:
-    """The processor for which code is compiled: kind of machine, name, features, and what the user
-    set instead."""
+    """Description of the processor for which code is compiled: LLVM's target triple, the
+    processor's name and features, and the values of the environment variables ``_SETTINGS`` (None
+    for those that are not set)."""
     try:
         features = binding.get_host_cpu_features().flatten()
     except RuntimeError:  # LLVM does not know the processor's features here
@@ -155,7 +160,8 @@ def machine() -> tuple[str | None, ...]:
 
 @cache
 def _initialise() -> None:
-    """Make the compiler library LLVM ready to load code for this processor, once in a process."""
+    """Initialise the compiler library LLVM for loading code for this processor, once in a
+    process."""
     with suppress(RuntimeError):  # newer versions initialise themselves, and refuse to be asked
         binding.initialize()
     binding.initialize_native_target()
@@ -163,8 +169,8 @@ def _initialise() -> None:
 
 
 def load(name: str, code: bytes) -> int:
-    """The address of a function after loading its object code; the code calls no other function,
-    and its name is unique in the process."""
+    """Load the object code ``code`` of the function ``name`` and return the function's address. The
+    code must call no other function, and the name must be unique in the process."""
     _initialise()
     target = binding.Target.from_triple(binding.get_process_triple())
     engine = binding.create_mcjit_compiler(

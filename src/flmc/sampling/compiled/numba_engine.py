@@ -1,11 +1,11 @@
-"""The numba engine: quadratic models from their sufficient statistics, many chains in each vector
-instruction.
+"""The numba engine: runs models with quadratic costs from their Hessians and offsets, with many
+chains in each vector instruction.
 
-Chains are dealt to blocks of lanes in order; the lanes that are left over in the last block repeat
-its last chain. A chain owns its streams and its rows of every result, so neither threads nor the
-order of blocks matters. A chain's position is its deviation from the centre
-(:func:`~flmc.sampling.chains.centre_of`, the posterior mean where that is known), in single
-precision."""
+Chains are assigned in order to vectors of eight; unused places of the last vector repeat the last
+chain. A chain has random streams and rows of every result of its own, so results depend neither on
+threads nor on the order of work. A chain's position is the deviation of theta from a fixed point of
+its data set (:func:`~flmc.sampling.chains.centre_of`, the posterior mean where that is known), in
+single precision."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ from flmc.sampling.engine import DEFAULT_RESOURCES, Engine, Resources, defined_t
 from flmc.sampling.schedule import DrawSchedule, draw_schedule
 
 _WORST_CONDITION = 1e10
-"""Largest ratio that this engine accepts of the posterior's largest curvature to its smallest. At
-1e10 the posterior is 1e5 times as wide in one direction as in another, and the rounding of single
-precision in the widest direction, 6e-8 of its deviations, is about 1 % of the narrowest standard
-deviation."""
+"""Largest accepted ratio of the largest to the smallest curvature of the negative log posterior. At
+1e10 the posterior is 1e5 times as wide in one direction as in another, so the rounding error of
+single precision in the widest direction, 6e-8 of its deviations, is about 1 % of the narrowest
+standard deviation."""
 _NOISE_AT_ONCE = 16_000_000
-"""Largest number of bytes, roughly, that the factors of the channel's noise take in one call of
+"""Largest number of bytes, approximately, of the factors of noise and symbols in one call of
 machine code, where every chain has its own factors."""
 
 
@@ -58,8 +58,9 @@ class NumbaEngine(Engine):
     deviation of theta from a fixed point of each data set (:func:`flmc.sampling.chains.centre_of`),
     in single precision.
 
-    ``arrangement`` says how the data lie in memory (:mod:`flmc.sampling.compiled.arrangement`),
-    which changes speed only; None: what costs least."""
+    ``arrangement`` is the layout of the devices' data in memory, ``own``, ``shared``, ``teams`` or
+    ``rows`` (:mod:`flmc.sampling.compiled.arrangement`), which changes speed only; None: the layout
+    with the least predicted time."""
 
     name: ClassVar[str] = "numba"
     threaded: ClassVar[bool] = True
@@ -70,12 +71,13 @@ class NumbaEngine(Engine):
         self._arrangement = arrangement
 
     def obstacle(self, plan: Plan, model: Model) -> str | None:
-        """Why machine code cannot run a plan of a model, as the end of a sentence; None if it can.
-        It knows the package's symbols, quadratic costs and links that can be tabulated."""
+        """Reason why machine code cannot run a plan with a model, as the end of a sentence; None if
+        it can. It runs the package's own kinds of symbols, quadratic costs, a normal prior, and
+        links that can be tabulated."""
         if not plan.uplink.standard_symbols:
             return f"{type(plan.uplink).__name__} has symbols of its own"
-        # A subclass with a gradient of its own may have inherited quadratic costs that are not its
-        # own.
+        # A subclass that defines a new gradient may have inherited quadratic costs that belong to
+        # the old one.
         if not defined_together(model, "gradient", "quadratic"):
             return (
                 f"{type(model).__name__} has a gradient of its own, or local costs that are not"
@@ -105,12 +107,13 @@ class NumbaEngine(Engine):
         return None
 
     def blocking(self, plan: Plan, model: Model, num_chains: int) -> str:
-        """How chains share vector instructions and data in this run, as a phrase for a report."""
+        """Phrase for reports that says how many chains share vector instructions and data in this
+        run, such as "8 chains of a data set at a time"."""
         return IN_WORDS[self._kind(plan, model, num_chains)]
 
     def _kind(self, plan: Plan, model: Model, num_chains: int) -> str:
-        """Name of the way in which the data lie in memory: what the caller asked for, else the one
-        with the least predicted cost."""
+        """Name of the layout of the devices' data in memory: the one given to the engine, else the
+        one with the least predicted time."""
         return self._arrangement or choose_arrangement(
             plan.num_devices, plan.dim, model.num_experiments, num_chains
         )
@@ -126,9 +129,10 @@ class NumbaEngine(Engine):
         thin: int = 1,
         directory: Path | None = None,
     ) -> Chains:
-        """Every chain at a draw from the prior, or at zero: its position is the deviation of that
-        theta from the fixed point of its data set (:func:`flmc.sampling.chains.centre_of`).
-        ``RunFailed`` if one is beyond the range of single precision."""
+        """State before round 1: theta of every chain is a draw from the prior, or zero, as the plan
+        says. Its deviation from a fixed point of the data set
+        (:func:`flmc.sampling.chains.centre_of`) is stored as the position. ``RunFailed`` if a
+        position overflows single precision."""
         shape = (model.num_experiments, num_chains, model.dim)
         position, centre = np.zeros(shape, np.float32), centre_of(model)[:, None]
         with np.errstate(over="ignore"):  # an overflow is noticed below
@@ -139,9 +143,9 @@ class NumbaEngine(Engine):
                 position[:] = -centre
         if not np.isfinite(position).all():
             raise RunFailed("a start is beyond the range of single precision; use engine = 'numpy'")
-        # Sums are kept for every chain by itself, so that no two threads add to the same number,
-        # and the order of the sum does not depend on them. The position is in single precision,
-        # which its declared type does not say.
+        # Every chain has sums of its own: no two threads add to the same number, and the order of
+        # additions does not depend on threads. The type is ignored because the position is in
+        # single precision, and an Array is declared as double.
         return Chains.at_start(plan, model, position, keep_draws, thin, directory)  # type: ignore[arg-type]
 
     def advance(
@@ -154,12 +158,13 @@ class NumbaEngine(Engine):
         resources: Resources = DEFAULT_RESOURCES,
         schedule: DrawSchedule = draw_schedule,
     ) -> None:
-        """Advance all chains in place to round ``until``: group after group of data sets, the
-        chains of each dealt to threads.
+        """Advance all chains in place to the end of round ``until``, counted from 1: one group of
+        data sets after the other, with the chains of a group divided among threads.
 
-        ``RunFailed`` if a chain leaves the range of numbers, or data are not finite or too large;
-        ``InvalidSetting`` if a Hessian is not symmetric or has another shape; ``ValueError`` if the
-        plan has fewer rounds, because machine code checks no bounds."""
+        ``RunFailed`` if the position of a chain becomes infinite or NaN, or the data are not finite
+        or too large; ``InvalidSetting`` if a Hessian is not symmetric or has a wrong shape;
+        ``ValueError`` if the plan has fewer rounds than ``until``, because machine code checks no
+        bounds."""
         if until > plan.num_rounds:
             raise ValueError(f"the plan has {plan.num_rounds} rounds, got until = {until}")
         bytes_each = 8 * model.num_devices * model.dim * (model.dim + 1)
@@ -171,8 +176,8 @@ class NumbaEngine(Engine):
         kind = self._kind(plan, model, chains.position.shape[1])
         arrangement = Arrangement.of(kind, plan.dim)
         with ExitStack() as stack:
-            # Threads are made only when a group of data sets takes several calls of machine code: a
-            # single short call needs no helpers.
+            # The pool of threads is made when a group of data sets first takes several calls of
+            # machine code; a single call needs no other threads.
             pool = cache(lambda: stack.enter_context(ThreadPoolExecutor(threads)))
             for index, (rounds, experiments) in enumerate(product(spans, groups)):
                 group = Group.load(
@@ -180,17 +185,17 @@ class NumbaEngine(Engine):
                 )
                 report = report_part(resources.progress, index, len(spans) * len(groups))
                 chains.num_clipped += advance_all(group, pool, threads, report)
-                del group  # its data may be large, so they go before the next group is loaded
+                del group  # frees its data, which may be large, before the next group is loaded
         chains.round = until
 
     def theta(self, chains: Chains, model: Model) -> Array:
-        """Where the chains stand in the model's coordinates: centre plus deviation, (experiment,
-        chain, dim)."""
+        """Theta of all chains, (experiment, chain, dim), in double precision: the fixed point of
+        the data set plus the deviation from it that is stored as the position."""
         return np.asarray(chains.position.astype(np.float64) + centre_of(model)[:, None])
 
     def seconds_per_round(self, plan: Plan, model: Model, num_chains: int) -> float:
-        """Predicted seconds of one round of all chains on one processor, from measured costs of a
-        symbol and of a product."""
+        """Predicted seconds of one round of all chains on one thread: the numbers of symbols and of
+        products in their gradients, times the seconds that each took in measurements."""
         kind = self._kind(plan, model, num_chains)
         sizes = (plan.num_devices, plan.dim, model.num_experiments, num_chains)
         return 1e-9 * round_cost(kind, *sizes)
@@ -203,9 +208,10 @@ def _num_processors() -> int:
 
 
 def _spans(plan: Plan, done: int, until: int) -> Iterator[range]:
-    """The rounds from ``done`` to ``until``, counted from 0, cut into ranges that end where a block
-    of the random streams ends. The factors of the noise (round, dim, chain) and the active devices
-    of a range take at most about ``_NOISE_AT_ONCE`` bytes."""
+    """The rounds from ``done`` to below ``until``, counted from 0, cut into ranges, each of which
+    ends at a multiple of ``ROUNDS_PER_BLOCK`` or at ``until``. The factors of noise (round, dim,
+    chain) and, where they differ between chains, of symbols (round, device, chain) take at most
+    about ``_NOISE_AT_ONCE`` bytes in a range."""
     own = plan.scheduler.random or plan.uplink.estimated is not None
     numbers = plan.dim + (plan.num_devices if own else 0)
     most = (

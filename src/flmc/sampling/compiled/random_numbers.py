@@ -1,9 +1,10 @@
-"""Random words and standard normals, as emitted code.
+"""Generation of the machine code that makes random words and standard normals.
 
-*Word*: 32 random bits, from xoshiro128++, one generator for each lane, seeded like every stream of
-this package. Normals are Box and Muller's, eight at a time: of the words of ``ROUNDS_AT_ONCE``
-rounds the first half makes radii and the second half angles; a radius and an angle make two
-normals, the first of them for the first half of the rounds."""
+A word is 32 random bits from xoshiro128++. Every chain has a generator of its own, seeded like all
+random streams of this package. Normals are made by the method of Box and Muller, eight at a time:
+of the words for ``ROUNDS_AT_ONCE`` rounds the first half makes radii and the second half angles. A
+radius and an angle make two normals, one for the first half of the rounds and one for the
+second."""
 
 from __future__ import annotations
 
@@ -13,17 +14,17 @@ from flmc.sampling.compiled.instructions import WIDTH, WORD, WORDS, Code, Value,
 
 
 class Generator:
-    """Random generators xoshiro128++ in registers of the emitted code, one for each lane (chain) of
-    a vector or one alone, as ``kind`` says, the type of their words; their state, four words for
-    each lane, is loaded from ``address``."""
+    """Random generators xoshiro128++ in registers of the emitted code. ``kind`` is the LLVM type of
+    the words of one step: a vector for eight generators, one for each chain, or a single word for
+    one generator. Their state, four words for each, is loaded from ``address``."""
 
     def __init__(self, code: Code, address: Value, kind: ir.Type) -> None:
         self._code, self._address, self.kind = code, address, kind
         self._state = code.variables([code.load(address, i * WIDTH, kind) for i in range(4)])
 
     def __call__(self) -> Value:
-        """Emit one step of the generators, and return their next random words of 32 bits, one for
-        each lane."""
+        """Emit one step of the generators; returns their next random words of 32 bits, one from
+        each generator."""
         a, b, c, d = (part.value for part in self._state)
         word = (a + d).turned(7) + a
         shifted = b.shifted(9)
@@ -45,22 +46,24 @@ class Generator:
 _START, _TURN = 0x43B0D7E5, 0x931E8875
 _MIX_LEFT, _MIX_RIGHT = 0xCA01F9DD, 0x4973F715
 _END, _END_TURN = 0x8B51F9DD, 0x58F38DED
-"""Constants of NumPy's ``SeedSequence``, which must be equal for the same streams: the start of the
-factor by which words are hashed into the pool, and what multiplies the factor after each word; the
-multipliers of the two words that are mixed into one; and the start and the multiplier of the factor
-by which the pool is hashed at the end."""
+"""Constants of NumPy's ``SeedSequence``, with which a seed gives the same random streams here.
+``_START`` is the initial value of the factor with which words are hashed into the pool of entropy,
+and ``_TURN`` multiplies this factor after each word. ``_MIX_LEFT`` and ``_MIX_RIGHT`` multiply two
+words that are mixed into one. ``_END`` and ``_END_TURN`` are the initial value and the multiplier
+of the factor with which the pool is hashed at the end."""
 
 
 def seed_generators(
     code: Code, entropy: Value, count: Value, key: list[Value], state: Value
 ) -> None:
-    """Emit the code that starts the generators of all lanes as ``SeedSequence(seed,
-    spawn_key).generate_state(4)`` would, and stores their states.
+    """Emit the code that seeds eight random generators, one for each place of a vector, with the
+    state that ``SeedSequence(seed, spawn_key=key).generate_state(4)`` would give.
 
-    The steps are those of NumPy's ``SeedSequence``: mix the entropy into a pool of four words, let
-    every word of the pool and every further word act on all others, then hash the pool. ``entropy``
-    is the address of the seed's ``count`` words, lowest first, at least four; ``key`` are the words
-    of the spawn key for every lane; ``state`` is where four words a lane go."""
+    The steps are those of NumPy's ``SeedSequence``: hash the seed's first four words into a pool of
+    four words, mix every word of the pool, every further word of the seed and every word of the key
+    into the others, then hash the pool. ``entropy`` is the address of the seed's ``count`` words,
+    lowest first, at least four. ``key`` holds the words of the spawn key, each a vector with one
+    word for each generator. ``state`` is the address to which the states go, (4, 8) words."""
     factor = Variable(code, code.value(WORD(_START)))
 
     def hashed(value: Value) -> Value:
@@ -73,7 +76,8 @@ def seed_generators(
         combined = one * code.words(_MIX_LEFT) - other * code.words(_MIX_RIGHT)
         return combined ^ combined.lowered(16)
 
-    # The order of these steps is NumPy's: any other would make other streams of the same seed.
+    # The order of these steps is that of NumPy: any other would give other random streams for the
+    # same seed.
     pool = code.variables([code.words(0)] * 4)
     for i, part in enumerate(pool):
         part.value = hashed(code.load(entropy, i, WORD).spread())
@@ -97,10 +101,10 @@ def seed_generators(
 
 
 _SERIES = (2.0, 2 / 3, 2 / 5, 2 / 7)
-"""Coefficients of 2 atanh(s) = s (2 + 2/3 s^2 + ...): for |s| <= 0.172 four terms leave an error of
-3e-8."""
-# Coefficients fitted, not Taylor's: the largest error on [-1/2, 1/2] is 6e-8, the rounding of
-# single precision near 1.
+"""Coefficients of the series 2 atanh(s) = s (2 + 2/3 s^2 + ...), lowest first: for |s| <= 0.172
+these four terms leave an error of 3e-8."""
+# The coefficients of the sine are fitted and are not those of Taylor's series: their largest error
+# on [-1/2, 1/2] is 6e-8, the rounding error of single precision near 1.
 _SINE = (
     3.14159265,
     -5.16771278,
@@ -109,7 +113,8 @@ _SINE = (
     0.08214588661,
     -0.007370430945,
 )
-"""Coefficients of sin(pi t) = t (pi - pi^3/6 t^2 + ...), fitted for |t| <= 1/2."""
+"""Coefficients of an approximation sin(pi t) = t (c_0 + c_1 t^2 + ...), lowest first, fitted for
+|t| <= 1/2."""
 
 
 def _series(code: Code, terms: tuple[float, ...], x: Value) -> Value:
@@ -124,8 +129,9 @@ def _log(code: Code, words: Value) -> Value:
     """Emitted natural logarithm of (w + 1/2)/2^32 for each of the random ``words`` w; this number
     lies between 0 and 1 and is never 0."""
     bits = (words.unsigned() + code.floats(0.5)).bits()
-    # A float is 2^exponent times a mantissa. Less the bits of sqrt(1/2), the exponent field is that
-    # of a mantissa in [0.7, 1.4], where log(mantissa) = 2 atanh(s) has a short series.
+    # A float is 2^exponent times a mantissa. Subtracting the bits of sqrt(1/2) chooses the exponent
+    # such that the mantissa lies in [0.7, 1.4], where a short series of log(mantissa) = 2 atanh(s)
+    # suffices, with s = (mantissa - 1)/(mantissa + 1).
     exponent = (bits - code.words(0x3F3504F3)).lowered_signed(23)
     mantissa = (bits - exponent.shifted(23)).as_bits()
     one = code.floats(1.0)
@@ -142,12 +148,11 @@ def _sine(code: Code, t: Value) -> Value:
 def fill_normals(
     code: Code, generator: Generator, words: Value, normals: Value, rounds: Value, apart: Value
 ) -> None:
-    """Emit the code that fills the address ``normals`` with standard normals, in two halves:
-    ``rounds`` of them for each lane, and as many again that begin ``apart`` floats behind the
-    first.
+    """Emit the code that stores standard normals at the address ``normals``, in two halves: each
+    has ``rounds`` normals for each chain, and the second begins ``apart`` floats behind the first.
 
-    The sampler has half of ``ROUNDS_AT_ONCE`` rounds in each. ``apart`` is the number of floats of
-    a half, rounded up to whole vectors; ``words`` is scratch memory for twice ``apart`` words."""
+    ``apart`` is the number of floats of a half, rounded up to whole vectors of eight; ``words`` is
+    the address of scratch memory for twice ``apart`` words of 32 bits."""
     unit = 1 if generator.kind == WORD else WIDTH
     for half in (0, 1):
         start = words + apart * (4 * half)
@@ -159,8 +164,9 @@ def fill_normals(
         radius = (code.floats(-2.0) * _log(code, first)).root()
         angle = second.signed() * code.floats(2.0**-31)  # the angle in units of pi, in [-1, 1]
         size = angle.size()
-        # With t the angle in units of pi: cos(pi t) = sin(pi (1/2 - |t|)), and sin(pi |t|) = sin(pi
-        # (1 - |t|)), which folds |t| into [0, 1/2]. So one series on [-1/2, 1/2] serves both.
+        # With the angle t in units of pi, cos(pi t) = sin(pi (1/2 - |t|)); and sin(pi |t|) = sin(pi
+        # (1 - |t|)) brings |t| into [0, 1/2]. One series of the sine on [-1/2, 1/2] therefore gives
+        # both.
         folded = half_pi - (size - half_pi).size()
         sine = _sine(code, folded)
         code.store(normals, n, radius * _sine(code, half_pi - size))

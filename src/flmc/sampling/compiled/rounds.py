@@ -1,15 +1,15 @@
-"""All rounds of all blocks of a call, as emitted code: random numbers, gradients, symbols, the step
-of the sampler, and what is kept.
+"""Generation of the machine code of one call, which runs all rounds for some chains: random
+numbers, gradients, symbols, the sampler's step, and the storing of sums and draws.
 
-*Lane*: one chain of one data set. Chains do not talk to each other, so the same instruction can
-serve many of them: a *block* is eight chains, and every number that belongs to a chain is stored
-eight times in a row, chain after chain: eight such numbers are one vector. A block runs all its
-rounds before the next one begins: 8 lanes of the paper's experiment are 14 kB, which the
-first-level cache holds.
+*Lane*: one of the eight places of a vector, as a rule with a chain of its own. Chains are
+independent, so one instruction can serve many of them. A *block* is eight chains (or one chain,
+where the places of a vector are entries of its gradient); the numbers of its eight chains lie next
+to each other in memory and form a vector. A block runs all its rounds before the next one begins:
+the data of 8 chains of the paper's experiment take 14 kB, which fit into the first-level cache.
 
-*Precision*: a chain's position is its deviation from a centre, in single precision; sums over kept
-rounds are doubles. For a given number of entries results are the same to the bit for every
-arrangement."""
+*Precision*: a chain's position is the deviation of theta from a fixed point of its data set, in
+single precision; sums over kept rounds are in double precision. For a given number of entries of
+theta the results are the same to the bit for every layout of the data in memory."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ from flmc.sampling.compiled.instructions import (
 from flmc.sampling.compiled.random_numbers import Generator, fill_normals, seed_generators
 from flmc.sampling.compiled.symbol_sums import FewEntries, ManyEntries
 
-# What emitted code finds in its frame, an array of numbers of 64 bits. ``L`` stands for the lanes
-# of a block: 8, or 1 where a block is one chain; a member is a block of a team.
+# Machine code gets its arguments in an array of 64-bit numbers, the frame; this table names them in
+# order. ``L`` stands for the number of chains of a block (those that a vector instruction serves),
+# 8 or 1; a member is a block of a team, which is up to four blocks of one data set.
 FIELDS = {
     "blocks": "number of blocks",
     "teams": "number of teams",
@@ -96,8 +97,9 @@ addresses of arrays."""
 
 def run_rounds(team: Team, first: Value, normal: Value, count: Value) -> None:
     """Emit the code of a loop over ``count`` rounds, from round ``first`` of the call of machine
-    code on, for the blocks of chains in ``team``, which run together. Their noise begins with round
-    ``normal`` of the ``ROUNDS_AT_ONCE`` rounds whose normals were made last."""
+    code on (counted from 0), for the blocks of chains in ``team``, which run together. Standard
+    normals are made for ``ROUNDS_AT_ONCE`` rounds at a time; ``normal`` is the number of the first
+    round among these."""
     code, form = team.code, team.form
     with code.loop(count) as s:
         team.begin(first + s)
@@ -118,8 +120,9 @@ def run_rounds(team: Team, first: Value, normal: Value, count: Value) -> None:
 
 
 def _normals(devices: Devices, number: Value) -> Value:
-    """Emitted address of the standard normals for round ``number`` of the rounds whose normals were
-    made last. Those of the second half of these rounds begin at a whole vector, behind a gap."""
+    """Emitted address of the standard normals of a round, which is number ``number`` (from 0) of
+    the ``ROUNDS_AT_ONCE`` rounds whose normals were made together. The normals of the second half
+    of these rounds begin at a multiple of eight floats, so there may be a gap before them."""
     code, at, lanes = devices.code, devices.at, devices.form.arrangement.lanes
     half = ROUNDS_AT_ONCE // 2
     slack = at["normals_apart"] - at["dim"] * (half * lanes)
@@ -128,18 +131,19 @@ def _normals(devices: Devices, number: Value) -> Value:
 
 
 class _Place:
-    """Places in memory of a round's numbers: ``t`` is the round's number in the arrays of the call,
-    ``s`` its number among the rounds whose positions are not yet added to the sums, and ``normals``
-    the address of its noise."""
+    """Indices and address of a round's numbers in memory: ``t`` is its index in the arrays of the
+    call of machine code, ``s`` its index among the rounds whose positions are not yet added to the
+    sums, and ``normals`` the address of its standard normals."""
 
     def __init__(self, t: Value, normals: Value, s: Value) -> None:
         self.t, self.normals, self.s = t, normals, s
 
 
 def _step(devices: Devices, place: _Place, i: Value, received: Value) -> None:
-    """Emit the sampler's step of entry i, x - p y - n z, with the sum of symbols y, its factor p,
-    the standard normal z and its factor n; the new x is also stored beside the positions of the
-    last rounds, for the sums."""
+    """Emit the code of the sampler's step in entry ``i`` of the position x: it becomes
+    x - p y - n z, with the sum of symbols y = ``received``, its factor p, the standard normal z and
+    its factor n. The new x is also stored among the positions of the last rounds, from which the
+    sums are made."""
     code, at, lanes = devices.code, devices.at, devices.form.arrangement.lanes
     kind, number = devices.form.arrangement.float, place.t * at["dim"] + i
 
@@ -158,8 +162,8 @@ def _step(devices: Devices, place: _Place, i: Value, received: Value) -> None:
 
 
 def add_moments(code: Code, form: Form, at: dict[str, Value], count: Value) -> None:
-    """Emit the code that adds the positions of the last ``count`` rounds of a block of chains to
-    the sums of positions and of their products, round after round."""
+    """Emit the code that adds the positions of a block of chains after each of the last ``count``
+    rounds to the sums of positions and of their products, in the order of the rounds."""
     if form.arrangement.entries:
         _add_in_lanes(code, form.arrangement.entries, at, count)
         return
@@ -171,8 +175,9 @@ def add_moments(code: Code, form: Form, at: dict[str, Value], count: Value) -> N
 
 
 def _add_in_lanes(code: Code, entries: int, at: dict[str, Value], count: Value) -> None:
-    """Emit the code of :func:`add_moments` for few entries: it has no loops over entries, the sums
-    of eight chains are one vector, and of the products only the upper triangle is summed."""
+    """Emit the code of :func:`add_moments` for a position with few entries, whose number
+    ``entries`` is a constant of the code: it has no loops over entries, the sums of eight chains
+    form a vector, and products are summed only in the upper triangle."""
     for i in range(entries):
         places = [("sums", i), *(("products", i * entries + j) for j in range(i, entries))]
         totals = code.variables([code.load(at[name], n * WIDTH, DOUBLES) for name, n in places])
@@ -191,9 +196,10 @@ def _add_in_lanes(code: Code, entries: int, at: dict[str, Value], count: Value) 
 def _add_sums(
     code: Code, lanes: int, at: dict[str, Value], count: Value, lane: Value, chain: Value
 ) -> None:
-    """Emit the code that adds the positions of one chain in the last ``count`` rounds to its sums,
-    and copies them in double precision to scratch memory of ``ROUNDS_AT_ONCE`` rounds, where the
-    rounds beyond ``count`` are zero."""
+    """Emit the code that adds the positions of one chain after the last ``count`` rounds to its
+    sums, and to the sums of squares where these take the place of products. It also copies the
+    positions in double precision to scratch memory for ``ROUNDS_AT_ONCE`` rounds, and fills that of
+    the other rounds with zeros."""
     sums = at["sums"] + chain * at["dim"] * 8
     squares = at["products"] + chain * at["dim"] * 8
     with code.loop(at["dim"] * ROUNDS_AT_ONCE, at["dim"] * count) as n:
@@ -208,13 +214,13 @@ def _add_sums(
 
 
 def _add_products(code: Code, at: dict[str, Value], products: Value) -> None:
-    """Emit the code that adds the products of one chain's positions, of ``ROUNDS_AT_ONCE`` rounds
-    in scratch memory, to its matrix of sums (dim, dim).
+    """Emit the code that adds, for the positions of one chain in ``ROUNDS_AT_ONCE`` rounds, the
+    products of their entries to the matrix of sums (dim, dim) at the address ``products``.
 
-    With many entries the matrix would not stay near the processor: each of its numbers is read and
-    written once for all these rounds. A row is summed from the vector that holds its diagonal entry
-    on; what that adds left of the diagonal is replaced by the mirrored upper triangle in the
-    end."""
+    With many entries the matrix does not fit into the fastest cache, so each of its numbers is read
+    and written only once for all these rounds. A row is summed from the vector on that contains its
+    diagonal entry; sums left of the diagonal are incomplete, and are replaced by the mirrored upper
+    triangle after the call."""
     positions, dim, rounds = at["positions"], at["dim"], range(ROUNDS_AT_ONCE)
     whole = dim - dim % WIDTH
     with code.loop(dim) as i:
@@ -234,8 +240,8 @@ def _add_products(code: Code, at: dict[str, Value], products: Value) -> None:
 
 
 def keep_path(code: Code, form: Form, at: dict[str, Value], count: Value, number: Value) -> None:
-    """Emit the code that writes theta of the last ``count`` rounds of a block of chains to their
-    path; the first of these rounds is number ``number`` of the path, from 0."""
+    """Emit the code that stores theta of a block of chains after each of the last ``count`` rounds
+    in the array ``path`` (chain, round, dim), from index ``number`` of its axis of rounds on."""
     lanes, dim = form.arrangement.lanes, at["dim"]
     with code.loop(at["lanes"]) as lane:
         start = (at["firsts"] + lane) * at["path_apart"] + number * dim
@@ -247,15 +253,16 @@ def keep_path(code: Code, form: Form, at: dict[str, Value], count: Value, number
 
 @cache
 def advance_of(form: Form) -> int:
-    """The address of the machine code that runs all rounds for all chains of a call. Its arguments
-    are the address of the frame, an array of the numbers that :data:`FIELDS` names, and the clip in
-    units of itself: 1, or infinite without a clip."""
+    """The address of the machine code that runs all rounds for all chains of a call. It takes two
+    arguments: the address of the frame, which is the array of the numbers that :data:`FIELDS`
+    names, and the bound of gradients in units of the clip: 1, or infinite where nothing is
+    clipped."""
 
     def body(code: Code, arguments: list[Value]) -> None:
         frame, most = arguments
         at = {name: code.load(frame, i, NUMBER) for i, name in enumerate(FIELDS)}
         if form.arrangement.entries:
-            # few entries are a constant of the code, whose loops over them are written out
+            # A small number of entries is a constant of the code, which has no loops over entries.
             at["dim"] = code.number(form.arrangement.entries)
         if form.arrangement.kind != TEAMS:
             with code.loop(at["blocks"]) as n:
@@ -269,9 +276,9 @@ def advance_of(form: Form) -> int:
 
 
 class _Blocks:
-    """Emits the code of all rounds of a block of chains, number ``first`` among those of a call of
-    machine code, or of the ``size`` blocks from that on, which share a data set and run
-    together."""
+    """Emits the code of all rounds for one block of chains, whose number in the call of machine
+    code is ``first``; or, if ``size`` is not None, for the ``size`` blocks from that number on,
+    which share a data set and run together."""
 
     def __init__(
         self,
@@ -286,8 +293,8 @@ class _Blocks:
         self.first, self.size = first, size
 
     def member(self, v: Value) -> dict[str, Value]:
-        """Addresses and sizes by name (:data:`FIELDS`, and parts of the unit of data) of one of the
-        blocks that run together, by its number among them."""
+        """Addresses and sizes, by name (those of :data:`FIELDS` and the parts of its devices'
+        data), for block number ``v`` of the blocks of chains that run together."""
         code, form, every, n = self.code, self.form, self.every, self.first + v
         lanes, dim = form.arrangement.lanes, every["dim"]
         at = dict(every)
@@ -318,8 +325,8 @@ class _Blocks:
 
     @contextmanager
     def members(self) -> Iterator[dict[str, Value]]:
-        """A context whose body is emitted once and runs for each of the blocks of chains that run
-        together; it gives the block's addresses and sizes by name."""
+        """Context manager of a loop over the blocks of chains that run together: its body is
+        emitted once and runs for each block. It yields the block's addresses and sizes by name."""
         if self.size is None:
             yield self.member(self.code.number(0))
             return
@@ -327,9 +334,9 @@ class _Blocks:
             yield self.member(v)
 
     def emit(self) -> None:
-        """Emit the code of all rounds for the blocks of chains, in parts: a part has at most as
-        many rounds as standard normals are made for at once, and either all or none of its rounds
-        are kept."""
+        """Emit the code of all rounds for the blocks of chains, in parts: a part has at most
+        ``ROUNDS_AT_ONCE`` rounds, those whose standard normals are made together, and either all or
+        none of its rounds are kept."""
         code, at = self.code, self.every
         begin, until, burn_in = at["begin"], at["until"], at["burn_in"]
         r = Variable(code, begin - begin % ROUNDS_PER_BLOCK)
@@ -337,8 +344,8 @@ class _Blocks:
             now = r.value
             with code.when((now % ROUNDS_PER_BLOCK).same(0)):
                 self._seed(now / code.number(ROUNDS_PER_BLOCK))
-            # A block of rounds with its own random streams begins with fresh normals: its number of
-            # rounds is a multiple of those that normals are made for at once.
+            # ROUNDS_PER_BLOCK is a multiple of ROUNDS_AT_ONCE, so normals are made anew at the
+            # beginning of every block of rounds, which has random streams of its own.
             with code.when((now % ROUNDS_AT_ONCE).same(0)):
                 self._fill_normals()
             with code.either(now < begin) as (before, then):
@@ -350,8 +357,8 @@ class _Blocks:
                     stop = (now < burn_in).choose(burn_in, until).at_most(until).at_most(ahead)
                     self._run(now, stop)
                     r.value = stop
-                    # A position that is not finite stays so, because every round only adds to it:
-                    # looking once in a block of rounds is enough.
+                    # A position that is not finite stays so, because rounds only add to it;
+                    # therefore one check at the end of each block of rounds is enough.
                     boundary = (stop % ROUNDS_PER_BLOCK).same(0).either(stop.same(until))
                     with (
                         code.when(boundary),
@@ -363,11 +370,12 @@ class _Blocks:
                         r.value = until
 
     def _run(self, now: Value, stop: Value) -> None:
-        """Emit the code of the rounds from ``now`` to below ``stop``; if they are kept, also of the
-        sums and the path of their positions."""
+        """Emit the code of the rounds from ``now`` to below ``stop``, counted from 0; if they are
+        kept, also the code that adds their positions to the sums and stores them."""
         code, begin, burn_in = self.code, self.every["begin"], self.every["burn_in"]
         with code.when(now.same(burn_in)), self.members() as member:
-            # start the count anew: entries clipped in the burn-in do not count
+            # At the first kept round the count of clipped entries is reset, because those of the
+            # burn-in do not count.
             code.store(member["count"], 0, code.words(0))
         team = Team(code, self.form, self.member, self.size, self.most)
         run_rounds(team, now - begin, now % ROUNDS_AT_ONCE, stop - now)
@@ -398,7 +406,8 @@ class _Blocks:
                 seed_generators(code, at["entropy"], at["num_entropy"], key, at[name])
 
     def _fill_normals(self) -> None:
-        """Emit the code that makes the normals of the next ``ROUNDS_AT_ONCE`` rounds."""
+        """Emit the code that makes the standard normals for the noise of the next
+        ``ROUNDS_AT_ONCE`` rounds."""
         with self.members() as at:
             generator = Generator(self.code, at["channel"], self.form.arrangement.word)
             half, apart = at["dim"] * (ROUNDS_AT_ONCE // 2), at["normals_apart"]
@@ -406,9 +415,9 @@ class _Blocks:
             generator.save()
 
     def _skip_words(self) -> None:
-        """Emit the code that draws and drops the random words of one round. A call that begins
-        inside a block of the random streams needs it: earlier rounds used these words, and a stream
-        reaches its later words only this way."""
+        """Emit the code that draws and drops the random words of one round. It is needed in a call
+        that begins inside a block of rounds with one random stream: earlier rounds used these
+        words, and a stream reaches its later words only in order."""
         if self.form.link is None:
             return
         with self.members() as at:
@@ -418,8 +427,8 @@ class _Blocks:
             generator.save()
 
     def _is_lost(self, at: dict[str, Value]) -> Value:
-        """Emitted truth value: whether the position of any chain of a block is not finite; lanes
-        that only repeat the last chain do not count."""
+        """Emitted truth value: whether the position of any chain of a block is not finite; places
+        of the vector that only repeat the last chain are ignored."""
         code, lanes = self.code, self.form.arrangement.lanes
         total = Variable(code, code.floats(0.0))
         with code.loop(at["dim"]) as i:

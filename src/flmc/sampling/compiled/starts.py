@@ -1,5 +1,5 @@
-"""Standard normals from which the numba engine makes the starting points of chains that start at a
-draw from the prior; every chain has a random stream of its own for them."""
+"""Standard normals from which the numba engine makes the starting points of chains, where these are
+draws from the prior. Each chain has a random stream of its own for its starting point."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _FEW = 100_000
 
 
 def entropy_of(seed: int) -> npt.NDArray[np.uint32]:
-    """The words of a seed as ``SeedSequence`` takes them beside a spawn key: 32 bits each, lowest
-    first, at least four."""
+    """The seed as words of 32 bits, lowest first, padded with zeros to at least four, as NumPy's
+    ``SeedSequence`` splits it."""
     words = [seed >> shift & 0xFFFFFFFF for shift in range(0, max(seed.bit_length(), 128), 32)]
     return np.array(words, np.uint32)
 
@@ -29,8 +29,9 @@ def entropy_of(seed: int) -> npt.NDArray[np.uint32]:
 def draw_starts(
     seed: int, num_experiments: int, num_chains: int, dim: int
 ) -> npt.NDArray[np.float32]:
-    """Standard normals for the starts of all chains, (experiment, chain, dim), read-only: where
-    they are few, they are cached for the next run, because the plans of a study start alike."""
+    """Standard normals for the starting points of all chains, (experiment, chain, dim), read-only.
+    Up to ``_FEW`` numbers are cached, because the runs of a study often start with the same
+    arguments."""
     few = num_experiments * num_chains * dim <= _FEW
     draw = _drawn_once if few else _drawn_once.__wrapped__
     return draw(seed, num_experiments, num_chains, dim)
@@ -60,12 +61,14 @@ def _drawn_once(
 
 @cache
 def starts_of() -> int:
-    """The address of a function that makes standard normals for the starts of chains.
+    """The address of a machine-code function that makes standard normals for the starting points of
+    chains. It works on blocks of eight chains, one in each lane (place) of a vector.
 
-    Its arguments are the addresses of the data set and chain of every lane (block, 2, 8), of the
-    seed's words, and of the normals (block, 2 half, 8); then the number of the seed's words, the
-    number of blocks of eight lanes, and ``half``, half the number of normals of a lane; then the
-    addresses of scratch memory for as many random words as normals, and for the generators' state.
+    Its arguments are, first, the addresses of the numbers of data set and chain of every lane,
+    (block, 2, 8), of the seed's words, and of the array of normals to fill, (block, 2 half, 8).
+    Then come the number of the seed's words, the number of blocks, and ``half``, which is half the
+    number of normals of a chain. Last are the addresses of scratch memory for the random words of a
+    block, and for the state of its random generators.
     """
 
     def body(code: Code, arguments: list[Value]) -> None:

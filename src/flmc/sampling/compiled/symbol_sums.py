@@ -1,12 +1,14 @@
-"""The sum of symbols over the devices of a round, as emitted code.
+"""Generation of the machine code that sums the devices' symbols in a round.
 
-Where a gradient has few entries, position, sums and generator stay in registers, and of a matrix
-only the upper triangle is read. Where it has many, a tile of entries is computed at a time, each in
-a register of its own, and every number of the position that is read serves the whole tile; where
-blocks form a team, a tile's numbers serve all of them before the next tile is read.
+Where a gradient has few entries, the position, the sums and the random generator stay in registers,
+and only the upper triangle of a Hessian is read. Where it has many, they are computed in tiles:
+groups of entries, each with a register, which use every entry of the position that is read
+together. Where several blocks of chains form a team, the data of a tile are used for all blocks
+before those of the next tile are read.
 
-For a given number of entries all arrangements give the same bits: an entry's fused products are
-added in the same order, and its symbols device after device."""
+For a given number of entries the result is the same to the bit for every layout of the data in
+memory: the products of an entry are added in the same order, and the symbols in the order of the
+devices."""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ from flmc.sampling.compiled.random_numbers import Generator
 
 
 class FewEntries:
-    """Emits the code of the sum of symbols over devices for gradients of few entries: the loops
-    over entries are written out, and sums stay in registers."""
+    """Emits the code that sums the devices' symbols, for gradients with few entries: the code has
+    no loops over entries, and the sums stay in registers."""
 
     def __init__(self, devices: Devices) -> None:
         self.devices, self.code = devices, devices.code
@@ -30,10 +32,11 @@ class FewEntries:
         self.x: list[Value] = []
 
     def receive(self) -> list[Value]:
-        """Emit the code of the loop over devices, and return the sum of symbols of every entry,
-        each a vector with one number for each chain."""
+        """Emit the code of the loop over devices; returns the sum of symbols of every entry, (dim)
+        vectors with one number for each chain."""
         devices, code, form = self.devices, self.code, self.devices.form
-        # Bits without factors are counted: of n bits c are +1, and their sum is 2 c - n.
+        # Bits that no factor multiplies are only counted: if c of n bits are +1, their sum is
+        # 2 c - n.
         counted = form.link is not None and not form.talks
         totals = code.variables([code.words(0) if counted else devices.zero] * self.entries)
         self.x = [code.load(devices.at["x"], j * WIDTH) for j in range(self.entries)]
@@ -50,8 +53,8 @@ class FewEntries:
                     heard.value = heard.value + code.words(1)
                     self._add_device(k, talk, generator, totals)
                 with no:
-                    # The random words of a silent device are drawn, too: the stream of a chain does
-                    # not depend on who transmits.
+                    # The random words of a silent device are drawn and dropped, so that the words
+                    # of the others do not depend on the active devices.
                     if generator is not None:
                         for _ in range(self.entries):
                             generator()
@@ -60,12 +63,13 @@ class FewEntries:
         return [total.value for total in totals]
 
     def _gradient(self, k: Value) -> list[Value]:
-        """Emitted entries of the gradient of device ``k`` at the chains' positions, a vector each:
-        the gradient at the fixed point of the data set (:func:`flmc.sampling.chains.centre_of`)
-        plus the Hessian times the deviation from that point.
+        """Emitted entries of the gradient of device ``k`` at the chains' positions, each a vector
+        over the chains: the gradient at the fixed point of the data set
+        (:func:`flmc.sampling.chains.centre_of`) plus the Hessian times the deviation from that
+        point.
 
-        Two sums are made, of even and odd columns, so that a product need not wait for the one
-        before."""
+        An entry is made of two sums, over even and odd columns of the Hessian, so that a product
+        need not wait until the one before is added."""
         start = k * self.arrangement.device_size(self.entries)
         index, matrix, gradient = self.entries, {}, []
         for i in range(self.entries):
@@ -80,8 +84,8 @@ class FewEntries:
         return gradient
 
     def _read(self, start: Value, index: int) -> Value:
-        """Number ``index`` of a device's data as an emitted vector: each chain's own number, or the
-        same for all chains where they share a data set."""
+        """Number ``index`` of the data of a device, which begin at ``start``, as an emitted vector:
+        each chain's own number, or the same in all places where the chains share a data set."""
         place = start + index * self.arrangement.unit
         if self.arrangement.unit == 1:
             return self.code.load(self.devices.at["local"], place, FLOAT).spread()
@@ -90,8 +94,8 @@ class FewEntries:
     def _add_device(
         self, k: Value, talk: Value | None, generator: Generator | None, totals: list[Variable]
     ) -> None:
-        """Emit the code that adds the symbols of device k, times the factors ``talk`` (None: 1), to
-        the sums of all entries."""
+        """Emit the code that adds the symbols of device number ``k``, times the factors ``talk``
+        (one for each chain; None: 1), to the sums ``totals`` of all entries."""
         values, scale = self._gradient(k), None
         if self.devices.form.norm:
             squares = self.devices.zero
@@ -105,29 +109,31 @@ class FewEntries:
 
 
 class ManyEntries:
-    """Emits the code of the sum of symbols over devices, for gradients of many entries and all
-    blocks of chains in a team (which share a data set), a tile of entries at a time; sums are in
-    scratch memory."""
+    """Emits the code that sums the devices' symbols for gradients with many entries, which are
+    computed in groups, called tiles, and for all blocks of chains in a team, which share a data
+    set. The sums are in scratch memory."""
 
     def __init__(self, team: Team) -> None:
         self.team, self.code, self.at = team, team.code, team.at
         self.form, self.arrangement = team.form, team.form.arrangement
         self.tile = self.arrangement.tile
         self.in_rows = self.arrangement.lanes == 1
-        """Whether the lanes of a vector are entries of one chain."""
+        """Whether the eight numbers of a vector are entries of one chain's gradient; False: they
+        belong to eight chains."""
         self.gradient_bytes = self.at["tiles"] * (4 * WIDTH * self.tile)
-        """Number of bytes of a gradient in scratch memory. A block of chains has there the sums of
-        symbols, behind them a gradient, and then a vector for the factors that clip norms."""
+        """Number of bytes of a gradient in scratch memory, where each block of chains has the sums
+        of symbols, then a gradient, then a vector of the factors that clip norms."""
 
     def receive(self) -> None:
-        """Emit the code of the loop over devices, which leaves the sum of symbols of every entry in
-        the scratch memory ``received`` of each block of chains."""
+        """Emit the code of the loop over devices, which stores the sums of symbols of all entries
+        in the scratch memory ``received`` of each block of chains."""
         code, at = self.code, self.at
         with self.team.members() as devices:
             with code.loop(at["tiles"] * self.tile) as i:
                 code.store(devices.at["received"], i * WIDTH, devices.zero)
             if self.in_rows and devices.generator is not None:
-                # All random words of the round are drawn here, eight at a time in a vector.
+                # All random words of the round are stored first, so that they can be loaded eight
+                # at a time as a vector.
                 with code.loop(at["devices"] * at["dim"]) as n:
                     code.store(at["words"], n, devices.generator())
         if self.form.may_be_near:
@@ -153,17 +159,18 @@ class ManyEntries:
                                 devices.generator()
 
     def _begin_with_all(self, devices: Devices, tile: Value) -> None:
-        """Emit the code that begins the sums over devices for a tile (entries that are computed
-        together): with the gradient of the sum of all costs for chains near the fixed point of
-        their data set, with 0 for others."""
+        """Emit the code that sets the initial values of the sums over devices for one tile (a group
+        of entries that is computed together): the gradient of the sum of all costs for chains that
+        count as near the fixed point of their data set, 0 for all others."""
         for q, value in enumerate(self._gradient(devices, self.at["devices"], tile)):
             near = (devices.away < devices.far).choose(value, devices.zero)
             self.code.store(devices.at["received"], (tile * self.tile + q) * WIDTH, near)
 
     def _gradient(self, devices: Devices, k: Value, tile: Value) -> list[Value]:
-        """A tile (some entries, a vector each) of the gradient of device ``k``: the gradient at the
-        fixed point of the data set (:func:`flmc.sampling.chains.centre_of`) plus the Hessian times
-        the deviation from that point, added up column after column."""
+        """Emitted entries of one tile (a group of entries that is computed together) of the
+        gradient of device ``k``, as vectors: the gradient at the fixed point of the data set
+        (:func:`flmc.sampling.chains.centre_of`) plus the Hessian times the deviation from that
+        point, summed column by column."""
         code, unit = self.code, self.arrangement.unit
         size = (self.at["dim"] + 1) * (self.tile * unit)
         start = (k * self.at["tiles"] + tile) * size
@@ -196,8 +203,9 @@ class ManyEntries:
             code.store(values + self.gradient_bytes, 0, scale)
 
     def _squares(self, values: Value) -> Value:
-        """Emitted sum of the squares of a gradient's entries at an address, a vector with one
-        number for each chain."""
+        """Emitted sum of the squares of the entries of the gradient at the address ``values``: a
+        vector with one number for each chain, or with the number of a single chain in all eight
+        places."""
         code = self.code
         if self.in_rows:
             alone = Variable(code, code.value(FLOAT(0.0)))
@@ -212,8 +220,9 @@ class ManyEntries:
         return squares.value
 
     def _add_tile(self, devices: Devices, k: Value, tile: Value, talk: Value | None) -> None:
-        """Emit the code that adds the symbols of device k, for one tile (entries that are computed
-        together), times the factors ``talk`` (None: 1), to the sums over devices."""
+        """Emit the code that adds the symbols of device number ``k``, for one tile (a group of
+        entries that is computed together), times the factors ``talk`` (one for each chain; None:
+        1), to the sums over devices."""
         code, first, scale = self.code, tile * self.tile, None
         if self.form.norm:
             kept = devices.at["received"] + self.gradient_bytes
@@ -239,9 +248,10 @@ class ManyEntries:
         talk: Value | None,
         scale: Value | None,
     ) -> None:
-        """Emit the code that adds the symbols of eight entries of one chain to their sums;
-        ``panel`` is the number of these eight among all groups of eight entries. Lanes behind the
-        last entry go to sums that nobody reads."""
+        """Emit the code that adds the symbols of device number ``k``, for eight entries of one
+        chain, to the sums over devices. ``panel`` is the number of these eight among all groups of
+        eight entries. In the last group, places beyond the last entry go to sums that are not
+        used."""
         code, word, exist = self.code, None, None
         if devices.generator is not None:
             place = k * self.at["dim"] + panel * WIDTH
@@ -249,8 +259,8 @@ class ManyEntries:
             def word() -> Value:
                 return code.load(self.at["words"], place, WORDS)
 
-        # Where a norm is clipped, its factor makes all eight entries count as clipped: those behind
-        # the last entry of the gradient must not.
+        # Where the norm of a gradient is clipped, all eight places of a vector would be counted as
+        # clipped entries; ``exist`` excludes the places beyond the gradient's last entry.
         if scale is not None:
             numbers = code.value(ir.Constant(WORDS, list(range(WIDTH))))
             numbers = numbers + (panel * WIDTH).as_word().spread()
@@ -267,8 +277,8 @@ class ManyEntries:
         scale: Value | None,
         exist: Value | None = None,
     ) -> None:
-        """Emit the code that turns a vector ``value`` of gradient entries into symbols and adds
-        them to vector ``row`` of the sums; the other arguments are those of
+        """Emit the code that turns the vector ``value`` of gradient entries into symbols and adds
+        them to vector number ``row`` of the sums over devices. The other arguments are as for
         :meth:`~flmc.sampling.compiled.devices.Devices.sent`."""
         code, place, sums = self.code, row * WIDTH, devices.at["received"]
         sent = devices.sent(value, word, talk, scale, exist)

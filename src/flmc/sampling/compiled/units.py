@@ -1,17 +1,18 @@
-r"""Units of data: one array of floats for the quadratic costs of all devices, in the order in which
-the emitted machine code reads them.
+r"""Units of data: arrays of floats with the quadratic costs of all devices, in the order in which
+machine code reads them.
 
-A unit serves a block of eight chains (lanes of a vector): it holds eight data sets, one for each
-lane, or a single one. The gradient of device k is H_k theta - b_k, with Hessian H_k and offset b_k;
-the unit stores its value at the centre c, H_k c - b_k, and the Hessian, both divided by the clip,
-so that clipping is to [-1, 1]. Behind the devices lies the sum over all of them.
+A unit serves a block of chains, those that a vector instruction serves: it holds eight data sets,
+one for each place of the vector, or a single one. The gradient of device k is H_k theta - b_k, with
+Hessian H_k and offset b_k. The unit stores its value H_k c - b_k at a fixed point c of the data set
+(:func:`flmc.sampling.chains.centre_of`), and the Hessian, both divided by the clip, so that
+clipping is to [-1, 1]. After the devices follows the sum over all of them.
 
-*Near*: a chain whose deviation x from the centre is so small that clipping is rare
-(:mod:`flmc.sampling.compiled.devices`). ``reach`` (device) is the squared distance from the centre
-up to which no entry of a device's gradient g can exceed 1, because
+*Near*: a chain whose deviation x from c is so small that clipping is rare
+(:mod:`flmc.sampling.compiled.devices`). ``reach`` (device) is the squared distance from c up to
+which no entry of a device's gradient g can exceed 1, because
 :math:`|g_i| \le |g_i(c)| + \|H_i\| \|x\|` with row H_i of the Hessian; a margin is left for
-rounding. ``horizon`` is the squared distance up to which a chain is near: no entry of any device
-can exceed the number of clips that :data:`NEAR` tells."""
+rounding. ``horizon`` is the squared distance up to which a chain counts as near: no gradient entry
+of any device can exceed the number of clips that :data:`NEAR` sets."""
 
 from __future__ import annotations
 
@@ -39,25 +40,27 @@ from flmc.sampling.compiled.instructions import (
 ADDRESSES = ("hessian", "offset", "centre", "lanes", "units", "room", "good")
 SIZES = ("num_units", "devices", "dim", "tiles", "unit_size")
 MEASURES = ("rounding", "factor", "largest", "most_reach", "certain_clip", "certain", "near_clip")
-"""Arguments of the function that loads units: addresses, sizes, and numbers in double precision.
-``room`` is scratch memory for the sum of all Hessians, the sum of all gradients, and one device's
-gradient. ``good`` is two numbers: the first becomes 0 if data are not finite or too large, the
-second 1 more than the number of a device whose Hessian is not symmetric. ``rounding`` is the
-largest squared difference of a Hessian's row from its column, relative to the row, that passes as
-symmetric, and ``factor`` is 1 over the clip; :func:`load_units` computes the others."""
+"""Names of the arguments of the machine code that copies data sets into units of data, the arrays
+that machine code of the rounds reads: addresses, sizes, and numbers in double precision. ``room``
+is scratch memory for the sum of all Hessians, the sum of all gradients, and one device's gradient.
+``good`` is two numbers: the first becomes 0 if data are not finite or too large, the second 1 plus
+the number of a device whose Hessian is not symmetric. ``rounding`` is the largest squared
+difference between a row of a Hessian and the same column, relative to the row, that is accepted as
+symmetric; ``factor`` is 1 over the clip. The other numbers are computed in :func:`load_units`."""
 
 
 @cache
 def load_of(arrangement: Arrangement, near: bool) -> int:
-    """The address of the machine code that copies data sets into units of data, the arrays that
-    blocks of chains read; its arguments are ``ADDRESSES``, ``SIZES`` and ``MEASURES``. ``near``
-    says whether it also writes what is needed to treat chains near the centre apart: the squared
-    distances ``horizon`` and ``reach``, and the sum over all devices."""
+    """The address of the machine code that copies the costs of data sets into units of data, the
+    arrays that the machine code of the rounds reads. Its arguments are named in ``ADDRESSES``,
+    ``SIZES`` and ``MEASURES``. ``near`` says whether it also stores the squared distances
+    ``horizon`` and ``reach`` and the sum over all devices, which are needed where chains near the
+    fixed point of their data set are treated differently."""
 
     def body(code: Code, arguments: list[Value]) -> None:
         at = dict(zip((*ADDRESSES, *SIZES, *MEASURES), arguments, strict=True))
         if arrangement.entries:
-            # few entries are a constant of the code, whose loops over them are written out
+            # A small number of entries is a constant of the code, which has no loops over entries.
             at["dim"] = code.number(arrangement.entries)
         lanes = WIDTH if arrangement.kind == OWN else 1
         with code.loop(at["num_units"]) as n, code.loop(code.number(lanes)) as lane:
@@ -70,9 +73,10 @@ def load_of(arrangement: Arrangement, near: bool) -> int:
 
 
 class _Lane:
-    """Emits the code that copies one data set, number ``e``, into a unit of data (a block's array
-    of floats) at the address ``unit``: into one lane, or where all lanes share the data set, once
-    for all."""
+    """Emits the code that copies the costs of data set number ``e`` into the array of floats at the
+    address ``unit``, from which the machine code of the rounds reads vectors of eight: into place
+    number ``lane`` of every vector, or, where eight chains share the data set, once for all of
+    them."""
 
     def __init__(
         self,
@@ -92,8 +96,10 @@ class _Lane:
         self.local = unit + (at["devices"] + 1) * (4 * WIDTH)
 
     def emit(self) -> None:
-        """Emit the code that copies the gradients at the centre and the Hessians of all devices
-        into the unit of data, and behind them their sums."""
+        """Emit the code that copies, for every device of the data set, the gradient at a fixed
+        theta (:func:`flmc.sampling.chains.centre_of`) and the Hessian into the array that machine
+        code reads; if ``near``, the sums of these over all devices follow. It also checks that the
+        data are finite, not too large, and symmetric."""
         code, at, dim = self.code, self.at, self.at["dim"]
         size = (at["unit_size"] - (at["devices"] + 1) * WIDTH) / (at["devices"] + 1) * 4
         if self.near:
@@ -109,7 +115,8 @@ class _Lane:
                 value, norm, uneven = self._at_centre(device, matrix, i)
                 code.store(self.gradient, i, value)
                 size_of = value.magnitude()
-                # Comparisons that are false for NaN, so that NaN counts as too large.
+                # The data are good if both comparisons are true: they are false for NaN, which thus
+                # counts as too large.
                 good = (size_of < at["largest"]).both(norm < at["largest"] * at["largest"])
                 all_good.value = good.choose(all_good.value, code.number(0))
                 with code.when(uneven > at["rounding"] * norm):
@@ -126,10 +133,11 @@ class _Lane:
             self._fill(self.total, self.totals, self.local + at["devices"] * size)
 
     def _at_centre(self, device: Value, matrix: Value, i: Value) -> tuple[Value, Value, Value]:
-        """Three emitted values: entry i of a device's gradient at the fixed point of the data set
-        (:func:`flmc.sampling.chains.centre_of`), the squared norm of row i of its Hessian, and the
-        squared norm of the difference of that row from column i. The norm begins with 1e-300, so
-        that a row of zeros leads to no division by 0."""
+        """Three emitted values: entry ``i`` of a device's gradient at the fixed point of the data
+        set (:func:`flmc.sampling.chains.centre_of`), the squared norm of row i of its Hessian, and
+        the squared norm of the difference between row i and column i. 1e-300 is added to the
+        squared norm of the row, so that a row of zeros leads to no division by 0. ``matrix`` is the
+        address of the Hessian."""
         code, dim = self.code, self.at["dim"]
         offset = code.load(self.at["offset"], device * dim + i, DOUBLE)
         value = Variable(code, -offset)
@@ -149,13 +157,13 @@ class _Lane:
     def _measure(
         self, i: Value, value: Value, size: Value, norm: Value, reach: Variable, horizon: Variable
     ) -> None:
-        """Emit the code that adds entry i of a device's gradient to the sum over devices, and
-        lowers ``reach`` and ``horizon`` to the squared distances r^2 from the centre at which the
-        entry may exceed their bounds: the clip, and the number of clips up to which a chain counts
-        as near the centre.
+        """Emit the code that adds entry ``i`` of a device's gradient at the fixed point c of the
+        data set to the sum over devices, and lowers two bounds of squared distances from c:
+        ``reach``, beyond which the entry may exceed the clip, and ``horizon``, beyond which it may
+        exceed the number of clips up to which a chain counts as near c.
 
-        |g_i(centre)| + ||H_i|| r = bound gives r^2 = (bound - |g_i(centre)|)^2 / ||H_i||^2, with
-        row H_i of the Hessian.
+        |g_i(c)| + ||H_i|| r = bound gives r^2 = (bound - |g_i(c)|)^2 / ||H_i||^2, with row H_i of
+        the Hessian. ``value`` is g_i(c), ``size`` its magnitude, ``norm`` the squared norm of H_i.
         """
         code, at, zero = self.code, self.at, self.code.value(DOUBLE(0.0))
         code.store(self.totals, i, code.load(self.totals, i, DOUBLE) + value)
@@ -165,16 +173,18 @@ class _Lane:
         horizon.value = (more * more / norm).at_most(horizon.value)
 
     def _put(self, number: Value, distance: Value) -> None:
-        """Emit the code that stores a squared distance as vector ``number`` of the unit of data: in
-        one lane, that of the data set, or in all lanes where they share it."""
+        """Emit the code that stores a squared distance in vector number ``number`` of the array
+        that machine code reads: in the place of this data set, or in all eight places where the
+        chains share the data set."""
         value, start = distance.single(), number * WIDTH + self.lane
         for lane in range(1 if self.arrangement.kind == OWN else WIDTH):
             self.code.store(self.unit, start + lane, value)
 
     def _fill(self, matrix: Value, gradient: Value, start: Value) -> None:
-        """Emit the code that copies a device's gradient at the centre and its Hessian, times
-        ``factor``, into the unit of data from the address ``start`` on. The Hessian is symmetric,
-        so its columns are read as rows, whose numbers are neighbours in memory."""
+        """Emit the code that copies a device's gradient at the fixed point of the data set (address
+        ``gradient``) and its Hessian (address ``matrix``), divided by the clip, to the address
+        ``start``. The columns of the Hessian are needed; because it is symmetric, its rows are read
+        instead, whose numbers are neighbours in memory."""
         code, arrangement, dim = self.code, self.arrangement, self.at["dim"]
         place = Variable(code, self.lane)
 
@@ -190,7 +200,8 @@ class _Lane:
                 place.value = place.value + arrangement.unit
             return
         with code.loop(self.at["tiles"]) as tile, code.loop(dim + 1) as column:
-            # The device's gradient is stored before the first column of its Hessian.
+            # Column 0 of the loop is the device's gradient, which is stored before the columns of
+            # its Hessian.
             before = code.value(column.same(0).raw)
             row = before.choose(gradient, matrix + (column - 1) * dim * 8)
             first = tile * arrangement.tile
@@ -206,20 +217,21 @@ class _Lane:
 
 
 NEAR, _FEW = 64.0, 20
-"""Bound by which chains count as near the fixed point of their data set: no gradient entry of a
-device can exceed ``NEAR`` times the clip there. With more than ``_FEW`` devices the bound is
-smaller in proportion, but at least 2: the sum over devices, from which the excess of single entries
-is taken, then stays below 64 x 20 = 1280 clips (up to 640 devices), and its rounding in single
-precision below 1e-4 clips."""
+"""A chain counts as near the fixed point of its data set if no gradient entry of a device can
+exceed ``NEAR`` times the clip there. With more than ``_FEW`` devices this bound is lowered to
+``NEAR * _FEW`` over the number of devices, but not below 2. The sum of unclipped gradients over
+devices then stays below 64 x 20 = 1280 clips (with up to 640 devices), and its rounding error in
+single precision below 1e-4 clips."""
 _MOST_REACH = 3e38
-"""Largest squared distance that ``reach`` may hold. It is less than infinity, the distance of a
-chain that counts as far, so that such a chain computes every device."""
+"""Upper limit of ``reach``, the squared distance up to which a device's gradient needs no clipping.
+It is finite, and the distance of a chain that counts as far is set to infinity, so that every
+device is computed for such a chain."""
 _LARGEST = 1e15
-"""Largest gradient at the fixed point of a data set, and largest norm of a Hessian's row, in units
-of the clip: squares of larger numbers leave the range of single precision."""
+"""Largest accepted gradient entry at the fixed point of a data set, and largest accepted norm of a
+Hessian's row, in units of the clip: squares of larger numbers could overflow single precision."""
 _UNEVEN = 1e-5
-"""Largest difference of a Hessian's row from its column, relative to the row, that is taken for
-rounding."""
+"""Largest norm of the difference between a row of a Hessian and the same column, relative to the
+norm of the row, that is accepted as rounding error of a symmetric matrix."""
 
 Floats = npt.NDArray[np.float32]
 _CALL = ctypes.CFUNCTYPE(
@@ -237,20 +249,21 @@ def load_units(
     lanes: npt.NDArray[np.int64],
     near: bool,
 ) -> Floats | None:
-    """The units of data of some data sets, (unit, float), each the numbers that a block of chains
-    reads: horizon (8), reach (device, 8), then gradients and Hessians of the devices; None if data
-    are not finite, or too large for single precision. A Hessian that is not symmetric is refused by
-    ``InvalidSetting``.
+    """The costs of some data sets as arrays of floats, (array, float), that the machine code of the
+    rounds reads. Each array holds ``horizon`` (8), ``reach`` (device, 8), then gradients and
+    Hessians of the devices, then their sum. None if data are not finite or too large for single
+    precision; ``InvalidSetting`` for a Hessian that is not symmetric.
 
     ``costs`` and ``centre`` are contiguous, in double precision; ``unit`` is the clip, by which
-    gradients are divided; ``lanes`` is the data set of every lane of every unit, (unit, 8) or
-    (unit, 1); ``near`` says whether the round's code treats chains near the centre apart, without
-    which horizon, reach and the sum over devices are not written."""
+    gradients are divided; ``lanes`` holds the index of the data set in every place of each array's
+    vectors, (array, 8), or that of all places, (array, 1). ``near`` says whether the code treats
+    chains near the fixed point ``centre`` of their data set differently; if not, ``horizon``,
+    ``reach`` and the sum over devices remain 0."""
     devices, dim = costs.offset.shape[1:]
     size = (1 + devices) * WIDTH + (devices + 1) * arrangement.device_size(dim)
     units = np.zeros((len(lanes), size), np.float32)
-    # The margin for rounding: 1e-6, sixteen roundings of single precision, for each product of a
-    # sum and for some operations more.
+    # ``certain`` leaves a margin for rounding: 1e-6, sixteen times the rounding error of single
+    # precision, for each product of a sum and for eight further operations.
     certain = 1 - 1e-6 * (dim + 8.0)
     clips = min(NEAR, max(2.0, NEAR * _FEW / devices))
     good, room = np.array([1, 0], np.uint64), np.empty((dim + 2) * dim)

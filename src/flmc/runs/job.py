@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from pathlib import Path
+from pathlib import Path as Directory
 from typing import Any
 
 import numpy as np
 
 from flmc.base.arrays import Array, one_blas_thread
-from flmc.base.errors import Interrupted, RunFailed
+from flmc.base.errors import Interrupted, InvalidSetting, RunFailed
 from flmc.base.findings import Finding
 from flmc.base.version import VERSION
-from flmc.evaluation.answer import find_answer
+from flmc.evaluation.answer import Answer, find_answer
 from flmc.evaluation.diagnostics import thinned
 from flmc.evaluation.exact_posterior import ExactPosterior
 from flmc.evaluation.metrics import Metrics, measure
@@ -40,6 +40,7 @@ from flmc.runs.snapshots import SnapshotObserver, Watch
 from flmc.sampling.chains import Chains
 from flmc.sampling.engine import Engine, Resources
 from flmc.sampling.moments import Moments
+from flmc.sampling.path import Path
 from flmc.sampling.schedule import Activity, draw_activity
 from flmc.sampling.simulation import RoundObserver, simulate
 
@@ -66,6 +67,18 @@ def _measured_before(quality: OneChain | None) -> OneChain | None:
     return quality
 
 
+def _answer_from(plan: Plan, seed: int, model: Model, path: Path, **words: Any) -> Answer:
+    """The answer of a finished run from the positions in its path, which are read only here; the
+    other arguments are those of :func:`~flmc.evaluation.answer.find_answer`."""
+    if path.thin > 1:
+        kept = plan.num_rounds - plan.num_burn_in
+        raise InvalidSetting(
+            f"an answer needs the draws of all {kept} kept rounds, got {kept // path.thin}: run with"
+            " thin=1"
+        )
+    return find_answer(plan, seed, model, path.kept, path.burn_in, **words)
+
+
 @dataclass(frozen=True)
 class Job:
     """Everything that decides the result of a run: plan, model, seed, number of chains, engine, and
@@ -80,7 +93,7 @@ class Job:
     thin: int = 1
     """Number of kept rounds for each draw that is stored: with 10, every tenth."""
 
-    def recorder(self, directory: Path, every_rounds: int | None) -> Recorder:
+    def recorder(self, directory: Directory, every_rounds: int | None) -> Recorder:
         """The recorder that writes this run to ``directory``, where a record was created;
         ``every_rounds`` is the number of rounds between checkpoints."""
         ledger = Ledger(self.plan, self.seed, self.model.num_experiments)
@@ -262,6 +275,7 @@ class Job:
         # transmissions in all rounds times entries of theta in all chains.
         if chains.num_undefined >= active.mean(axis=0).sum() * chains.position.size:
             raise RunFailed("not one gradient was finite: nothing was sampled")
+        draws, path = chains.draws, chains.path if chains.keeps_draws else None
         return Result(
             plan=self.plan,
             seed=self.seed,
@@ -272,23 +286,23 @@ class Job:
             clipped_fraction=chains.clipped_fraction(active[:, self.plan.num_burn_in :]),
             num_undefined=chains.num_undefined,
             moments=chains.moments.in_batches().mapped(self.model.coordinates),
-            chains=self._in_coordinates_of_the_model(chains.draws),
-            evidence=self._examine(chains),
+            chains=self._in_coordinates_of_the_model(draws),
+            evidence=self._examine(chains, draws),
             model_findings=checked,
-            predictions=self._predict(chains),
+            predictions=self._predict(draws),
             measure_one_chain=self._one_chain(chains),
-            burn_in=self._in_coordinates_of_the_model(chains.burn_in),
-            find_answer=self._answer(chains),
+            path=None if path is None else path.mapped(self.model.coordinates),
+            find_answer=self._answer(path),
             layout=self.model.layout,
             blocking=self.engine.blocking(self.plan, self.model, self.num_chains),
         )
 
-    def _answer(self, chains: Chains) -> FindAnswer | None:
+    def _answer(self, path: Path | None) -> FindAnswer | None:
         """A function that computes the answer of a finished run, that is what the server knows of
         theta; None if no draws were kept."""
-        if chains.draws is None:
+        if path is None:
             return None
-        return partial(find_answer, self.plan, self.seed, self.model, chains.draws, chains.burn_in)
+        return partial(_answer_from, self.plan, self.seed, self.model, path)
 
     def _in_coordinates_of_the_model(self, draws: Array | None) -> Array | None:
         """Draws in the coordinates of the user's model, converted if the sampler worked in other
@@ -324,20 +338,22 @@ class Job:
             text = f"the model could not be checked: {type(error).__name__}: {error}"
             return (Finding("model-not-checked", "warning", text),)
 
-    def _examine(self, chains: Chains) -> Evidence | None:
-        """Stein ratios and shifts of the first data set, from gradients at its kept draws or, if
-        none were kept, at the last positions of its chains; None if the posterior is known."""
+    def _examine(self, chains: Chains, draws: Array | None) -> Evidence | None:
+        """Stein ratios and shifts of the first data set, from gradients at its draws or, if none
+        were kept, at the last draw of each chain; None if the posterior is known."""
         if self.model.posterior is not None:
             return None
-        if chains.draws is not None:
-            return examine(self.model, chains.draws[0])
+        if draws is not None:
+            return examine(self.model, draws[0])
+        if chains.path is not None:
+            return examine(self.model, chains.path.some_draws(slice(0, 1))[0])
         return examine(self.model, self.engine.theta(chains, self.model)[0][:, None])
 
-    def _predict(self, chains: Chains) -> Array | None:
+    def _predict(self, draws: Array | None) -> Array | None:
         """Predictions of the model at some kept draws of the first data set, (chain, draw,
         prediction); None for a model without predictions, or without kept draws."""
-        if chains.draws is None:
+        if draws is None:
             return None
-        theta = thinned(chains.draws)
+        theta = thinned(draws)
         predicted = self.model.predict(theta.reshape(1, -1, self.plan.dim), slice(0, 1))
         return None if predicted is None else predicted.reshape(*theta.shape[:2], -1)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path as Directory
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from flmc.runs import records
 from flmc.runs.ledger import Ledger
 from flmc.runs.recorder import Recorder
 from flmc.sampling.moments import Moments
+from flmc.sampling.path import Path
 
 
 def listing(result: Result, answer: AnswerMode = "auto") -> Listing:
@@ -264,9 +265,9 @@ class Result:
     """How the engine grouped the chains for speed, in words; empty where it had no choice."""
     measure_one_chain: Callable[[], OneChain | None] = lambda: None
     """Function that computes :attr:`one_chain`, the quality of single chains."""
-    burn_in: Array | None = None
-    """Theta after every round of the burn-in, (experiment, chain, round, dim); None if it was not
-    kept: with draws thinned out, without them, or where it would take too much memory."""
+    path: Path | None = None
+    """Stored positions of the chains, from which draws and answer follow; None if no draws were
+    kept."""
     find_answer: FindAnswer | None = None
     """Function that computes the answer of :meth:`posterior`, with the keyword arguments of
     :func:`flmc.evaluation.answer.find_answer`; None if no draws were kept."""
@@ -291,6 +292,12 @@ class Result:
     def kept_draws(self) -> Array | None:
         """Kept draws, (experiment, chain, draw, dim); None if they were not kept."""
         return self.chains
+
+    @property
+    def burn_in(self) -> Array | None:
+        """Theta after every round of the burn-in, (experiment, chain, round, dim); None if it was
+        not kept: with draws thinned out, without them, or where it would take too much memory."""
+        return None if self.path is None else self.path.burn_in
 
     @property
     def mean(self) -> Array:
@@ -379,7 +386,7 @@ class Result:
         predicted = self.predictions if same else None
         return named_draws.to_arviz(self._first_draws, self.layout, predicted)
 
-    def save(self, directory: str | Path) -> Path:
+    def save(self, directory: str | Directory) -> Directory:
         """Write plan, metrics, mean, covariance and draws (if kept) to a new directory.
 
         Parameters
@@ -389,7 +396,7 @@ class Result:
 
         Returns
         -------
-        Path
+        pathlib.Path
             The directory; :func:`flmc.load` opens it.
 
         Raises
@@ -408,7 +415,7 @@ class Result:
         ...     flmc.load(result.save(place)).arrays["covariance"].shape
         (1, 5, 5)
         """
-        path = Path(directory)
+        path = Directory(directory)
         with records.create(
             path,
             describe(self.plan, self.seed, self.num_chains, self.engine, self.chains is not None),
@@ -427,8 +434,11 @@ class Result:
             arrays["covariance"] = self.covariance
         else:
             arrays["variance"] = self.variance
-        kept = {"draws": self.chains, "burn_in": self.burn_in}
-        return arrays | {name: array for name, array in kept.items() if array is not None}
+        if self.chains is not None:
+            arrays["draws"] = self.chains
+        if self.path is not None:
+            arrays |= self.path.arrays
+        return arrays
 
     def to_document(self) -> dict[str, Any]:
         """The result without its arrays as plain values, for JSON; what is not a number is null."""

@@ -93,6 +93,10 @@ class Plan:
         the plan was searched for them.
     update
         Server's update: what the server does with its estimate in a round.
+    draw_at
+        Where draws are taken: at the ``positions`` of the chain after its kept rounds, or at their
+        ``midpoints``, half way between the positions before and after a round, whose variance is
+        free of the error of Langevin's discrete step.
 
     Examples
     --------
@@ -127,6 +131,12 @@ class Plan:
     answer: PredictedAnswer | None = None
     aim: str = "chain"
     update: ServerUpdate = LANGEVIN
+    draw_at: str = "positions"
+
+    @property
+    def midpoints(self) -> bool:
+        """Whether draws are taken half way between the positions before and after a round."""
+        return self.draw_at == "midpoints"
 
     @property
     def warnings(self) -> tuple[str, ...]:

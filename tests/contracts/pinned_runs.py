@@ -100,7 +100,7 @@ def _case(
 ) -> Case:
     def make() -> tuple[flmc.Plan, flmc.Model]:
         chosen = _linear() if model is None else model
-        shape = {"num_rounds": 150, "num_burn_in": 60, **settings}
+        shape = {"num_rounds": 150, "num_burn_in": 60, "draw_at": "positions", **settings}
         return flmc.plan(chosen, uplink, limits, **shape), chosen
 
     return make
@@ -205,6 +205,7 @@ chains = 3
 rounds = 120
 burn_in = 60
 samples = 200
+draw_at = "positions"
 devices = 4
 dim = 2
 fading = 0.2

@@ -16,6 +16,7 @@ from flmc.planning.plans import Plan
 from flmc.sampling.moments import Moments
 from flmc.sampling.path import Path, Place
 
+
 @dataclass
 class Chains:
     """State of all chains of all data sets after ``round`` rounds: their present positions, sums
@@ -96,7 +97,9 @@ class Chains:
         if self.path is not None:
             self.path.keep(place, first, positions)
 
-    def keep_round(self, place: tuple[slice, slice], before: Array, after: Array, done: int) -> bool:
+    def keep_round(
+        self, place: tuple[slice, slice], before: Array, after: Array, done: int
+    ) -> bool:
         """Keep the position ``after`` (experiment, chain, dim) a round, and add the round's draw to
         the moments if it is a kept one, which is what is returned. For an engine whose positions
         are theta: ``before`` is theta before the round, ``done`` the number of rounds that are

@@ -263,7 +263,13 @@ class JaxEngine(Engine):
             position[e, c] = theta - centre[e]
         # The position is in single precision, which its declared type does not say.
         return Chains.at_start(
-            plan, model, position, keep_draws, thin, directory, origin=centre  # type: ignore[arg-type]
+            plan,
+            model,
+            position,
+            keep_draws,
+            thin,
+            directory,
+            origin=centre,  # type: ignore[arg-type]
         )
 
     def advance(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path as Directory
 
 import numpy as np
+import numpy.typing as npt
 
 from flmc.base.arrays import Array
 from flmc.models.affine import Coordinates
@@ -24,6 +25,8 @@ MOST_DRAWN_BYTES = 256_000_000
 """Largest number of bytes of positions, or of draws, in memory; more go to a file, if the run is
 recorded."""
 
+Numbers = npt.NDArray[np.intp]
+"""Array of whole numbers."""
 Place = tuple[int | slice, slice]
 """Data sets and chains that an array belongs to, as indices of the first two axes."""
 
@@ -87,7 +90,7 @@ class Path:
             part = slice(int(found[chosen][0]), int(found[chosen][-1]) + 1)
             self.positions[place][..., part, :] = positions[..., chosen, :]
 
-    def _places(self, rounds: Array) -> Array:
+    def _places(self, rounds: Numbers) -> Numbers:
         """The place of the position after each of ``rounds``, counted from 1 (0 is the start); -1
         where it has none."""
         if self.thin == 1:
@@ -220,7 +223,9 @@ def first_place(plan: Plan, num_chains: int, thin: int) -> int:
     return (0 if whole else plan.num_burn_in) + (not plan.midpoints)
 
 
-def _empty(shape: tuple[int, ...], kind: np.dtype[np.float64], directory: Directory | None) -> Array:
+def _empty(
+    shape: tuple[int, ...], kind: np.dtype[np.float64], directory: Directory | None
+) -> Array:
     """An uninitialised array: in memory, or mapped to a nameless file of ``directory`` beyond
     ``MOST_DRAWN_BYTES``."""
     if directory is None or kind.itemsize * math.prod(shape) <= MOST_DRAWN_BYTES:

@@ -271,7 +271,8 @@ class KeptRounds:
         """Positions, sums and paths of the chains from ``first`` to below ``end``, counted through
         all data sets, for the rounds of one call of machine code."""
         dim, moments, rows = chains.position.shape[2], chains.moments, slice(first, end)
-        path, path_from, place = np.empty((0, 0, dim), np.float32), rounds.stop, 0
+        path_from, place = rounds.stop, 0
+        path: Array = np.empty((0, 0, dim))
         if chains.path is not None and chains.path.thin == 1:
             stored = chains.path.positions
             path = stored.reshape(-1, *stored.shape[2:])[rows]
@@ -281,7 +282,7 @@ class KeptRounds:
             # Machine code stores the positions after all rounds from the first of these on in this
             # array. After the call, those from which draws are computed are copied to the path.
             path_from = few.start
-            path = np.empty((end - first, rounds.stop - path_from, dim), np.float32)
+            path = np.empty((end - first, rounds.stop - path_from, dim), chains.position.dtype)
         return cls(
             chains,
             rounds,

@@ -147,7 +147,13 @@ class NumbaEngine(Engine):
         # additions does not depend on threads. The type is ignored because the position is in
         # single precision, and an Array is declared as double.
         return Chains.at_start(
-            plan, model, position, keep_draws, thin, directory, origin=origin  # type: ignore[arg-type]
+            plan,
+            model,
+            position,
+            keep_draws,
+            thin,
+            directory,
+            origin=origin,  # type: ignore[arg-type]
         )
 
     def advance(

@@ -192,7 +192,8 @@ def _decide(task: Constraints, request: Request) -> Plan:
         needed = rounds_to_arrive(decided, model, curvature)
     else:
         needed = task.burn_in_needed(decided, distance, given, automatic=automatic)
-    draws = effective_draws(decided.effective_step_size, curvature.convexity, rounds.kept)
+    moved, midpoints = decided.effective_step_size, decided.midpoints
+    draws = effective_draws(moved, curvature.convexity, rounds.kept, midpoints=midpoints)
     return replace(decided, rounds_needed=needed, effective_draws=draws)
 
 

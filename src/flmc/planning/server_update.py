@@ -18,7 +18,6 @@ import numpy as np
 from flmc.base import checks
 from flmc.base.arrays import Array
 
-
 DRAW_AT = ("midpoints", "positions")
 """Where draws of a chain may be taken: half way between the positions before and after a round, or
 at the positions after rounds."""
@@ -149,8 +148,8 @@ class Momentum(ServerUpdate):
     :math:`\lambda` the variance is that of the normal posterior times the temperature over :math:`1
     - a/(2(1+\beta))`, with :math:`a = \eta\kappa\lambda` and the slope :math:`\kappa` of the link:
     at an equal effective step the discretisation error is smaller than Langevin's by
-    :math:`(1-\beta)/(1+\beta)`. Neighbouring positions have the correlation :math:`1 - a/(1+\beta)`,
-    so that midpoints have no such error, as Langevin's.
+    :math:`(1-\beta)/(1+\beta)`. Successive positions have the correlation :math:`1 -
+    a/(1+\beta)`, so that midpoints have no such error, as with Langevin's update.
 
     Parameters
     ----------

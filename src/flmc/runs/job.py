@@ -73,8 +73,8 @@ def _answer_from(plan: Plan, seed: int, model: Model, path: Path, **words: Any) 
     if path.thin > 1:
         kept = plan.num_rounds - plan.num_burn_in
         raise InvalidSetting(
-            f"an answer needs the draws of all {kept} kept rounds, got {kept // path.thin}: run with"
-            " thin=1"
+            f"an answer needs the draws of all {kept} kept rounds, got {kept // path.thin}: run"
+            " with thin=1"
         )
     return find_answer(plan, seed, model, path.kept, path.burn_in, **words)
 
@@ -172,7 +172,13 @@ class Job:
         # that are kept so far.
         counts = moments.counts * kept / (self.plan.num_rounds - self.plan.num_burn_in)
         so_far = replace(moments, counts=counts)
-        return measure(so_far, self._exact, self.plan.effective_step_size, self.num_chains)
+        return measure(
+            so_far,
+            self._exact,
+            self.plan.effective_step_size,
+            self.num_chains,
+            midpoints=self.plan.midpoints,
+        )
 
     @cached_property
     def _exact(self) -> ExactPosterior:

@@ -265,11 +265,11 @@ class JaxEngine(Engine):
         return Chains.at_start(
             plan,
             model,
-            position,
+            position,  # type: ignore[arg-type]
             keep_draws,
             thin,
             directory,
-            origin=centre,  # type: ignore[arg-type]
+            origin=centre,
         )
 
     def advance(

@@ -1,10 +1,9 @@
-"""The path of a run's chains: the positions that are kept, and the draws that are taken from them.
+"""The path of a run's chains: the positions that are kept, and the draws that are taken there.
 
-A chain is at a *position* after every round. A plan says where its draws are taken: at the positions
-themselves, or half way between the positions before and after a round, at *midpoints*, whose
-variance is free of the error of Langevin's discrete step (``docs/sampling.md``, section 3). A path
-holds positions in either case, because what a server saw follows from them: draws are computed when
-they are asked for."""
+A chain is at a *position* after every round. A plan says where its draws are taken: at these, or
+half way between the positions before and after a round, at *midpoints*, whose variance is free of
+the error of Langevin's discrete step (``docs/sampling.md``). A path holds positions in either case,
+because what a server saw follows from them: draws are computed when they are asked for."""
 
 from __future__ import annotations
 
@@ -113,9 +112,9 @@ class Path:
         """Number of places that belong to the first ``rounds`` rounds of the run, and to its
         start."""
         if self.thin == 1:
-            return min(max(0, rounds + 1 - self.first), self.positions.shape[2])
+            return int(min(max(0, rounds + 1 - self.first), self.positions.shape[2]))
         found = self._places(np.arange(max(0, rounds - 2 * self.thin), rounds + 1))
-        return max(0, int(found.max()) + 1)
+        return int(found.max()) + 1
 
     def draws_until(self, rounds: int) -> int:
         """Number of draws of the first ``rounds`` rounds."""

@@ -51,8 +51,8 @@ def result_without_data(
     """The result as the server knows it: without data, so without a posterior to compare with, and
     judged by :func:`flmc.evaluation.server_evidence.judge_without_data`.
 
-    ``kept`` holds theta after every kept round (round, dim), ``seconds`` is CPU time, and ``ledger``
-    has one line of JSON for each round, with gains and absent devices. With ``reports`` the last
+    ``kept`` holds theta after every kept round (round, dim), ``seconds`` is CPU time, and
+    ``ledger`` has one line of JSON for each round, with gains and absent devices. With ``reports`` the last
     entry of ``kept`` is not a parameter but the sum of the devices' reports, and the result leaves
     it out. ``before`` has theta at the start and after every round of the burn-in, or after the
     last ones of these, (place, dim), without reports; None: not known, from which no midpoints
@@ -186,8 +186,8 @@ class Recorded(NamedTuple):
     ledger
         One line of JSON for each round.
     before
-        Theta at the start and during the burn-in, (place, dim), without reports; None in a record of
-        an earlier version.
+        Theta at the start and during the burn-in, (place, dim), without reports; None in a record
+        of an earlier version.
     """
 
     plan: Plan

@@ -149,11 +149,11 @@ class NumbaEngine(Engine):
         return Chains.at_start(
             plan,
             model,
-            position,
+            position,  # type: ignore[arg-type]
             keep_draws,
             thin,
             directory,
-            origin=origin,  # type: ignore[arg-type]
+            origin=origin,
         )
 
     def advance(

@@ -185,7 +185,14 @@ class Constraints:
         if self.rounds is not None:
             gain = np.minimum(self.power_gains, self.privacy_limit)
         langevin = auto_step_size(
-            self.uplink, num_devices, gain, smoothness, convexity, self.num_active, self.scheduler
+            self.uplink,
+            num_devices,
+            gain,
+            smoothness,
+            convexity,
+            self.num_active,
+            self.scheduler,
+            midpoints=self.draw_at == "midpoints",
         )
         return langevin / heat, True
 

@@ -233,7 +233,7 @@ def test_variances_alone_where_entries_are_many(
     )
     with pytest.raises(InvalidSetting, match="only variances"):
         _ = some.covariance
-    kept = {"mean", "variance", "draws", "burn_in"}
+    kept = {"mean", "variance", "draws", "positions"}
     assert set(flmc.load(tmp_path / "record").arrays) == kept
     assert "sd" in str(some)
 

@@ -103,7 +103,8 @@ def variance_of_mean(memory: Array, count: int, neighbours: Array | None = None)
 
     With ``neighbours``, :math:`a`, values that are k apart have the correlation
     :math:`a r^{k-1}`, as the midpoints between the values of an autoregression with :math:`a = (1 +
-    r)/2`, and the result is :math:`\frac1n\bigl[1 + \frac{2a}{1-r} - \frac{2a(1-r^n)}{n(1-r)^2}\bigr]`."""
+    r)/2`. The result is :math:`\frac1n\bigl[1 + \frac{2a}{1-r} -
+    \frac{2a(1-r^n)}{n(1-r)^2}\bigr]`."""
     # At r = 1 both terms of the formula are infinite. At the slightly smaller r that replaces it
     # the result is near its limit 1.
     r = np.minimum(memory, 1.0 - min(1e-6, 1e-3 / count))

@@ -36,8 +36,8 @@ class Chains:
     """Sums, over the kept rounds so far, of the deviations of theta from a fixed point of each data
     set, and of products of their entries."""
     path: Path | None
-    """Stored positions, from which draws are computed: those of all draws, or of the last draw alone
-    (``keeps_draws``); None if there are none."""
+    """Stored positions, from which draws are computed: those of all draws (``keeps_draws``), or of
+    the last draw alone; None if there are none."""
     num_clipped: int = 0
     """Number of gradient entries of active devices that clipping changed, summed over all chains
     and kept rounds."""

@@ -305,8 +305,8 @@ def _round(
     draws = before.draws
     if draws.shape[1]:
         draws = jax.lax.dynamic_update_slice_in_dim(draws, position[:, None], place, 1)
-    # Half the sum with the position before, or twice the position itself over 2: rounded in the same
-    # way, so that one compiled loop serves both.
+    # Half the sum with the position before; or, at positions, with the position itself, which is
+    # exact: so one compiled loop serves both.
     other = numpy.where(fixed.midpoints, before.position, position)
     draw = np.float32(0.5) * (other + position)
     sums = jax.lax.cond(kept, _summed, lambda sums, _: sums, before[1:5], draw)

@@ -159,7 +159,8 @@ class Path:
             each = 1 + self.midpoints
             after = kept[:, :, each - 1 :: each][:, :, :count]
             return (kept[:, :, ::2][:, :, :count] if self.midpoints else None), after
-        begin = self.num_burn_in + 1 - self.first
+        # Without the position before it, the first kept round has no midpoint.
+        begin = max(self.num_burn_in + 1 - self.first, int(self.midpoints))
         after = kept[:, :, begin:][:, :, :count]
         if not self.midpoints:
             return None, after

@@ -52,11 +52,11 @@ def result_without_data(
     judged by :func:`flmc.evaluation.server_evidence.judge_without_data`.
 
     ``kept`` holds theta after every kept round (round, dim), ``seconds`` is CPU time, and
-    ``ledger`` has one line of JSON for each round, with gains and absent devices. With ``reports`` the last
-    entry of ``kept`` is not a parameter but the sum of the devices' reports, and the result leaves
-    it out. ``before`` has theta at the start and after every round of the burn-in, or after the
-    last ones of these, (place, dim), without reports; None: not known, from which no midpoints
-    follow. Without the model's ``prior`` the result has no answer."""
+    ``ledger`` has one line of JSON for each round, with gains and absent devices. With ``reports``
+    the last entry of ``kept`` is not a parameter but the sum of the devices' reports, and the
+    result leaves it out. ``before`` has theta at the start and after every round of the burn-in, or
+    after the last ones of these, (place, dim), without reports; None: not known, and then the first
+    kept round has no midpoint. Without the model's ``prior`` the result has no answer."""
     active, gains = (None, None)
     if ledger[plan.num_burn_in : plan.num_rounds]:
         active, gains = rounds_seen(ledger[plan.num_burn_in : plan.num_rounds], plan.num_devices)
@@ -132,8 +132,9 @@ def chains_of(plan: Plan, kept: Array, before: Array | None, centre: Array) -> C
     thetas = kept if before is None else np.concatenate([before, kept])
     first, burn_in = plan.num_rounds + 1 - len(thetas), plan.num_burn_in
     path = Path(thetas[None, None], None, first, burn_in, plan.midpoints)
-    moments = Moments.empty(centre, 1, len(kept))
-    for theta in path.draws[0, 0]:
+    draws = path.draws[0, 0]
+    moments = Moments.empty(centre, 1, len(draws))
+    for theta in draws:
         moments.add(theta[None, None], slice(0, 1), 0)
     return Chains(
         plan.num_rounds,

@@ -164,9 +164,9 @@ def _step(devices: Devices, place: _Place, i: Value, received: Value) -> None:
 
 
 def add_moments(code: Code, form: Form, at: dict[str, Value], count: Value) -> None:
-    """Emit the code that adds the positions of a block of chains after each of the last ``count``
-    rounds to the sums of positions and of their products, in the order of the rounds; or, where
-    draws are taken there, the midpoints of the rounds, which replace positions in scratch memory."""
+    """Emit the code that adds the draws of a block of chains in the last ``count`` rounds to the
+    sums of draws and of their products, in the order of the rounds. Draws are positions after these
+    rounds, or midpoints, which are written over the positions in scratch memory."""
     row = at["dim"] * form.arrangement.lanes
     with code.when(at["midpoints"].same(1)):
         _average(code, form, at, count)

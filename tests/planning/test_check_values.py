@@ -31,7 +31,7 @@ def test_calibrated_gain_and_temperature() -> None:
 def test_auto_step(model: flmc.LinearGaussian) -> None:
     assert flmc.plan(model, flmc.Digital()).step_size == pytest.approx(1.5e-3)
     analog = flmc.plan(model, flmc.Analog())
-    assert analog.step_size == pytest.approx(0.5 / model.smoothness)
+    assert analog.step_size == pytest.approx(0.4 / model.smoothness)
     assert analog.temperature == pytest.approx(1.0)
     there = flmc.plan(model, flmc.Analog(), draw_at="positions")
     assert there.step_size == pytest.approx(0.4 / (model.smoothness + model.convexity))

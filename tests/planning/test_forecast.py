@@ -96,6 +96,7 @@ def test_starts_of_a_regression_are_followed_where_the_rule_finds_its_burn_in_sh
     kept rounds make up for the rest. After 5 they have not."""
     model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
     rounds: dict[str, Any] = {"num_rounds": 5000, "burn_in_step_factor": 1.0}
+    rounds["draw_at"] = "positions"  # whose automatic step is the one of these numbers
     plan = flmc.plan(model, flmc.Analog(), OFF, num_burn_in=45, **rounds)
     short = flmc.plan(model, flmc.Analog(), OFF, num_burn_in=5, **rounds)
     assert plan.rounds_needed is not None

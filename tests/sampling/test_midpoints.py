@@ -87,7 +87,7 @@ def test_draws_are_means_of_positions(engine: str) -> None:
         halves = (theta[:, :, burn_in:-1] + theta[:, :, burn_in + 1 :]) / 2
         # Compiled engines hold deviations of about 1 in single precision.
         tolerance = 1e-12 if engine == "numpy" else 3e-7
-        np.testing.assert_allclose(result.chains, halves, atol=tolerance)
+        np.testing.assert_allclose(result.draws_by_chain, halves, atol=tolerance)
         np.testing.assert_allclose(result.mean, result.draws_by_chain.mean(axis=(1, 2)), atol=1e-12)
         without = flmc.run(plan, model, keep_draws=False, **settings)
         np.testing.assert_array_equal(without.covariance, result.covariance)
@@ -110,7 +110,7 @@ def test_a_run_may_be_cut_anywhere(engine: str, keep: bool, thin: int, tmp_path:
     settings: dict[str, Any] = {"seed": 3, "chains": 3, "engine": engine}
     kept: dict[str, Any] = {"keep_draws": keep, "thin": thin}
     whole = flmc.run(plan, model, **kept, **settings)
-    for every in full((1, 7, 16, 49, 50, 51, 57), (7, 51)):
+    for every in (1, 7, 16, 49, 50, 51, 57)[:: full(1, 3)]:
         out = tmp_path / f"record-{every}"
         for number in range(1000):
             stop = _after(2)

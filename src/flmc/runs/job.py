@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from pathlib import Path as Directory
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ from flmc.runs.snapshots import SnapshotObserver, Watch
 from flmc.sampling.chains import Chains
 from flmc.sampling.engine import Engine, Resources
 from flmc.sampling.moments import Moments
-from flmc.sampling.path import Path
+from flmc.sampling.path import ChainPath
 from flmc.sampling.schedule import Activity, draw_activity
 from flmc.sampling.simulation import RoundObserver, simulate
 
@@ -67,7 +67,7 @@ def _measured_before(quality: OneChain | None) -> OneChain | None:
     return quality
 
 
-def _answer_from(plan: Plan, seed: int, model: Model, path: Path, **words: Any) -> Answer:
+def _answer_from(plan: Plan, seed: int, model: Model, path: ChainPath, **words: Any) -> Answer:
     """The answer of a finished run from the positions in its path, which are read only here; the
     other arguments are those of :func:`~flmc.evaluation.answer.find_answer`."""
     if path.thin > 1:
@@ -93,7 +93,7 @@ class Job:
     thin: int = 1
     """Number of kept rounds for each draw that is stored: with 10, every tenth."""
 
-    def recorder(self, directory: Directory, every_rounds: int | None) -> Recorder:
+    def recorder(self, directory: Path, every_rounds: int | None) -> Recorder:
         """The recorder that writes this run to ``directory``, where a record was created;
         ``every_rounds`` is the number of rounds between checkpoints."""
         ledger = Ledger(self.plan, self.seed, self.model.num_experiments)
@@ -281,7 +281,7 @@ class Job:
         # transmissions in all rounds times entries of theta in all chains.
         if chains.num_undefined >= active.mean(axis=0).sum() * chains.position.size:
             raise RunFailed("not one gradient was finite: nothing was sampled")
-        draws, path = chains.draws, chains.path if chains.keeps_draws else None
+        path = chains.path if chains.keeps_draws else None
         return Result(
             plan=self.plan,
             seed=self.seed,
@@ -292,29 +292,22 @@ class Job:
             clipped_fraction=chains.clipped_fraction(active[:, self.plan.num_burn_in :]),
             num_undefined=chains.num_undefined,
             moments=chains.moments.in_batches().mapped(self.model.coordinates),
-            chains=self._in_coordinates_of_the_model(draws),
-            evidence=self._examine(chains, draws),
-            model_findings=checked,
-            predictions=self._predict(draws),
-            measure_one_chain=self._one_chain(chains),
             path=None if path is None else path.mapped(self.model.coordinates),
+            evidence=self._examine(chains),
+            model_findings=checked,
+            predictions=self._predict(path),
+            measure_one_chain=self._one_chain(chains),
             find_answer=self._answer(path),
             layout=self.model.layout,
             blocking=self.engine.blocking(self.plan, self.model, self.num_chains),
         )
 
-    def _answer(self, path: Path | None) -> FindAnswer | None:
+    def _answer(self, path: ChainPath | None) -> FindAnswer | None:
         """A function that computes the answer of a finished run, that is what the server knows of
         theta; None if no draws were kept."""
         if path is None:
             return None
         return partial(_answer_from, self.plan, self.seed, self.model, path)
-
-    def _in_coordinates_of_the_model(self, draws: Array | None) -> Array | None:
-        """Draws in the coordinates of the user's model, converted if the sampler worked in other
-        ones; None if ``draws`` is None."""
-        coordinates = self.model.coordinates
-        return draws if draws is None or coordinates is None else coordinates.to_model(draws)
 
     def _activity(self) -> Activity:
         """How many devices transmit in every round, and how often a single device does.
@@ -344,22 +337,20 @@ class Job:
             text = f"the model could not be checked: {type(error).__name__}: {error}"
             return (Finding("model-not-checked", "warning", text),)
 
-    def _examine(self, chains: Chains, draws: Array | None) -> Evidence | None:
-        """Stein ratios and shifts of the first data set, from gradients at its draws or, if none
-        were kept, at the last draw of each chain; None if the posterior is known."""
+    def _examine(self, chains: Chains) -> Evidence | None:
+        """Stein ratios and shifts of the first data set, from gradients at its draws or, if these
+        were not kept, at the last draw of each chain; None if the posterior is known."""
         if self.model.posterior is not None:
             return None
-        if draws is not None:
-            return examine(self.model, draws[0])
         if chains.path is not None:
             return examine(self.model, chains.path.some_draws(slice(0, 1))[0])
         return examine(self.model, self.engine.theta(chains, self.model)[0][:, None])
 
-    def _predict(self, draws: Array | None) -> Array | None:
+    def _predict(self, path: ChainPath | None) -> Array | None:
         """Predictions of the model at some kept draws of the first data set, (chain, draw,
         prediction); None for a model without predictions, or without kept draws."""
-        if draws is None:
+        if path is None:
             return None
-        theta = thinned(draws)
+        theta = thinned(path.some_draws(slice(0, 1)))
         predicted = self.model.predict(theta.reshape(1, -1, self.plan.dim), slice(0, 1))
         return None if predicted is None else predicted.reshape(*theta.shape[:2], -1)

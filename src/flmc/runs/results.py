@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path as Directory
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ from flmc.runs import records
 from flmc.runs.ledger import Ledger
 from flmc.runs.recorder import Recorder
 from flmc.sampling.moments import Moments
-from flmc.sampling.path import Path
+from flmc.sampling.path import ChainPath
 
 
 def listing(result: Result, answer: AnswerMode = "auto") -> Listing:
@@ -227,7 +227,7 @@ def notes_on_chains(metrics: Metrics) -> list[str]:
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run, made by :func:`flmc.run`: its plan, its draws (``chains``) or their
+    """A finished run, made by :func:`flmc.run`: its plan, its draws (from ``path``) or their
     ``moments``, and their quality and privacy. ``metrics`` state the quality where the exact
     posterior is known, ``evidence`` where it is not."""
 
@@ -250,8 +250,9 @@ class Result:
     moments: Moments
     """Sums over kept rounds of the deviation of theta from a fixed point and of products of its
     entries, from which mean and covariance are computed."""
-    chains: Array | None
-    """Kept draws, (experiment, chain, draw, dim); None if they were not kept."""
+    path: ChainPath | None
+    """Stored positions of the chains, from which draws and answer follow; None if no draws were
+    kept."""
     evidence: Evidence | None = None
     """Stein ratios and shifts of the first data set, from gradients at the draws; None for a model
     whose posterior is known."""
@@ -265,14 +266,17 @@ class Result:
     """How the engine grouped the chains for speed, in words; empty where it had no choice."""
     measure_one_chain: Callable[[], OneChain | None] = lambda: None
     """Function that computes :attr:`one_chain`, the quality of single chains."""
-    path: Path | None = None
-    """Stored positions of the chains, from which draws and answer follow; None if no draws were
-    kept."""
     find_answer: FindAnswer | None = None
     """Function that computes the answer of :meth:`posterior`, with the keyword arguments of
     :func:`flmc.evaluation.answer.find_answer`; None if no draws were kept."""
     layout: named_draws.Layout | None = None
     """Name and shape of every parameter in theta; None for a model without names."""
+
+    @cached_property
+    def chains(self) -> Array | None:
+        """Kept draws, (experiment, chain, draw, dim), computed from the positions when they are
+        first asked for; None if they were not kept."""
+        return None if self.path is None else self.path.draws
 
     @property
     def draws(self) -> Array:
@@ -386,7 +390,7 @@ class Result:
         predicted = self.predictions if same else None
         return named_draws.to_arviz(self._first_draws, self.layout, predicted)
 
-    def save(self, directory: str | Directory) -> Directory:
+    def save(self, directory: str | Path) -> Path:
         """Write plan, metrics, mean, covariance and draws (if kept) to a new directory.
 
         Parameters
@@ -396,7 +400,7 @@ class Result:
 
         Returns
         -------
-        pathlib.Path
+        Path
             The directory; :func:`flmc.load` opens it.
 
         Raises
@@ -415,10 +419,10 @@ class Result:
         ...     flmc.load(result.save(place)).arrays["covariance"].shape
         (1, 5, 5)
         """
-        path = Directory(directory)
+        path = Path(directory)
         with records.create(
             path,
-            describe(self.plan, self.seed, self.num_chains, self.engine, self.chains is not None),
+            describe(self.plan, self.seed, self.num_chains, self.engine, self.path is not None),
         ):
             Recorder(path, Ledger(self.plan), lambda _: None, "").finish(
                 self.to_document(), self.arrays

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path as Directory
+from pathlib import Path
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from flmc.base.errors import RunFailed
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.sampling.moments import Moments
-from flmc.sampling.path import Path, Place
+from flmc.sampling.path import ChainPath, Place
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Chains:
     moments: Moments
     """Sums, over the kept rounds so far, of the deviations of theta from a fixed point of each data
     set, and of products of their entries."""
-    path: Path | None
+    path: ChainPath | None
     """Stored positions, from which draws are computed: those of all draws (``keeps_draws``), or of
     the last draw alone; None if there are none."""
     num_clipped: int = 0
@@ -63,7 +63,7 @@ class Chains:
         position: Array,
         keep_draws: bool,
         thin: int = 1,
-        directory: Directory | None = None,
+        directory: Path | None = None,
         *,
         origin: Array | None = None,
     ) -> Chains:
@@ -77,7 +77,9 @@ class Chains:
         if keep_draws or plan.midpoints:
             # Without draws the last one is still needed: gradients are compared there with the
             # posterior's, and the last position is no midpoint.
-            path = Path.empty(plan, position, origin, thin if keep_draws else num_kept, directory)
+            path = ChainPath.empty(
+                plan, position, origin, thin if keep_draws else num_kept, directory
+            )
         slots = plan.update.num_slots
         memory = np.zeros((*position.shape[:2], slots, model.dim)) if slots else None
         burn_in, midpoints = plan.num_burn_in, plan.midpoints

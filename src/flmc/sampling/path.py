@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import tempfile
 from dataclasses import dataclass
-from pathlib import Path as Directory
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,7 @@ Place = tuple[int | slice, slice]
 
 
 @dataclass(frozen=True)
-class Path:
+class ChainPath:
     """Positions of all chains after rounds of a run, and the draws that they are.
 
     Without thinning, places are the positions after consecutive rounds from round ``first`` on,
@@ -53,7 +53,7 @@ class Path:
     the positions after rounds."""
     thin: int = 1
     """Number of kept rounds for each draw: with 10, the 10th, the 20th and so on are draws."""
-    directory: Directory | None = None
+    directory: Path | None = None
     """Where draws are stored that take more than ``MOST_DRAWN_BYTES``; None: in memory."""
 
     @classmethod
@@ -63,8 +63,8 @@ class Path:
         position: Array,
         origin: Array | None,
         thin: int = 1,
-        directory: Directory | None = None,
-    ) -> Path:
+        directory: Path | None = None,
+    ) -> ChainPath:
         """The path of chains that stand at ``position`` (experiment, chain, dim) before round 1.
         Positions that take much memory are in a file of ``directory``."""
         midpoints, (experiments, chains, dim) = plan.midpoints, position.shape
@@ -77,6 +77,11 @@ class Path:
         path = cls(positions, origin, first, plan.num_burn_in, midpoints, thin, directory)
         path.keep((slice(None), slice(None)), -1, position[:, :, None])
         return path
+
+    @classmethod
+    def of_draws(cls, draws: Array) -> ChainPath:
+        """A path whose positions are these draws, (experiment, chain, draw, dim)."""
+        return cls(draws, None, 1, 0, False)
 
     def keep(self, place: Place, first: int, positions: Array) -> None:
         """Write the ``positions`` after consecutive rounds, (..., chain, round, dim), as far as
@@ -201,12 +206,12 @@ class Path:
         before = self.burn_in
         return {} if before is None else {"burn_in": before}
 
-    def mapped(self, coordinates: Coordinates | None) -> Path:
+    def mapped(self, coordinates: Coordinates | None) -> ChainPath:
         """This path in the coordinates of the model; itself if ``coordinates`` is None."""
         if coordinates is None:
             return self
         theta = coordinates.to_model(self._theta(slice(None)))
-        return Path(
+        return ChainPath(
             theta, None, self.first, self.num_burn_in, self.midpoints, self.thin, self.directory
         )
 
@@ -223,9 +228,7 @@ def first_place(plan: Plan, num_chains: int, thin: int) -> int:
     return (0 if whole else plan.num_burn_in) + (not plan.midpoints)
 
 
-def _empty(
-    shape: tuple[int, ...], kind: np.dtype[np.float64], directory: Directory | None
-) -> Array:
+def _empty(shape: tuple[int, ...], kind: np.dtype[np.float64], directory: Path | None) -> Array:
     """An uninitialised array: in memory, or mapped to a nameless file of ``directory`` beyond
     ``MOST_DRAWN_BYTES``."""
     if directory is None or kind.itemsize * math.prod(shape) <= MOST_DRAWN_BYTES:

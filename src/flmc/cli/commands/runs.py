@@ -138,7 +138,7 @@ def run_command(
     if not kept_anyway:
         # Draws that were kept only to compute the answer are taken out of the result, which would
         # otherwise judge them; they stay with --out or --plots.
-        result = replace(result, chains=None, predictions=None)
+        result = replace(result, path=None, predictions=None)
     _show_result(result, settings.answer, out, json_)
     if plots is not None:
         _write_plots(result, problem.model, plots, json_)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path as Directory
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +31,7 @@ from flmc.runs.results import Result
 from flmc.sampling.chains import Chains, centre_of
 from flmc.sampling.engine_choice import choose_engine
 from flmc.sampling.moments import Moments
-from flmc.sampling.path import Path
+from flmc.sampling.path import ChainPath
 
 _HOTTER = 0.05
 """Relative excess of the mean temperature of the kept rounds over the plan's, above which the
@@ -73,15 +73,14 @@ def result_without_data(
         clipped_fraction=float("nan"),
         num_undefined=0,
         moments=chains.moments,
-        chains=chains.draws,
-        model_findings=(*absences(plan, ledger), *judgement),
         path=chains.path,
+        model_findings=(*absences(plan, ledger), *judgement),
         find_answer=_answer(plan, prior, chains.path, ledger),
     )
 
 
 def _answer(
-    plan: Plan, model: Model | Prior | None, path: Path | None, ledger: Sequence[str]
+    plan: Plan, model: Model | Prior | None, path: ChainPath | None, ledger: Sequence[str]
 ) -> FindAnswer:
     """A function that computes the answer, what the server knows of theta, from the positions of
     its chain and the ledger's line of JSON for each round. ``model`` is the model or only its
@@ -131,7 +130,7 @@ def chains_of(plan: Plan, kept: Array, before: Array | None, centre: Array) -> C
     draws are computed for deviations from ``centre``, (1, dim)."""
     thetas = kept if before is None else np.concatenate([before, kept])
     first, burn_in = plan.num_rounds + 1 - len(thetas), plan.num_burn_in
-    path = Path(thetas[None, None], None, first, burn_in, plan.midpoints)
+    path = ChainPath(thetas[None, None], None, first, burn_in, plan.midpoints)
     draws = path.draws[0, 0]
     moments = Moments.empty(centre, 1, len(draws))
     for theta in draws:
@@ -198,7 +197,7 @@ class Recorded(NamedTuple):
     before: Array | None
 
 
-def read_recorded(directory: Directory) -> Recorded:
+def read_recorded(directory: Path) -> Recorded:
     """The contents of the record of a finished federation in a directory: plan, chain and
     ledger."""
     record = load(directory)
@@ -216,7 +215,7 @@ def read_recorded(directory: Directory) -> Recorded:
     return Recorded(plan, kept, seconds, record.ledger, before)
 
 
-def result_of_record(directory: Directory) -> Result:
+def result_of_record(directory: Path) -> Result:
     """The result of a finished run from its record on disk, as the server knows it: without data,
     so without a posterior to compare with."""
     held, record = read_recorded(directory), load(directory)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -337,9 +337,8 @@ class KeptRounds:
             square = self.products.reshape(-1, dim, dim)
             for i in range(dim - 1):
                 square[:, i + 1 :, i] = square[:, i, i + 1 :]
-        if self.chains.path is not None and self.chains.path.thin > 1:
-            num_chains = self.chains.position.shape[1]
-            for row, path in enumerate(self.path, self.rows.start):
-                experiment, chain = divmod(row, num_chains)
-                place = (experiment, slice(chain, chain + 1))
-                self.chains.keep(place, self.path_from, path[None])
+        path = self.chains.path
+        if path is not None and path.thin > 1 and self.path.size:
+            # All chains in one axis, as in the positions of this call.
+            together = path.positions.reshape(1, -1, *path.positions.shape[2:])
+            replace(path, positions=together).keep((0, self.rows), self.path_from, self.path)

@@ -74,12 +74,11 @@ class Chains:
         num_kept = plan.num_rounds - plan.num_burn_in
         moments = Moments.empty(centre_of(model), num_chains, num_kept)
         path = None
-        if keep_draws or plan.midpoints:
-            # Without draws the last one is still needed: gradients are compared there with the
-            # posterior's, and the last position is no midpoint.
-            path = ChainPath.empty(
-                plan, position, origin, thin if keep_draws else num_kept, directory
-            )
+        # Where the posterior is not known, gradients at the last draws tell how right they are; the
+        # last position is no midpoint, so that the one before it is stored, too.
+        if keep_draws or (plan.midpoints and model.posterior is None):
+            every = thin if keep_draws else num_kept
+            path = ChainPath.empty(plan, position, origin, every, directory)
         slots = plan.update.num_slots
         memory = np.zeros((*position.shape[:2], slots, model.dim)) if slots else None
         burn_in, midpoints = plan.num_burn_in, plan.midpoints

@@ -287,6 +287,7 @@ def test_a_user_adds_her_own_curve(tmp_path: Path) -> None:
     figure.savefig(tmp_path / "mine.png")
 
 
+@full_only
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "reproduction"
     arguments = ["reproduce", "--figure", "2", "--experiments", "3", "--out", str(out)]

@@ -16,7 +16,7 @@ from flmc.planning.forecast import Law, _like_the_law, forecast, noise_of
 from flmc.planning.prediction import predict
 from flmc.settings.assembly import assemble
 from flmc.settings.schema import merge
-from support import against_sampling, full
+from support import against_sampling, full, full_only
 
 OFF = flmc.Limits(privacy="off")
 
@@ -181,6 +181,7 @@ def worst_shift(draws: Array, posterior: Law) -> float:
     return posterior.distance(draws.reshape(-1, draws.shape[-1]).mean(axis=0))
 
 
+@full_only
 def test_devices_of_one_label_are_noticed() -> None:
     """The plan was GOOD, and the chain 4.7 standard deviations off; the plan with a straight link
     and a wide clip is right, and says so."""
@@ -202,6 +203,7 @@ def test_devices_of_one_label_are_noticed() -> None:
     assert worst_shift(result.kept_draws, posterior) == pytest.approx(told, rel=0.2)
 
 
+@full_only
 def test_clipping_examples_does_not_hide_a_steep_link() -> None:
     """The same plan with and without a generous bound of examples has the same verdict."""
     asked = {
@@ -223,6 +225,7 @@ def test_clipping_examples_does_not_hide_a_steep_link() -> None:
     assert ratio == pytest.approx(1.0, abs=0.05)
 
 
+@full_only
 def test_a_step_that_widens_is_predicted_for_any_model() -> None:
     """Log densities were 5 to 10 % too wide at the automatic step, and nothing was predicted."""
     model = pure_labels(2)

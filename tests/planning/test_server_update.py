@@ -16,7 +16,7 @@ from flmc.planning.server_update import LANGEVIN, Langevin
 from flmc.sampling import langevin
 from flmc.settings.registered import UPDATES
 from flmc.wire.federation import Federation
-from support import full
+from support import full, full_only
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +38,7 @@ def variance_in_a_direction(relative: float, beta: float) -> float:
     return total * 2.0 * relative * (1.0 - beta)
 
 
+@full_only
 @pytest.mark.parametrize("beta", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("relative", [0.01, 0.2])
 def test_the_closed_form_of_momentum(beta: float, relative: float) -> None:

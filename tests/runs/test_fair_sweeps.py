@@ -19,7 +19,7 @@ from flmc.planning.fairness import QUANTITIES
 from flmc.runs.sweeps.grid import read_grid, read_variation
 from flmc.runs.sweeps.points import run_point
 from flmc.views.sweep_figure import draw_sweep_file
-from support import full
+from support import full, full_only
 
 SMALL: dict[str, Any] = {"devices": 4, "samples": 80, "dim": 3, "rounds": 60, "burn_in": 20}
 SMALL |= {"engine": "numpy", "chains": 4, "experiments": full(12, 6)}
@@ -238,6 +238,7 @@ def unknown():
 """
 
 
+@full_only
 def test_models_without_a_posterior_have_columns_that_mean_something(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

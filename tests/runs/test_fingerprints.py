@@ -20,7 +20,7 @@ from flmc.cli import main
 from flmc.runs.files.durable_files import write_json
 from flmc.runs.sweeps.points import run_point
 from flmc.settings.schema import NOTHING, Settings, names_of
-from support import many_repetitions, repeated
+from support import full_only, many_repetitions, repeated
 
 SMALL: dict[str, Any] = {"devices": 4, "samples": 40, "rounds": 12, "burn_in": 4, "chains": 2}
 SMALL |= {"engine": "numpy"}
@@ -172,6 +172,7 @@ fading = Own()
 """
 
 
+@full_only
 @pytest.mark.parametrize("edited", ["module", "helper"])
 def test_edited_code_is_noticed_by_sweeps_and_resumed_runs(edited: str, files: Path) -> None:
     """Each command is a process of its own, as an edited module is imported anew only there."""

@@ -154,6 +154,7 @@ def test_an_own_object_is_audited_or_refused(
         assert audited == 0, out.err
 
 
+@full_only
 def test_own_objects_are_curves_of_a_study(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kinds = [kind for kind in OWN if kind not in ("model", "engine")]
     command = ["reproduce", "--experiments", "2", "--figure", "2", "--out", "out", "--json"]

@@ -521,7 +521,8 @@ class _Values:
 
     @property
     def curve(self) -> tuple[Point, ...]:
-        """All values that were tried, in ascending order."""
+        """The tried values of the setting that the search varies, each with the plan that it gave
+        or the reason why it gave none, in ascending order of the value."""
         return tuple(self.tried[each] for each in sorted(self.tried))
 
     def _failure(self, why: str = "") -> Unsolved:

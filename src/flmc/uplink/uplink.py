@@ -111,8 +111,9 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
     """Whether a symbol is random given the gradient: then ``symbols`` takes a uniform random number
     for each entry."""
     standard_symbols: ClassVar[bool] = False
-    """Whether a symbol is the clipped gradient itself or, with a link, a bit that is +1 with the
-    link's probability: then engines may compute symbols in compiled code of their own."""
+    """True if a symbol is of one of the two standard kinds, which engines may compute in compiled
+    code of their own: the clipped gradient itself or, with a link, a bit that is +1 with the link's
+    probability. False for any other symbol."""
     published_step_size: ClassVar[float | None] = None
     """Step size for this scheme in section IV of the paper by Zhang, Liu and Simeone on quantised
     federated Langevin Monte Carlo; None: the paper states none."""

@@ -105,8 +105,9 @@ class Study:
     """Bound R on a device's privacy spending over a run: as published, and by the exact analysis of
     the Gaussian mechanism."""
     floor: float
-    """Squared W2 distance from the posterior, largest over kept rounds, of 100 runs of an exact
-    sampler: mean over simulated experiments."""
+    """Squared W2 distance that finite sampling alone causes: 100 independent draws of the posterior
+    in every kept round are held against the posterior, the largest distance over the rounds is
+    taken, and averaged over simulated experiments."""
     population: float
     """Squared W2 distance from the posterior, largest over kept rounds, of infinitely many runs of
     Langevin Monte Carlo with exact gradients and without a channel."""

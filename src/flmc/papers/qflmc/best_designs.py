@@ -1,17 +1,19 @@
-r"""Digital against analog, each at its best, by the width of the answer at equal privacy of a run.
+r"""The best design of the digital and of the analog scheme, by the width of the answer that the
+server can give at equal privacy of a whole run.
 
-For every number of devices, entries, SNR and budget, both schemes get the clip, link, slope, gain,
-step and rounds with the smallest predicted *error*: the root of the variance that the server states
-for an entry of theta (:mod:`flmc.planning.answer_law`) plus the squared shift of its mean, over the
-exact posterior's standard deviation. Devices are alike: linear regression, 60 examples each, as in
-the paper. Then an entry of a local gradient near the mode is normal, and what clip and link make of
-it are averages over the normal law. Chains start at zero, and travel costs rounds."""
+For a number of devices and of entries, an SNR and a budget of the run, a scheme gets the clip, the
+link with its slope, the gain, the step and the rounds with the smallest predicted *error*: the root
+of the variance that the server states for an entry of theta (:mod:`flmc.planning.answer_law`) plus
+the squared shift of its mean, over the exact posterior's standard deviation. Devices are alike and
+have 60 examples each of a linear regression, as in the paper: an entry of a local gradient near the
+mode is then nearly normal, and what clip and link make of it are averages over the normal law.
+Chains start at zero; the rounds in which they travel count for the budget, and not for the answer.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -22,52 +24,163 @@ from flmc.base.progress import Progress
 from flmc.papers.qflmc.design_search import FADING
 from flmc.papers.qflmc.information import budget_mu
 from flmc.planning.answer_law import variances
-from flmc.planning.prediction import NODES, WEIGHTS
+from flmc.planning.limits import Limits
 from flmc.privacy.bit_event import BitEvent
 
 EXAMPLES = 60
 """Number of examples of a device, as in the paper."""
-DELTA = 1e-5
+DELTA = Limits().run_delta
 """Delta of the budget of a run."""
-ROUNDS = (20, 30, 45, 70, 100, 150, 220, 300)
-"""Numbers of rounds, those of travel included, that a design may have; the paper has 300."""
-_CLIPS = np.geomspace(0.35, 5.0, 14)
-"""Clips that are tried, in standard deviations of an entry of a local gradient at the mode."""
-_PEAKS = (0.003, 0.006, 0.012, 0.025, 0.05, 0.1, 0.18, 0.3, 0.45, 0.6, 0.75, 0.9, 0.98, 1.0)
-"""Largest mean bits that are tried."""
-_PULLS = np.array([0.02, 0.04, 0.07, 0.1, 0.15, 0.22, 0.3, 0.4, 0.5, 0.65, 0.8])
+_CLIPS = np.geomspace(0.1, 16.0, 18)
+"""Clips that are tried, in standard deviations of an entry of a local gradient over draws of the
+data."""
+_PULLS = np.geomspace(0.01, 0.8, 12)
 """Shares of its distance to the mode that a chain loses in a round, as tried."""
+_FINER = (1.4, 1.12, 1.04)
+"""Factors by which clip and pull are then varied, up and down, about the best of those."""
+_FINALISTS = 8
+"""Number of best designs, with different links and rounds, that are refined so."""
+_CURVED_FROM = 0.1
+"""Largest mean bit from which on a sigmoid is tried beside a straight link."""
 _FEWEST_DEGREES = 12.0
 """Degrees of freedom of the estimated curvature that a design must have: with fewer, intervals were
-not found to hold."""
+not found to cover theta as often as they state."""
 _NEAR = 4.0
 """Distance to the mode, in the chain's standard deviations, from which on rounds count."""
-_RATIOS = np.geomspace(0.02, 30.0, 160)
-"""Standard deviations of a gradient over the clip, at which averages over a link are tabulated."""
+_FAR = 2.0
+"""Distance from the start to the mode, in standard deviations of the prior."""
+_RATIOS = np.geomspace(0.01, 30.0, 200)
+"""Standard deviations of a gradient over the clip at which averages over a link are tabulated."""
+
+
+class Tried(NamedTuple):
+    """The largest mean bits, and the numbers of rounds (travel included), that a search tries."""
+
+    peaks: tuple[float, ...]
+    rounds: tuple[int, ...]
+
+
+EVERYTHING = Tried(
+    (0.003, 0.006, 0.012, 0.025, 0.05, 0.1, 0.18, 0.3, 0.45, 0.6, 0.75, 0.9, 0.98, 1.0),
+    (20, 25, 32, 42, 60, 90, 140, 200, 300),
+)
+"""What the full study tries; the paper has 300 rounds."""
+A_FEW = Tried((0.1, 0.45, 0.9, 1.0), (30, 100, 300))
+"""What a preview tries."""
+
+
+class Place(NamedTuple):
+    """What both schemes have in common at one place of the map: SNR in dB, numbers of devices and
+    of entries, and epsilon of the run."""
+
+    snr_db: float
+    num_devices: int
+    dim: int
+    epsilon: float
+
+    @property
+    def largest_snr(self) -> float:
+        """Largest squared amplitude of a symbol at the receiver over the noise power."""
+        return float(FADING**2 * 10 ** (self.snr_db / 10))
+
+    @property
+    def curvature(self) -> float:
+        """Curvature of the negative log posterior: the number of examples, and 1 of the prior."""
+        return EXAMPLES * self.num_devices + 1.0
 
 
 class Shape(NamedTuple):
-    """A map from a gradient over its clip, in [-1, 1], to the mean symbol over the peak, and its
-    averages over normal gradients.
+    """A map from a gradient, in units of its clip, to the mean symbol.
 
     Attributes
     ----------
-    family
+    link
         ``linear``, or ``sigmoid`` for a curved link.
     peak
-        Largest mean symbol, 1 for analog.
+        Largest mean symbol; 1 for analog, whose unit of symbols is the clip.
     slope
-        Slope at zero of the mean symbol, for a gradient in units of the clip.
+        Slope of the mean symbol at zero.
     """
 
-    family: str
+    link: str
     peak: float
     slope: float
 
     def symbol(self, gradient: Array) -> Array:
         """Mean symbol of a gradient in units of the clip."""
         inside = np.clip(gradient, -1.0, 1.0)
-        return self.peak * inside if self.family == "linear" else np.tanh(self.slope * inside)
+        return self.peak * inside if self.link == "linear" else np.tanh(self.slope * inside)
+
+
+@dataclass(frozen=True)
+class Design:
+    """A design of one scheme and what is predicted of its answer.
+
+    Attributes
+    ----------
+    link, peak, slope
+        The link, its largest mean symbol, and its slope at zero for a gradient in units of the
+        clip, as in ``Shape``.
+    clip
+        In standard deviations of an entry of a local gradient over draws of the data.
+    snr
+        Squared amplitude of the largest symbol at the receiver over the noise power.
+    pull
+        Share of its distance to the mode that a chain loses in a round.
+    share
+        Mean slope over the chain's gradients over the slope at zero.
+    rounds, travel
+        All rounds, and the first of them, which do not count.
+    width, noise, shift
+        Standard deviation that the server states, over the exact posterior's; and, in its standard
+        deviations too, the errors of the mean by noise, and by clip and link.
+    error
+        Root of ``width`` squared plus ``shift`` squared; infinite where no design was found.
+    temperature
+        Variance of the chain over the posterior's.
+    """
+
+    link: str = ""
+    peak: float = math.nan
+    slope: float = math.nan
+    clip: float = math.nan
+    snr: float = math.nan
+    pull: float = math.nan
+    share: float = math.nan
+    rounds: int = 0
+    travel: int = 0
+    width: float = math.inf
+    noise: float = math.inf
+    shift: float = math.inf
+    error: float = math.inf
+    temperature: float = math.nan
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A place of the map, with the best designs of both schemes: a row of the CSV of the map."""
+
+    place: Place
+    digital: Design
+    analog: Design
+
+    @property
+    def ratio(self) -> float:
+        """Error of the best digital over that of the best analog design; not a number where
+        neither scheme can answer."""
+        if math.isinf(self.analog.error):
+            return 0.0 if math.isfinite(self.digital.error) else math.nan
+        return self.digital.error / self.analog.error
+
+    def to_dict(self) -> dict[str, Any]:
+        """The cell by the names of its columns, for a table; empty where no design was found."""
+        designs = {
+            f"{scheme}_{name}": value if math.isfinite(design.error) else ""
+            for scheme, design in (("digital", self.digital), ("analog", self.analog))
+            for name, value in asdict(design).items()
+        }
+        ratio = "" if math.isnan(self.ratio) else self.ratio
+        return {**self.place._asdict(), "ratio": ratio, **designs}
 
 
 @lru_cache(maxsize=64)
@@ -83,176 +196,195 @@ def _averages(shape: Shape) -> tuple[Array, Array]:
     return np.asarray(share), np.asarray(np.square(symbol) @ weights)
 
 
-@dataclass(frozen=True)
-class Place:
-    """A cell of the map: what both schemes have in common."""
-
-    snr_db: float
-    num_devices: int
-    dim: int
-    epsilon: float
-
-    @property
-    def largest_snr(self) -> float:
-        """Largest squared amplitude of a symbol at the receiver over the noise power."""
-        return FADING**2 * 10 ** (self.snr_db / 10)
-
-    @property
-    def curvature(self) -> float:
-        """Curvature of the negative log posterior: the number of examples, and 1 of the prior."""
-        return EXAMPLES * self.num_devices + 1.0
-
-
-@dataclass(frozen=True)
-class Design:
-    """The design of a scheme with the smallest predicted error, and what is predicted of it.
-
-    ``clip`` is in standard deviations of an entry of a local gradient at the mode, ``snr`` the
-    squared amplitude of a symbol at the receiver over the noise power. ``pull`` is the share of its
-    distance to the mode that a chain loses in a round, ``travel`` the rounds that do not count.
-    """
-
-    link: str
-    peak: float
-    slope: float
-    clip: float
-    snr: float
-    pull: float
-    rounds: int
-    travel: int
-    width: float
-    shift: float
-    error: float
-    temperature: float
-
-    @property
-    def found(self) -> bool:
-        """Whether any design makes an answer whose curvature is known well enough."""
-        return math.isfinite(self.error)
-
-
-NOTHING = Design("", *(math.nan,) * 5, 0, 0, math.inf, math.inf, math.inf, math.nan)
-"""The design where none was found."""
-
-
 @lru_cache(maxsize=8192)
-def allowed_snr(epsilon: float, peak: float, num_bits: int) -> float:
-    """Largest squared gain over the noise power at which ``num_bits`` bits with this largest mean
-    keep the budget, by the accountant; infinite if any does."""
+def allowed_snr(epsilon: float, peak: float, num_symbols: int) -> float:
+    """Largest squared amplitude over the noise power at which ``num_symbols`` symbols of a device
+    keep the budget of a run, by the accountant; infinite if any does. For bits ``peak`` is the
+    largest mean bit; 1 stands for certain bits, and for analog symbols, which cost the same."""
     if peak == 1.0:
-        return budget_mu(epsilon, DELTA) ** 2 / (4.0 * num_bits)
+        return budget_mu(epsilon, DELTA) ** 2 / (4.0 * num_symbols)
     high = (1.0 + peak) / 2.0
-    event = BitEvent(high, 1.0 - high, 1.0, ((1.0, num_bits),))
+    event = BitEvent(
+        high=high, low=1.0 - high, noise_power=1.0, transmissions=((1.0, num_symbols),)
+    )
     return event.allowed_gain(epsilon, DELTA) ** 2
 
 
-def shapes(scheme: str) -> Iterator[Shape]:
-    """Shapes that are tried: for digital each peak with a straight and, where it is not nearly
-    straight, a sigmoid link; for analog the clip alone."""
-    if scheme == "analog":
-        yield Shape("linear", 1.0, 1.0)
-        return
-    for peak in _PEAKS:
-        yield Shape("linear", peak, peak)
-        if 0.1 <= peak < 1.0:
-            yield Shape("sigmoid", peak, math.atanh(peak))
-
-
-def best_design(place: Place, scheme: str) -> Design:
+def best_design(place: Place, scheme: str, tried: Tried = EVERYTHING) -> Design:
     """The design of ``scheme`` (``digital`` or ``analog``) with the smallest predicted error."""
+    if scheme == "analog":
+        shapes = [Shape("linear", 1.0, 1.0)]
+    else:
+        shapes = [Shape("linear", peak, peak) for peak in tried.peaks]
+        curved = [peak for peak in tried.peaks if _CURVED_FROM <= peak < 1.0]
+        shapes += [Shape("sigmoid", peak, math.atanh(peak)) for peak in curved]
+    bits = scheme == "digital"
+
+    def best(shape: Shape, rounds: int, pulls: Array, clips: Array) -> Design:
+        return _best_of(place, shape, bits, rounds, pulls, clips)
+
     found = [
-        each
-        for shape in shapes(scheme)
-        for each in [_best_of_shape(place, shape, scheme == "digital")]
-        if each is not None
+        (best(shape, rounds, _PULLS, _CLIPS), shape) for shape in shapes for rounds in tried.rounds
     ]
-    return min(found, key=lambda design: design.error, default=NOTHING)
+    # Ranked by the error, which is infinite where there is no answer.
+    found = sorted(found, key=lambda each: each[0].error)[:_FINALISTS]
+    for factor in _FINER:
+        about = np.geomspace(1.0 / factor, factor, 7)
+        found = [
+            (
+                best(shape, one.rounds, np.minimum(one.pull * about, _PULLS[-1]), one.clip * about),
+                shape,
+            )
+            for one, shape in found
+            if math.isfinite(one.error)
+        ]
+    return min((one for one, _ in found), key=lambda each: each.error, default=Design())
 
 
-def _best_of_shape(place: Place, shape: Shape, bits: bool) -> Design | None:
-    """The best design with one shape; None where no design makes an answer."""
-    devices, curvature = place.num_devices, place.curvature
-    rounds = np.array(ROUNDS)
-    allowed = [allowed_snr(place.epsilon, shape.peak if bits else 1.0, place.dim * n) for n in ROUNDS]
-    snr = np.minimum(allowed, place.largest_snr)[:, None, None]
-    pull, clip = _PULLS[:, None], _CLIPS
-    share_of, square_of = _averages(shape)
-    # Variance of an entry of a local gradient, in units of L/K: at the mode, where all add up to
-    # zero, and what the spread of the chain adds, which depends on the noise, which depends on it.
+def _best_of(
+    place: Place,
+    shape: Shape,
+    bits: bool,
+    rounds: int,
+    pulls: Array,
+    clips: Array,
+) -> Design:
+    """The best design with a shape, a number of rounds, and one of the given pulls and clips; one of
+    infinite error where none makes an answer. ``bits`` says whether symbols are random bits."""
+    devices, peak = place.num_devices, shape.peak
+    snr = min(allowed_snr(place.epsilon, peak, place.dim * rounds), place.largest_snr)
+    # All that follows are arrays (pull, clip).
+    pull, clip = pulls[:, None], clips
+    shares, squares = _averages(shape)
+    # Variance of an entry of a local gradient over its variance over draws of the data. At the mode
+    # the gradients of all devices add up to zero, which takes a share of 1/K; the chain's spread
+    # adds to it, by an amount that depends on the noise, which depends on it.
     still = 1.0 - 1.0 / devices
-    spread = np.full(np.broadcast_shapes(snr.shape, pull.shape, clip.shape), max(still, 1e-3))
+    spread = np.full((len(pulls), len(clips)), max(still, 1e-3))
     for _ in range(40):
         ratio = np.sqrt(spread) / clip
-        share = np.interp(ratio, _RATIOS, share_of)
-        square = np.interp(ratio, _RATIOS, square_of)
+        share = np.interp(ratio, _RATIOS, shares)
+        square = np.interp(ratio, _RATIOS, squares)
         slope = share * shape.slope / clip
-        random = devices * (1.0 - square) if bits else 0.0
-        # Noise variance of an estimate of the gradient over the posterior's curvature.
+        random = devices * (1.0 - square) if bits else np.zeros_like(square)
+        # Noise variance of an estimate of the gradient, over the posterior's curvature.
         noise = (1.0 / snr + random) / (devices * slope**2)
         heat = pull / (2.0 - pull) * noise
         spread = np.minimum(still + heat / devices, 1e6)
-    steady = (ratio > _RATIOS[0]) & (ratio < _RATIOS[-1]) & (spread < 1e5)
-    # Where local gradients sum to zero, bent mean symbols need not; the chain's spread straightens.
+    # Where local gradients sum to zero, bent mean symbols need not: the mean moves, by an amount
+    # that a straight line does not explain. The chain's spread straightens them.
     bent = np.maximum(square / (slope**2 * spread) - 1.0, 0.0)
     shift = still * bent * np.square(still / spread)
-    travel = _travel(place, shape, clip, slope, share, pull, heat)
-    counted = rounds[:, None, None] - travel
-    degrees = counted * pull / (1.0 - pull / 2.0)
+    travel = _travel(place, shape, pull, clip, slope, share, heat)
+    counted = rounds - travel
+    degrees = np.maximum(counted, 1.0) * pull / (1.0 - pull / 2.0)
     taken = (place.dim + 1) / degrees
-    useful = steady & (counted >= 2 * place.dim + 4) & (degrees >= _FEWEST_DEGREES) & (taken < 0.8)
+    useful = (ratio < _RATIOS[-1]) & (counted >= 2 * place.dim + 4)
+    useful &= (degrees >= _FEWEST_DEGREES) & (taken < 0.8)
     if not useful.any():
-        return None
+        return Design()
+    # The formula of an answer's width ranks all designs; the law itself, which takes longer, then
+    # decides among the best.
     with np.errstate(divide="ignore", invalid="ignore"):
-        guess = (1.0 + share * noise / counted) / share / (1.0 - taken) + shift
-    order = np.argsort(np.where(useful, guess, np.inf), axis=None)[:40]
-    at = tuple(index[useful[np.unravel_index(order, guess.shape)]] for index in np.unravel_index(order, guess.shape))
-    width2 = _stated(place, share[at], noise[at], degrees[at], counted[at])
-    error2 = width2 + shift[at]
-    best = int(np.argmin(error2))
-    cell = tuple(int(index[best]) for index in at)
-    n, p, c = cell
+        formula = (1.0 + share * noise / counted) / share / (1.0 - taken) + shift
+    ranked = np.argsort(np.where(useful, formula, np.inf), axis=None)[: min(40, useful.sum())]
+    at = np.unravel_index(ranked, formula.shape)
+    stated = _stated_variance(place, share[at], noise[at], degrees[at], counted[at])
+    best = int(np.argmin(stated + shift[at]))
+    p, c = cell = tuple(int(index[best]) for index in at)
     return Design(
-        shape.family,
-        shape.peak,
+        shape.link,
+        peak,
         shape.slope,
-        float(_CLIPS[c]),
-        float(snr[n, 0, 0]),
-        float(_PULLS[p]),
-        ROUNDS[n],
+        float(clips[c]),
+        snr,
+        float(pulls[p]),
+        float(share[cell]),
+        rounds,
         int(travel[cell]),
-        math.sqrt(float(width2[best])),
-        math.sqrt(float(shift[cell])),
-        math.sqrt(float(error2[best])),
+        math.sqrt(stated[best]),
+        math.sqrt(noise[cell] / counted[cell]),
+        math.sqrt(shift[cell]),
+        math.sqrt(stated[best] + shift[cell]),
         float(heat[cell]),
     )
 
 
-def _stated(place: Place, share: Array, noise: Array, degrees: Array, counted: Array) -> Array:
-    """Variance that the server states for an entry of theta over the posterior's, (design), by the
-    law of an answer: rounds show the curvature times ``share``."""
-    shown = share * place.curvature
-    # In units in which the noise of an estimate, before it is corrected for the share, has variance
-    # 1 in every entry.
+def _stated_variance(
+    place: Place, share: Array, noise: Array, degrees: Array, counted: Array
+) -> Array:
+    """Variance that the server states for an entry of theta, over the posterior's, (design), by the
+    law of an answer. Its rounds show the curvature times ``share``."""
+    # In units in which the noise of an estimate with the slope at zero has the variance 1.
     unit = np.square(share) * noise * place.curvature
-    ones = np.ones(place.dim)
+    entries = np.ones(place.dim)
     spread = variances(
-        (shown / unit)[:, None] * ones, (1.0 / unit)[:, None] * ones, degrees[:, None] * ones, counted
+        (share * place.curvature / unit)[:, None] * entries,
+        (1.0 / unit)[:, None] * entries,
+        degrees[:, None] * entries,
+        counted,
     )
     return np.asarray(spread.mean(axis=(1, 2)) / unit * place.curvature)
 
 
 def _travel(
-    place: Place, shape: Shape, clip: Array, slope: Array, share: Array, pull: Array, heat: Array
+    place: Place, shape: Shape, pull: Array, clip: Array, slope: Array, share: Array, heat: Array
 ) -> Array:
-    """Rounds until a chain that starts at zero is near the mode, by the planner's rule: at the
-    largest pull of all devices while gradients are clipped, then exponentially."""
-    devices, root = place.num_devices, math.sqrt(place.curvature)
-    # Three standard deviations of the prior, in standard deviations of the posterior.
-    distance = 3.0 * root
-    speed = pull * math.sqrt(devices) * shape.peak / slope
-    left = np.minimum(distance, math.sqrt(devices) * clip)
-    near = _NEAR * np.sqrt(np.maximum(heat, 1e-12))
+    """Rounds until a chain that starts at zero is near the mode: under the largest pull of all
+    devices while gradients are clipped, then exponentially."""
+    root = math.sqrt(place.num_devices)
+    # All distances are in standard deviations of the posterior.
+    distance = _FAR * math.sqrt(place.curvature)
+    speed = pull * root * shape.peak / slope
+    straight = np.minimum(root * clip, distance)
+    near = np.maximum(_NEAR * np.sqrt(heat), 1e-9)
     decay = -np.log1p(-np.minimum(0.9, pull / share))
-    rounds = distance / speed + np.maximum(0.0, np.log(left / near)) / decay
-    # Noise lengthens the way by up to a quarter, and by a few rounds where it is short.
-    return np.asarray(np.ceil(1.25 * np.minimum(rounds, 1e6)) + 4.0)
+    rounds = np.maximum(distance - np.maximum(straight, near), 0.0) / speed
+    rounds = rounds + np.maximum(np.log(straight / near), 0.0) / decay
+    return np.asarray(np.ceil(np.minimum(rounds, 1e6)))
+
+
+SNR_DB = (10.0, 15.0, 25.0, 40.0)
+DIMS = (1, 5)
+DEVICES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+EPSILONS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+
+
+def best_cells(whole: bool, progress: Progress | None = None) -> list[Cell]:
+    """The map: both schemes' best designs over SNR, entries, devices and epsilon; without ``whole``
+    a preview with fewer places and designs."""
+    each = (SNR_DB, DIMS, DEVICES, EPSILONS)
+    if not whole:
+        each = (SNR_DB[2:], DIMS, DEVICES[::4], EPSILONS[1::3])
+    tried = EVERYTHING if whole else A_FEW
+    cells = []
+    # Budgets vary slowest: what the accountant finds depends on them and the number of symbols.
+    places = [Place(s, k, m, e) for e in each[3] for s in each[0] for m in each[1] for k in each[2]]
+    for index, place in enumerate(places):
+        cells.append(
+            Cell(place, best_design(place, "digital", tried), best_design(place, "analog", tried))
+        )
+        if progress is not None:
+            progress((index + 1) / len(places))
+    return cells
+
+
+def read_cell(row: dict[str, Any]) -> Cell:
+    """The cell that a row of the CSV of the map describes, all values as text."""
+
+    def design(scheme: str) -> Design:
+        if not row[f"{scheme}_error"]:
+            return Design()
+        values = {each.name: row[f"{scheme}_{each.name}"] for each in fields(Design)}
+        whole = ("rounds", "travel")
+        return Design(
+            **{
+                n: v if n == "link" else int(v) if n in whole else float(v)
+                for n, v in values.items()
+            }
+        )
+
+    place = Place(
+        float(row["snr_db"]), int(row["num_devices"]), int(row["dim"]), float(row["epsilon"])
+    )
+    return Cell(place, design("digital"), design("analog"))

@@ -28,8 +28,8 @@ def budget_mu(epsilon: float, delta: float) -> float:
 
 
 def evidence(snr: Array) -> Array:
-    r"""Mean square of what is known of a fair bit, :math:`\pm 1`, after it was received with the
-    squared gain over the noise power ``snr``: 0 where it is drowned, 1 where it is read for certain.
+    r"""Mean square of the expectation of a fair bit, :math:`\pm 1`, given its received value, for
+    the squared gain over the noise power ``snr``: 0 where noise drowns it, 1 where it is certain.
 
     It is :math:`M(s) = E \tanh^2(s + \sqrt s Z)` with a standard normal Z, never below
     :math:`s/(1 + s)`, what a straight line through the received value finds out."""

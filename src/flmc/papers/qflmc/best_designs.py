@@ -13,13 +13,13 @@ Chains start at zero; the rounds in which they travel count for the budget, and 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from flmc.base.arrays import Array
+from flmc.base.arrays import Array, BoolArray
 from flmc.base.progress import Progress
 from flmc.papers.qflmc.design_search import FADING
 from flmc.papers.qflmc.information import budget_mu
@@ -249,37 +249,18 @@ def _best_of(
     pulls: Array,
     clips: Array,
 ) -> Design:
-    """The best design with a shape, a number of rounds, and one of the given pulls and clips; one of
-    infinite error where none makes an answer. ``bits`` says whether symbols are random bits."""
-    devices, peak = place.num_devices, shape.peak
-    snr = min(allowed_snr(place.epsilon, peak, place.dim * rounds), place.largest_snr)
+    """The best design with a shape, a number of rounds, and one of the given pulls and clips; its
+    error is infinite where none makes an answer. ``bits``: whether symbols are random bits."""
+    snr = min(allowed_snr(place.epsilon, shape.peak, place.dim * rounds), place.largest_snr)
     # All that follows are arrays (pull, clip).
     pull, clip = pulls[:, None], clips
-    shares, squares = _averages(shape)
-    # Variance of an entry of a local gradient over its variance over draws of the data. At the mode
-    # the gradients of all devices add up to zero, which takes a share of 1/K; the chain's spread
-    # adds to it, by an amount that depends on the noise, which depends on it.
-    still = 1.0 - 1.0 / devices
-    spread = np.full((len(pulls), len(clips)), max(still, 1e-3))
-    for _ in range(40):
-        ratio = np.sqrt(spread) / clip
-        share = np.interp(ratio, _RATIOS, shares)
-        square = np.interp(ratio, _RATIOS, squares)
-        slope = share * shape.slope / clip
-        random = devices * (1.0 - square) if bits else np.zeros_like(square)
-        # Noise variance of an estimate of the gradient, over the posterior's curvature.
-        noise = (1.0 / snr + random) / (devices * slope**2)
-        heat = pull / (2.0 - pull) * noise
-        spread = np.minimum(still + heat / devices, 1e6)
-    # Where local gradients sum to zero, bent mean symbols need not: the mean moves, by an amount
-    # that a straight line does not explain. The chain's spread straightens them.
-    bent = np.maximum(square / (slope**2 * spread) - 1.0, 0.0)
-    shift = still * bent * np.square(still / spread)
-    travel = _travel(place, shape, pull, clip, slope, share, heat)
+    chain = _steady(place, shape, bits, snr, pull, clip)
+    share, noise, heat, shift = chain.share, chain.noise, chain.heat, chain.shift
+    travel = _travel(place, shape, pull, clip, chain)
     counted = rounds - travel
     degrees = np.maximum(counted, 1.0) * pull / (1.0 - pull / 2.0)
     taken = (place.dim + 1) / degrees
-    useful = (ratio < _RATIOS[-1]) & (counted >= 2 * place.dim + 4)
+    useful = chain.stays & (counted >= 2 * place.dim + 4)
     useful &= (degrees >= _FEWEST_DEGREES) & (taken < 0.8)
     if not useful.any():
         return Design()
@@ -294,7 +275,7 @@ def _best_of(
     p, c = cell = tuple(int(index[best]) for index in at)
     return Design(
         shape.link,
-        peak,
+        shape.peak,
         shape.slope,
         float(clips[c]),
         snr,
@@ -308,6 +289,59 @@ def _best_of(
         math.sqrt(stated[best] + shift[cell]),
         float(heat[cell]),
     )
+
+
+class Steady(NamedTuple):
+    """Chains in their stationary law, one for each design, (pull, clip).
+
+    Attributes
+    ----------
+    share, slope
+        Mean slope of the symbols over the chain's gradients: over the slope at zero, and for a
+        gradient in standard deviations over draws of the data.
+    noise
+        Noise variance of an estimate of the gradient, over the posterior's curvature.
+    heat
+        Variance of the chain over the posterior's.
+    shift
+        Squared distance of its mean from the posterior's, over the posterior's variance.
+    stays
+        Whether the chain stays where its gradients are not all clipped.
+    """
+
+    share: Array
+    slope: Array
+    noise: Array
+    heat: Array
+    shift: Array
+    stays: BoolArray
+
+
+def _steady(place: Place, shape: Shape, bits: bool, snr: float, pull: Array, clip: Array) -> Steady:
+    """Chains of all designs with one shape and one squared amplitude over the noise power."""
+    devices = place.num_devices
+    shares, squares = _averages(shape)
+    # Variance of an entry of a local gradient over its variance over draws of the data. At the mode
+    # the gradients of all devices add up to zero, which takes a share of 1/K; the chain's spread
+    # adds to it, by an amount that depends on the noise, which depends on it.
+    still = 1.0 - 1.0 / devices
+    heat = np.full(np.broadcast_shapes(pull.shape, clip.shape), 1e-3)
+    for last in (*[False] * 40, True):
+        spread = np.minimum(still + heat / devices, 1e6)
+        ratio = np.sqrt(spread) / clip
+        share = np.interp(ratio, _RATIOS, shares)
+        square = np.interp(ratio, _RATIOS, squares)
+        slope = share * shape.slope / clip
+        random = devices * (1.0 - square) if bits else np.zeros_like(square)
+        noise = (1.0 / snr + random) / (devices * slope**2)
+        if last:
+            # Where local gradients sum to zero, bent mean symbols need not: their part that a
+            # straight line does not explain moves the mean. The chain's spread straightens them.
+            bent = np.maximum(square / (slope**2 * spread) - 1.0, 0.0)
+            shift = still * bent * np.square(still / spread)
+            return Steady(share, slope, noise, heat, shift, ratio < _RATIOS[-1])
+        heat = pull / (2.0 - pull) * noise
+    raise AssertionError("the last iteration returns")
 
 
 def _stated_variance(
@@ -327,18 +361,16 @@ def _stated_variance(
     return np.asarray(spread.mean(axis=(1, 2)) / unit * place.curvature)
 
 
-def _travel(
-    place: Place, shape: Shape, pull: Array, clip: Array, slope: Array, share: Array, heat: Array
-) -> Array:
+def _travel(place: Place, shape: Shape, pull: Array, clip: Array, chain: Steady) -> Array:
     """Rounds until a chain that starts at zero is near the mode: under the largest pull of all
     devices while gradients are clipped, then exponentially."""
     root = math.sqrt(place.num_devices)
     # All distances are in standard deviations of the posterior.
     distance = _FAR * math.sqrt(place.curvature)
-    speed = pull * root * shape.peak / slope
+    speed = pull * root * shape.peak / chain.slope
     straight = np.minimum(root * clip, distance)
-    near = np.maximum(_NEAR * np.sqrt(heat), 1e-9)
-    decay = -np.log1p(-np.minimum(0.9, pull / share))
+    near = np.maximum(_NEAR * np.sqrt(chain.heat), 1e-9)
+    decay = -np.log1p(-np.minimum(0.9, pull / chain.share))
     rounds = np.maximum(distance - np.maximum(straight, near), 0.0) / speed
     rounds = rounds + np.maximum(np.log(straight / near), 0.0) / decay
     return np.asarray(np.ceil(np.minimum(rounds, 1e6)))
@@ -353,13 +385,17 @@ EPSILONS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 def best_cells(whole: bool, progress: Progress | None = None) -> list[Cell]:
     """The map: both schemes' best designs over SNR, entries, devices and epsilon; without ``whole``
     a preview with fewer places and designs."""
-    each = (SNR_DB, DIMS, DEVICES, EPSILONS)
-    if not whole:
-        each = (SNR_DB[2:], DIMS, DEVICES[::4], EPSILONS[1::3])
+    some = 1 if whole else 4
     tried = EVERYTHING if whole else A_FEW
     cells = []
     # Budgets vary slowest: what the accountant finds depends on them and the number of symbols.
-    places = [Place(s, k, m, e) for e in each[3] for s in each[0] for m in each[1] for k in each[2]]
+    places = [
+        Place(snr_db, devices, dim, epsilon)
+        for epsilon in (EPSILONS if whole else EPSILONS[1::3])
+        for snr_db in (SNR_DB if whole else SNR_DB[2:])
+        for dim in DIMS
+        for devices in DEVICES[::some]
+    ]
     for index, place in enumerate(places):
         cells.append(
             Cell(place, best_design(place, "digital", tried), best_design(place, "analog", tried))
@@ -367,24 +403,3 @@ def best_cells(whole: bool, progress: Progress | None = None) -> list[Cell]:
         if progress is not None:
             progress((index + 1) / len(places))
     return cells
-
-
-def read_cell(row: dict[str, Any]) -> Cell:
-    """The cell that a row of the CSV of the map describes, all values as text."""
-
-    def design(scheme: str) -> Design:
-        if not row[f"{scheme}_error"]:
-            return Design()
-        values = {each.name: row[f"{scheme}_{each.name}"] for each in fields(Design)}
-        whole = ("rounds", "travel")
-        return Design(
-            **{
-                n: v if n == "link" else int(v) if n in whole else float(v)
-                for n, v in values.items()
-            }
-        )
-
-    place = Place(
-        float(row["snr_db"]), int(row["num_devices"]), int(row["dim"]), float(row["epsilon"])
-    )
-    return Cell(place, design("digital"), design("analog"))

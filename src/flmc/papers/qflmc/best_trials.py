@@ -18,10 +18,12 @@ from flmc.data.synthetic import draw_linear_statistics
 from flmc.evaluation.metrics import Estimate
 from flmc.models.linear import LinearGaussian
 from flmc.papers.qflmc.best_designs import (
+    A_FEW,
     EVERYTHING,
     EXAMPLES,
     Design,
     Place,
+    Tried,
     best_design,
 )
 from flmc.papers.qflmc.claims import paired
@@ -143,8 +145,15 @@ def planned(place: Place, scheme: str, design: Design, model: LinearGaussian) ->
     )
 
 
-def try_out(place: Place, data_sets: int, seed: int, engine: str | Engine = "auto") -> Trial:
-    """The best designs of both schemes at a place, run on ``data_sets`` data sets."""
+def try_out(
+    place: Place,
+    data_sets: int,
+    seed: int,
+    engine: str | Engine = "auto",
+    tried: Tried = EVERYTHING,
+) -> Trial:
+    """The best designs of both schemes at a place, among those that are ``tried``, run on
+    ``data_sets`` data sets."""
     statistics = draw_linear_statistics(
         seed,
         num_experiments=data_sets,
@@ -156,7 +165,7 @@ def try_out(place: Place, data_sets: int, seed: int, engine: str | Engine = "aut
     exact = np.diagonal(model.posterior.covariance, axis1=1, axis2=2)
 
     def measured(scheme: str) -> Measured:
-        design = best_design(place, scheme, EVERYTHING)
+        design = best_design(place, scheme, tried)
         result = run(planned(place, scheme, design, model), model, seed, engine=engine)
         answer = result.posterior()
         stated = np.diagonal(answer.covariance, axis1=1, axis2=2) / exact
@@ -179,11 +188,11 @@ def try_all(
     engine: str | Engine = "auto",
     progress: Progress | None = None,
 ) -> list[Trial]:
-    """Trials at all places; without ``whole`` at the first alone."""
+    """Trials at all places; without ``whole`` at the first alone, of designs of a preview."""
     places = PLACES if whole else PLACES[:1]
     trials = []
     for index, place in enumerate(places):
-        trials.append(try_out(place, data_sets, seed, engine))
+        trials.append(try_out(place, data_sets, seed, engine, EVERYTHING if whole else A_FEW))
         if progress is not None:
             progress((index + 1) / len(places))
     return trials

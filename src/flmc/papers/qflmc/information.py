@@ -12,6 +12,7 @@ Q)`, with the distance :math:`\mu` of the Gaussian mechanism that spends the bud
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,6 +26,13 @@ def budget_mu(epsilon: float, delta: float) -> float:
     """Distance of the means, in standard deviations, of the Gaussian mechanism that spends the
     budget (``epsilon``, ``delta``)."""
     return GaussianEvent(1.0, 1.0, ((1.0, 1),)).allowed_gain(epsilon, delta)
+
+
+def run_epsilon(epsilon: float, delta: float, rounds: int, run_delta: float) -> float:
+    """Epsilon of a run at ``run_delta`` in which a Gaussian mechanism spends the budget
+    (``epsilon``, ``delta``) in every round."""
+    mu = budget_mu(epsilon, delta) * math.sqrt(rounds)
+    return GaussianEvent(mu, 1.0, ((1.0, 1),)).epsilon(run_delta)
 
 
 def evidence(snr: Array) -> Array:
@@ -100,3 +108,30 @@ def proven_advantage(
         return math.inf
     bound = 4.0 * tau / left / budget_mu(epsilon, delta) ** 2
     return bound * float(advantage_of_many_bits(np.array(snr), quantisation))
+
+
+class Threshold(NamedTuple):
+    """How many devices' bits tell as much as analog symbols, for one budget and number of bits that
+    a device sends in the run: what ``most_devices`` and ``rule_of_thumb`` say."""
+
+    epsilon: float
+    bits: int
+    most_devices: float
+    rule_of_thumb: float
+
+
+def thresholds(delta: float, whole: bool) -> list[Threshold]:
+    """Thresholds over budgets and numbers of bits, epsilon by epsilon; without ``whole`` a preview
+    with fewer."""
+    budgets = np.geomspace(0.1, 100.0, 31 if whole else 7)
+    numbers = np.unique(np.geomspace(1.0, 2000.0, 40 if whole else 9).round().astype(int))
+    return [
+        Threshold(
+            float(epsilon),
+            int(bits),
+            most_devices(int(bits), float(epsilon), delta),
+            rule_of_thumb(int(bits), float(epsilon), delta),
+        )
+        for epsilon in budgets
+        for bits in numbers
+    ]

@@ -3,10 +3,10 @@ r"""What digital and analog estimates tell of a gradient at equal privacy of a w
 Take S rounds of m entries, so that a device sends n = m S symbols, and an uplink whose mean symbol
 has the slope :math:`\kappa` at zero and the peak t; s is the squared gain over the noise power. The
 *information* of a round is :math:`\kappa^2` over the noise variance of the received sum of symbols:
-:math:`\kappa^2/(1/s + Q)` for bits, where Q, at most the number K of devices, is the variance of
-their sum, and with Q = 0 for analog symbols. The *advantage* of bits is the ratio of the two, for
+:math:`\kappa^2/(1/s + V)` for bits, where V, at most the number K of devices, is the variance of
+their sum, and with V = 0 for analog symbols. The *advantage* of bits is the ratio of the two, for
 equal :math:`\kappa/t`, rounds and budget, where privacy limits both: :math:`(4 n t^2/\mu^2)/(1/s +
-Q)`, with the distance :math:`\mu` of the Gaussian mechanism that spends the budget.
+V)`, with the distance :math:`\mu` of the Gaussian mechanism that spends the budget.
 ``docs/privacy.md`` proves what is said here of it."""
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def evidence(snr: Array) -> Array:
 
 def advantage_of_many_bits(snr: Array, quantisation: Array | float) -> Array:
     """Advantage of bits, in information, in the limit of many bits that each say little:
-    1/(M(s) (1/s + Q)), at most (1 + s)/(1 + Q s), for the squared gain over the noise power s,
-    ``snr``, and the variance Q of the sum of bits, ``quantisation``. It is at most 1 unless Q is
+    1/(M(s) (1/s + V)), at most (1 + s)/(1 + V s), for the squared gain over the noise power s,
+    ``snr``, and the variance V of the sum of bits, ``quantisation``. It is at most 1 unless V is
     below 1."""
     s = np.asarray(snr, dtype=np.float64)
     return np.asarray(1.0 / (evidence(s) * (1.0 / s + quantisation)))
@@ -77,7 +77,7 @@ def largest_mean_bit(num_bits: int, epsilon: float, delta: float) -> float:
 
 
 def most_devices(num_bits: int, epsilon: float, delta: float) -> float:
-    r"""Largest variance Q of the sum of all devices' bits, which is nearly their number, for which
+    r"""Largest variance V of the sum of all devices' bits, which is nearly their number, for which
     bits that are received without noise tell as much as analog symbols: :math:`4 n t^2/\mu^2` with
     the largest mean bit t that ``num_bits`` bits of a device allow."""
     mean_bit = largest_mean_bit(num_bits, epsilon, delta)

@@ -190,7 +190,7 @@ def conduct(request: StudyRequest) -> Study:
         raise InvalidSetting(
             f"experiments must be at least 2, for standard errors, got {experiments}"
         )
-    wanted = ("2", "3", "4") if figure == "all" else (figure,) if figure in "234" else ()
+    wanted = ("2", "3", "4") if figure == "all" else (figure,) if figure in ("2", "3", "4") else ()
 
     if request.changes and not wanted:
         raise InvalidSetting(f"--set is for the figures 2, 3 and 4; figure {figure!r} has its own")

@@ -263,7 +263,7 @@ def test_claims_are_judged_by_the_map() -> None:
         assert {name: v.holds for name, v in best.verdicts().items()} == dict.fromkeys(both, holds)
     mixed = best_section.Best(cells=[cell(20, 5, 25.0, 0.9, 1.0), cell(20, 5, 40.0, 1.1, 1.0)])
     assert [v.holds for v in mixed.verdicts().values()] == [None, True]
-    assert "digital is predicted to be ahead at 1" in mixed.sentence()
+    assert "Digital is predicted to be ahead at 1: 20 devices, 5 entries" in mixed.sentence()
     # Cells of another size, without an answer, or within the resolution of the search say nothing.
     none = best_section.Best(cells=[cell(20, 5, 25.0, math.inf, math.inf)])
     assert none.verdicts() == {}

@@ -128,7 +128,14 @@ def _draw_panel(
             axes.text(*place, f"{value:.3g}", size=5, ha="center", va="center", color=pale)
     budgets = np.geomspace(epsilons[0], epsilons[-1], 40)
     rule = [epsilon**2 / budget_mu(epsilon, DELTA) ** 2 for epsilon in budgets]
-    axes.plot(rule, budgets, color="0.1", linestyle="--", linewidth=1.2, label="rule of thumb")
+    axes.plot(
+        rule,
+        budgets,
+        color="0.1",
+        linestyle="--",
+        linewidth=1.2,
+        label="rule of thumb: digital may win to its left",
+    )
     if dim == _PAPER[1]:
         budget = run_epsilon(EPSILON_OF_SNR_FIGURE, ROUND_DELTA, _PAPER[2], DELTA)
         axes.plot(

@@ -50,6 +50,15 @@ PROVEN = (
     " {paper:.3f}."
 )
 
+MAP_IN_WORDS = (
+    "The map has a cell for every design. Grey: no design has an answer, because too little is left"
+    " of what the data say for the curvature to be known. Left of the dashed line the rule of thumb"
+    " lets digital win; there, mostly, the budget leaves no answer at all, or one far wider than the"
+    " posterior. Where the budget is large, what remains of digital's disadvantage is the noise of"
+    " random bits in {rounds} rounds; it falls with more of them. The star is the paper's size, and"
+    " its budget of a round over its run."
+)
+
 TRIALS_IN_WORDS = (
     "Some designs, run on {data_sets} data sets each, both schemes on the same: the standard"
     " deviation that servers state over the exact one (width), the distance of their mean from the"
@@ -116,18 +125,24 @@ class Best:
         several = [c for c in answered if c.place.num_devices > 1]
         if not several:
             return "At each scheme's best no design has an answer."
-        ratios = [100.0 * (c.ratio - 1.0) for c in several]
+        ratios = [cell.ratio for cell in several]
         text = (
-            "With each scheme at its best and equal privacy of the run, digital's answers have an"
-            f" error {min(ratios):.1f} to {max(ratios):.1f} % above analog's at all"
-            f" {len(several)} places of the map with two or more devices where there is an answer"
-            if not any(c.place.num_devices > 1 for c in ahead)
-            else f"At each scheme's best digital is ahead at {len(ahead)} of {len(answered)} places"
+            "With each scheme at its best and equal privacy of the run, digital's error is"
+            f" {min(ratios):.3f} to {max(ratios):.3f} times analog's at the {len(several)} places of"
+            " the map with two or more devices and an answer (the search for designs resolves"
+            f" {100 * RESOLUTION:g} %)"
         )
         if not ahead:
             return f"{text}; digital is ahead nowhere."
-        where = "; ".join(_in_words(c.place) for c in ahead)
-        return f"{text}; digital is predicted to be ahead at {len(ahead)}: {where}."
+        measured = {trial.place: trial.ratio for trial in self.trials}
+        where = []
+        for cell in ahead:
+            words = f"{_in_words(cell.place)} ({cell.ratio:.3f}"
+            if cell.place in measured:
+                middle, low, high = measured[cell.place]
+                words += f"; measured width {middle:.3f} [{low:.3f}, {high:.3f}]"
+            where.append(f"{words})")
+        return f"{text}. Digital is predicted to be ahead at {len(ahead)}: {'; '.join(where)}."
 
     def to_document(self) -> dict[str, Any] | None:
         """The outcome as plain values, for JSON; None where nothing was computed."""
@@ -196,6 +211,7 @@ def best_section(
         ("text", f"What came out: {best.sentence()}"),
         ("text", proven),
         *[("picture", picture) for picture in pictures],
+        ("text", MAP_IN_WORDS.format(rounds=_PAPER_ROUNDS)),
     ]
     if best.trials:
         blocks += _trials(best.trials)

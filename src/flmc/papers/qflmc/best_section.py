@@ -51,12 +51,13 @@ PROVEN = (
 )
 
 MAP_IN_WORDS = (
-    "The map has a cell for every design. Grey: no design has an answer, because too little is left"
-    " of what the data say for the curvature to be known. Left of the dashed line the rule of thumb"
-    " lets digital win; there, mostly, the budget leaves no answer at all, or one far wider than the"
-    " posterior. Where the budget is large, what remains of digital's disadvantage is the noise of"
-    " random bits in {rounds} rounds; it falls with more of them. The star is the paper's size, and"
-    " its budget of a round over its run."
+    "The map has a cell for every setting. Grey: no design has an answer, because the budget, or"
+    " the power, leaves too little of what the data say for the curvature to be known. Left of the"
+    " dashed line the rule of thumb would let digital win. Under small budgets no answer is to be"
+    " had there; under large ones the rule leaves out that a run has many rounds, each with bits"
+    " of its own, and what remains of digital's disadvantage is the noise of random bits in"
+    " {rounds} rounds, which falls with more of them. The star is the paper's size, with its"
+    " budget of a round over its run."
 )
 
 TRIALS_IN_WORDS = (
@@ -128,8 +129,8 @@ class Best:
         ratios = [cell.ratio for cell in several]
         text = (
             "With each scheme at its best and equal privacy of the run, digital's error is"
-            f" {min(ratios):.3f} to {max(ratios):.3f} times analog's at the {len(several)} places of"
-            " the map with two or more devices and an answer (the search for designs resolves"
+            f" {min(ratios):.3f} to {max(ratios):.3f} times analog's at the {len(several)} places"
+            " of the map with two or more devices and an answer (the search for designs resolves"
             f" {100 * RESOLUTION:g} %)"
         )
         if not ahead:

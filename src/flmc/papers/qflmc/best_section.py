@@ -24,7 +24,7 @@ RESOLUTION = 0.002
 _PAPER_DEVICES, _PAPER_ENTRIES, _PAPER_ROUNDS = 20, 5, 300
 
 QUESTION = (
-    "The figures above give each scheme one printed step, and a budget to every round. What a"
+    "The paper's figures give each scheme one printed step, and a budget to every round. What a"
     " device gives away is decided by the whole run: epsilon {epsilon:g} a round at delta"
     " {round_delta:g} makes {run:.0f} for {rounds} rounds of a Gaussian mechanism, at delta"
     " {delta:g}. So here both schemes have the same budget of the run, and each the design (clip,"

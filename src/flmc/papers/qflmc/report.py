@@ -11,6 +11,8 @@ import numpy as np
 
 from flmc.base.errors import InvalidSetting
 from flmc.base.version import VERSION
+from flmc.papers.qflmc.best_pictures import draw_map, draw_thresholds
+from flmc.papers.qflmc.best_section import best_section
 from flmc.papers.qflmc.design_search import JudgedCombination
 from flmc.papers.qflmc.readings import (
     DELTA,
@@ -80,6 +82,25 @@ def draw_study(study: Study, out: Path) -> list[tuple[str, str]]:
             )
         )
     return drawn
+
+
+def draw_best(study: Study, out: Path) -> list[tuple[str, str]]:
+    """Draw the pictures of the schemes at their best from the CSV files in the directory ``out``;
+    returns the file name of the PNG and the caption of each."""
+    if not study.best.cells:
+        return []
+    return [
+        (
+            draw_thresholds(out),
+            "Up to how many devices bits, received without noise, tell more than analog symbols at"
+            " equal privacy of the run, and the rule of thumb",
+        ),
+        (
+            draw_map(out),
+            "Predicted error of digital over that of analog, each at its best, at equal privacy of"
+            " the run; left of the rule of thumb digital may win by that rule",
+        ),
+    ]
 
 
 def _draw_figure(
@@ -155,10 +176,15 @@ def write(study: Study, out: Path, command: str) -> None:
         write_table(out / "claims.csv", _claim_rows(study))
     if study.beyond:
         write_table(out / "beyond.csv", [row.to_dict() for row in study.beyond])
+    if study.best.cells:
+        write_table(out / "information.csv", [row._asdict() for row in study.best.thresholds])
+        write_table(out / "best.csv", [cell.to_dict() for cell in study.best.cells])
+        trials = [row for trial in study.best.trials for row in trial.to_rows()]
+        write_table(out / "best_trials.csv", trials)
     if study.combinations:
         rows = [_combination_row(judged) for judged in study.combinations]
         write_table(out / "search.csv", rows)
-    blocks = report(study, command, draw_study(study, out))
+    blocks = report(study, command, draw_study(study, out), draw_best(study, out))
     write_markdown(out / "report.md", blocks)
     write_html(out / "report.html", blocks)
 
@@ -198,10 +224,15 @@ OWN_CURVES = (
 """Sentence of the report above the list of the curves that the user added."""
 
 
-def report(study: Study, command: str, pictures: Sequence[tuple[str, str]]) -> list[Block]:
+def report(
+    study: Study,
+    command: str,
+    pictures: Sequence[tuple[str, str]],
+    pictures_of_best: Sequence[tuple[str, str]] = (),
+) -> list[Block]:
     """The report on a study as a list of blocks (headings, paragraphs, tables, pictures).
-    ``command`` is the command line that it quotes; ``pictures`` are pairs of file name and
-    caption."""
+    ``command`` is the command line that it quotes; ``pictures``, and those of the section on each
+    scheme at its best, are pairs of file name and caption."""
     preview = (
         ""
         if study.experiments >= FULL
@@ -230,13 +261,16 @@ def report(study: Study, command: str, pictures: Sequence[tuple[str, str]]) -> l
         blocks += summary(study)
         blocks += claims_section(study)
         blocks += [*landmarks_section(study), *contradiction_section()]
-    blocks += [("heading", "Figures"), ("text", FIGURES_IN_WORDS)]
+    if pictures:
+        blocks += [("heading", "Figures"), ("text", FIGURES_IN_WORDS)]
     blocks += [("picture", picture) for picture in pictures]
     if study.own_settings:
         words = [f"`{name}`: {settings}" for name, settings in study.own_settings.items()]
         blocks += [("heading", "Curves of your own"), ("text", OWN_CURVES), ("list", words)]
     if study.beyond:
         blocks += beyond_section(study)
+    if study.best.cells:
+        blocks += best_section(study.best, study.verdicts, pictures_of_best)
     if study.combinations:
         blocks += search_section(study)
     return blocks

@@ -279,7 +279,7 @@ def with_forecast(
     curvature = request.curvature(model)
     law, against, answer = judge_chain(decided, model, curvature, cure)
     draws = _draws_of(decided, law)
-    use = judge_width(answer) if decided.aim == "answer" else judge_use(draws)
+    use = judge_width(answer) if decided.aim == "answer" else judge_use(draws, decided.unknown_step)
     findings = [*judge_budget(decided), *against, *use]
     prediction = law if isinstance(law, Prediction) else None
     if decided.temperature is None:
@@ -647,13 +647,15 @@ def unstable_early_steps(decided: Plan, curvature: Curvature) -> list[Finding]:
     return [Finding("unstable-early-steps", "warning", text, numbers=numbers)]
 
 
-def judge_use(draws: float | None) -> list[Finding]:
+def judge_use(draws: float | None, unknown_step: str | None = None) -> list[Finding]:
     """List with one finding where the kept rounds of one chain are worth too few independent draws
-    to describe the posterior, or where their number ``draws`` is not known (None); else empty."""
+    to describe the posterior, or where their number ``draws`` is not known (None): because the
+    effective step is not, for the reason ``unknown_step``, or else the convexity; else empty."""
     if draws is None:
-        text = (
-            "how many independent draws the kept rounds are worth is not known without the"
-            " convexity of the model: give public_convexity"
+        text = "how many independent draws the kept rounds are worth is not known" + (
+            " without the convexity of the model: give public_convexity"
+            if unknown_step is None
+            else f": {unknown_step}"
         )
         return [Finding("few-draws", "unknown", text, "effective draws not known", light="use")]
     if draws >= FEW_DRAWS:

@@ -221,6 +221,16 @@ class Plan:
         return self.step_size * self.slope * factor
 
     @property
+    def unknown_step(self) -> str | None:
+        """Reason why the effective step is not known, and with it the temperature, the burn-in
+        needed and the effective draws; None where it is known."""
+        if self.slope is None:
+            return "the link has no slope"
+        if self.update.step_factor is None:
+            return f"the server's update {type(self.update).__name__} declares no step_factor"
+        return None
+
+    @property
     def temperature(self) -> float | None:
         """Factor by which the sampled variance exceeds the posterior's, in kept rounds at the
         planned gain, to leading order; None for a link without slope, or a server's update that

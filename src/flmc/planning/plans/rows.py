@@ -47,6 +47,8 @@ _LOUD = 1.2
 charged for the cap."""
 _ROUNDED = 1e-3
 """Relative difference of gain and limit up to which a printed plan does not tell the two apart."""
+_NO_CONVEXITY = "no convexity given"
+"""Reason why rounds of burn-in and effective draws are unknown where the effective step is not."""
 USELESS_EPSILON = 20.0
 """Epsilon of a whole run above which a printed plan says that the privacy statement guarantees next
 to nothing."""
@@ -138,7 +140,7 @@ def release_in_words(plan: Plan) -> str:
     kept = plan.num_rounds - plan.num_burn_in
     given = f"one chain, {kept} kept round{'s' * (kept != 1)}"
     if plan.effective_draws is None:
-        return f"{given}; effective draws: unknown (no convexity or no slope)"
+        return f"{given}; effective draws: unknown ({plan.unknown_step or _NO_CONVEXITY})"
     # The mean of n independent draws has 1/n of the variance that the chain samples, which is the
     # temperature times the posterior's.
     share = format_percent((plan.temperature or 1.0) / plan.effective_draws)
@@ -299,7 +301,10 @@ def _sampling_rows(plan: Plan) -> list[Row]:
             " noise must be right"
         )
     sampled = [each for each in plan.findings if each.light == "sampling"]
-    heat = temperature_row(plan.temperature, sure=not gravest(sampled))
+    why = plan.unknown_step
+    heat = Row("temperature", f"unknown: {why}", severity="warning")
+    if plan.temperature is not None:
+        heat = temperature_row(plan.temperature, sure=not gravest(sampled))
     if plan.aim == "answer" and plan.temperature is not None:
         heat = Row("temperature", f"{plan.temperature:.4g}, which the answer takes out")
     rows = [Row("step size", step), heat]
@@ -318,7 +323,8 @@ def _sampling_rows(plan: Plan) -> list[Row]:
     followed = None if plan.prediction is None else plan.prediction.rounds_to_arrive
     by_rule = plan.rounds_needed
     needed = by_rule if followed is None else followed
-    needed_in_words = "unknown (no convexity given)" if needed is None else f"about {needed}"
+    why = plan.unknown_step or _NO_CONVEXITY
+    needed_in_words = f"unknown ({why})" if needed is None else f"about {needed}"
     if followed is not None and by_rule is not None:
         needed_in_words += f" from likely starts ({by_rule} by the rule for any start)"
     faster = plan.burn_in_step_factor
@@ -393,12 +399,9 @@ def _allocation_in_words(plan: Plan) -> str:
     )
 
 
-def temperature_row(temperature: float | None, *, sure: bool = True) -> Row:
-    """Row that states a temperature and its meaning; None: unknown, because the link has no slope.
-    A temperature near 1 is called right only if ``sure``, that is if no other finding speaks
-    against the sampling."""
-    if temperature is None:
-        return Row("temperature", "unknown: the link has no slope", severity="warning")
+def temperature_row(temperature: float, *, sure: bool = True) -> Row:
+    """Row that states a temperature and its meaning. A temperature near 1 is called right only if
+    ``sure``, that is if no other finding speaks against the sampling."""
     if temperature > 1.05:
         meaning = (
             f"too hot: samples spread {temperature:.3g} times as wide in variance as the posterior"

@@ -206,7 +206,7 @@ def test_what_is_unknown_of_an_update_has_its_own_reason(model: flmc.LinearGauss
     assert not any("convexity" in text for text in (*messages, *rows.values()))
     jump = flmc.plan(
         model,
-        flmc.Digital(link=flmc.Sign(clip=30.0)),
+        flmc.Digital(link=flmc.Sign()),
         flmc.Limits(langevin="off"),
         step_size=1e-4,
     )

@@ -30,7 +30,7 @@ ADVERSARY = (
 )
 """Description of the adversary against whom privacy statements hold."""
 _CRITERIA = {
-    "tight": "standard differential privacy",
+    "tight": "an upper bound, standard differential privacy",
     "tail": "probability of a larger loss at the worst pair",
     "paper": "the paper's bound",
 }
@@ -77,7 +77,7 @@ def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
         whose = _as_stated(plan, meaning)
         rows.append(Row("privacy, one round", f"{once} ({whose}){_words_for_zero_epsilon(plan)}"))
     if with_run and plan.run_cost is not None:
-        over = f"{_charged(plan, exposure)} ({_as_stated(plan, 'tight')})"
+        over = f"{_charged(plan, exposure)} ({_as_stated(plan, 'tight: an upper bound')})"
         rows.append(Row("privacy, whole run", f"{plan.run_cost}, {over}"))
         if plan.run_cost.epsilon >= exposure.run.largest_loss * (1 - 1e-9):
             rows.append(
@@ -88,6 +88,9 @@ def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
         if plan.run_cost.epsilon > USELESS_EPSILON:
             rows.append(Row("", "such an epsilon for the whole run guarantees next to nothing"))
         rows += _price_row(plan)
+    loose = plan.uplink.looseness(limits.neighbouring)
+    if loose is not None and plan.uplink.privacy_stated_by is None:
+        rows.append(Row("upper bound", f"epsilon may be far above the least: {loose}"))
     rows += [Row("neighbouring", NEIGHBOURING[limits.neighbouring]), Row("adversary", ADVERSARY)]
     bound = exposure.round.largest_loss
     if math.isfinite(bound):

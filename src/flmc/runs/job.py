@@ -214,7 +214,7 @@ class Job:
         began = time.process_time()
         # The scheduler and the model are checked before round 1: a run that is refused must not
         # have spent any privacy.
-        activity = self._activity()
+        activity = self.activity
         checked = self._check_model()
         chains = simulate(
             self.plan,
@@ -296,18 +296,16 @@ class Job:
         coordinates = self.model.coordinates
         return draws if draws is None or coordinates is None else coordinates.to_model(draws)
 
-    def _activity(self) -> Activity:
+    @cached_property
+    def activity(self) -> Activity:
         """How many devices transmit in every round, and how often a single device does.
         ``RunFailed`` if the scheduler lets a device transmit more often than its ``most_rounds``
         declares, because the plan's privacy was computed from that number."""
         activity = draw_activity(self.plan, self.seed, self.model.num_experiments)
-        declared = self.plan.scheduler.most_rounds(self.plan.num_rounds, self.plan.num_devices)
-        if activity.most_rounds > declared:
-            name = type(self.plan.scheduler).__name__
-            raise RunFailed(
-                f"{name} lets a device transmit in {activity.most_rounds} rounds, and its"
-                f" most_rounds declares {declared} at most: the plan's privacy would not hold"
-            )
+        sizes = (self.plan.num_rounds, self.plan.num_devices)
+        broken = self.plan.scheduler.why_broken(activity.most_rounds, *sizes)
+        if broken is not None:
+            raise RunFailed(broken)
         return activity
 
     def _check_model(self) -> tuple[Finding, ...]:

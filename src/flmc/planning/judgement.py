@@ -426,8 +426,10 @@ def _judge_noise_law(uplink: Uplink) -> list[Finding]:
         return []
     name = type(uplink.noise_law).__name__
     short = f"the noise has the law {name}, not the normal one"
+    stated = f" ({name} states that it is 1)" if uplink.noise_law.unit_variance else ""
     text = (
-        f"{short}: gain and predictions rest on its variance alone, and the shape of the draws is"
+        f"{short}: gain and predictions rest on its variance alone{stated}, and the shape of the"
+        " draws is"
         " not known before a run; its fourth moments are looked at where the posterior is known"
     )
     return [Finding("noise-law", "unknown", text, short)]

@@ -76,7 +76,7 @@ class Student(NoiseLaw):
     freedom: float
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        return rng.standard_t(self.freedom, shape) * np.sqrt(1.0 - 2.0 / self.freedom)
+        return np.asarray(rng.standard_t(self.freedom, shape) * np.sqrt(1.0 - 2.0 / self.freedom))
 
 
 class Known(Student):

@@ -187,9 +187,8 @@ def judge_chain(
         needed = _burn_in_needed(decided, model, law, curvature)
         short = needed is not None and needed > tolerances.burn_in * decided.num_burn_in
         travel = _travel_of(decided, model, law, short=short and not candidate)
-        findings = judge_burn_in(
-            decided, needed, curvature, tolerances, left=_start_error(travel, law, heat)
-        )
+        left = _start_error(travel, law, heat)
+        findings = judge_burn_in(decided, needed, curvature, tolerances, left=left, travel=travel)
     if law is not None:
         shift = law.mean_shift or 0.0
         # A search for a cure makes many forecasts, and forecasts are quick for linear regression
@@ -569,13 +568,15 @@ def judge_burn_in(
     tolerances: Tolerances = PREDICTED,
     *,
     left: float | None = None,
+    travel: tuple[float, float] | None = None,
 ) -> list[Finding]:
     """List with one finding where a plan's burn-in is shorter than the ``needed`` rounds, or where
     their number is not known (None); else empty.
 
     ``left`` is the error of the kept rounds that the starts of followed chains cause, 0 if it is
-    small; None: chains were not followed. Where it is known, it decides instead of ``needed``,
-    because many kept rounds make up for a short burn-in."""
+    small, and ``travel`` its two parts, of the mean and of the variance; None: chains were not
+    followed. Where it is known, it decides instead of ``needed``, because many kept rounds make up
+    for a short burn-in."""
     if left == 0.0:
         return []
     if needed is None:
@@ -607,14 +608,23 @@ def judge_burn_in(
     )
     short = f"{needed} rounds of burn-in needed, {planned} planned"
     if left is not None and needed <= planned:
-        # The burn-in is as long as the rule asks, and the starts still show in the kept rounds:
-        # these are few, or the noise of early steps has widened the chain beyond the posterior.
+        # The expected gradient brings chains home within the burn-in, and the kept rounds still
+        # show where they come from: these are few, or the noise of early steps has widened the
+        # chains beyond the posterior.
+        what = f"the mean of the kept rounds is off by {left:.2g} posterior sd"
+        early = ""
+        if travel is not None and travel[1] >= travel[0]:
+            what = (
+                f"the variance of the kept rounds is about {100 * left:.2g} % larger than at rest"
+            )
+            if decided.num_fast and decided.burn_in_step_factor > 1.0:
+                early = f", or of the first steps, {decided.burn_in_step_factor:.3g} times as large"
+                cure += ", or a smaller burn_in_step_factor"
         text = (
-            f"after {planned} rounds of burn-in the starts still move the mean of the kept rounds"
-            f" by {left:.2g} posterior standard deviations, or their variance by that share,"
-            f" although likely starts arrive within about {needed}; {cure}"
+            f"after {planned} rounds of burn-in {what}, because of the starts{early}, although"
+            f" without noise chains arrive within about {needed}; {cure}"
         )
-        short = f"starts still show after {planned} rounds of burn-in, error {left:.2g}"
+        short = f"{planned} rounds of burn-in are short: {what}"
     return [Finding("burn-in", grade, text, short, {"needed": needed, "planned": planned})]
 
 

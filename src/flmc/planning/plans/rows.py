@@ -311,13 +311,18 @@ def _sampling_rows(plan: Plan) -> list[Row]:
     if plan.aim == "answer" and plan.temperature is not None:
         heat = Row("temperature", f"{plan.temperature:.4g}, which the answer takes out")
     rows = [Row("step size", step), heat]
+    late = any(each.code == "burn-in" for each in plan.findings)
+    left = None if plan.prediction is None else plan.prediction.left_variance
+    # Beyond the double, chains still travel, and can have any variance.
+    hot = format_percent(left) if late and left is not None and left <= 1.0 else ""
     if plan.prediction is not None:
         p = plan.prediction
         spread = (
             f"{p.variance_ratio_smallest:.4g} to {p.variance_ratio_largest:.4g} over directions"
         )
+        rest = "" if not hot else f", of chains at rest; about {hot} larger in these kept rounds"
         rows += [
-            Row("predicted variance ratio", f"{p.variance_ratio:.4g} ({spread}; 1 is right)"),
+            Row("predicted variance ratio", f"{p.variance_ratio:.4g} ({spread}; 1 is right){rest}"),
             Row("predicted shift of the mean", _shift_in_words(p)),
             Row("predicted clipped entries", format_percent(p.clipped_fraction)),
         ]
@@ -330,6 +335,8 @@ def _sampling_rows(plan: Plan) -> list[Row]:
     needed_in_words = f"unknown ({why})" if needed is None else f"about {needed}"
     if followed is not None and by_rule is not None:
         needed_in_words += f" from likely starts ({by_rule} by the rule for any start)"
+    if followed is not None and late and followed <= plan.num_burn_in:
+        needed_in_words = f"more than {plan.num_burn_in}; without noise {needed_in_words}"
     faster = plan.burn_in_step_factor
     early = "" if faster == 1 else f" (the first {plan.num_fast} with {faster:.3g} times the step)"
     rounds = (

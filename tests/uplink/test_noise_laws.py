@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,6 +28,13 @@ class Bursts(NoiseLaw):
         return np.asarray(both[..., 0] * np.where(rare, 7.0, 1.0) / np.sqrt(0.98 + 0.02 * 49))
 
 
+class Uniform(NoiseLaw):
+    """Between the roots of 3 and minus that."""
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return np.asarray(np.sqrt(3.0) * (2.0 * rng.random(shape) - 1.0))
+
+
 class Loud(NoiseLaw):
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
         return 3.0 * rng.standard_normal(shape)
@@ -47,10 +55,10 @@ class Stated(flmc.Analog):
         return flmc.Analog(clip=self.clip).privacy_event(transmissions, neighbouring)
 
 
-def _run(uplink: flmc.Uplink) -> flmc.Result:
+def _run(uplink: flmc.Uplink, chains: int = 20, **settings: Any) -> flmc.Result:
     model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=200, num_devices=4))
     plan = flmc.plan(model, uplink, num_rounds=400, num_burn_in=100, step_size=1e-3)
-    return flmc.run(plan, model, chains=20, engine="numpy")
+    return flmc.run(plan, model, chains=chains, engine="numpy", **settings)
 
 
 def test_another_law_has_no_privacy_statement() -> None:
@@ -174,7 +182,42 @@ def test_bursts_are_not_known_before_a_run_and_told_after_it() -> None:
 
 def test_normal_noise_has_no_finding_about_tails() -> None:
     codes = {each.code for each in _run(flmc.Analog()).findings}
-    assert not codes & {"tails", "noise-law"}
+    assert not codes & {"tails", "noise-law", "tails-judged", "tails-unknown"}
+    assert _run(flmc.Analog(), keep_draws=False).tail_draws is None
+
+
+def test_tails_are_looked_at_whether_draws_are_kept_or_not(tmp_path: Path) -> None:
+    """The 6000 draws of these chains are few enough to be judged all, kept or not."""
+    kept = _run(BurstyAnalog())
+    recorded: dict[str, Any] = {"out": tmp_path / "record", "checkpoint_rounds": 50}
+    for settings in ({}, recorded):
+        result = _run(BurstyAnalog(), keep_draws=False, **settings)
+        assert result.chains is None
+        (tails,) = [each for each in result.findings if each.code == "tails"]
+        assert [tails] == [each for each in kept.findings if each.code == "tails"]
+    assert "draws" not in flmc.load(tmp_path / "record").arrays
+    assert not list((tmp_path / "record").glob("path-*"))
+
+
+def test_a_sweep_looks_at_tails_too() -> None:
+    settings: dict[str, Any] = {"samples": 200, "devices": 4, "rounds": 400, "burn_in": 100}
+    settings |= {"step_size": 1e-3, "chains": 20, "privacy": "off"}
+    settings["noise_law"] = f"{__name__}:Bursts"
+    done = flmc.sweep(settings, vary={"scheme": ["analog"]}, workers=1)
+    (row,) = done.rows
+    assert "tails" in row["findings_of_run"].split("; ")
+
+
+def test_what_was_found_of_tails_is_always_said() -> None:
+    """Uniform noise averages out over some fifty rounds; two chains show nothing either way."""
+    right = _run(flmc.Analog(noise_law=Uniform()), keep_draws=False)
+    (judged,) = [each for each in right.findings if each.code.startswith("tails")]
+    assert (judged.code, judged.severity) == ("tails-judged", "note")
+    assert abs(judged.numbers["excess_kurtosis"]) < 0.3
+    few = _run(flmc.Analog(noise_law=Uniform()), chains=1)
+    (unknown,) = [each for each in few.findings if each.code.startswith("tails")]
+    assert (unknown.code, unknown.severity) == ("tails-unknown", "unknown")
+    assert "effective draws" in unknown.message
 
 
 def test_compiled_engines_refuse_a_law_that_they_cannot_draw() -> None:

@@ -428,8 +428,8 @@ def _judge_noise_law(uplink: Uplink) -> list[Finding]:
     stated = f" ({name} states that it is 1)" if uplink.noise_law.unit_variance else ""
     text = (
         f"{short}: gain and predictions rest on its variance alone{stated}, and the shape of the"
-        " draws is"
-        " not known before a run; its fourth moments are looked at where the posterior is known"
+        " draws is not known before a run, which looks at their fourth moments where the posterior"
+        " is known"
     )
     return [Finding("noise-law", "unknown", text, short)]
 

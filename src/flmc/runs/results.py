@@ -22,11 +22,12 @@ from flmc.base.tables import Grid, Listing, Row, format_percent
 from flmc.base.version import VERSION
 from flmc.evaluation import named_draws
 from flmc.evaluation.answer import OF_GRADIENTS, Answer
-from flmc.evaluation.diagnostics import Mixing, judge_mixing, judge_shape
+from flmc.evaluation.diagnostics import Mixing, judge_mixing
 from flmc.evaluation.metrics import Metrics
 from flmc.evaluation.one_chain import OneChain, Spread
 from flmc.evaluation.shown_answer import AnswerMode, FindAnswer, ShownAnswer
 from flmc.evaluation.stein import Evidence
+from flmc.evaluation.tails import judge_shape
 from flmc.planning.plans import Plan
 from flmc.planning.plans.release import Coverage, coverage_of
 from flmc.planning.plans.verdict import Verdict, verdict_of
@@ -34,6 +35,7 @@ from flmc.runs import records
 from flmc.runs.ledger import Ledger
 from flmc.runs.recorder import Recorder
 from flmc.sampling.moments import Moments
+from flmc.uplink.noise import is_normal
 
 
 def listing(result: Result, answer: AnswerMode = "auto") -> Listing:
@@ -270,6 +272,9 @@ class Result:
     find_answer: FindAnswer | None = None
     """Function that computes the answer of :meth:`posterior`, with the keyword arguments of
     :func:`flmc.evaluation.answer.find_answer`; None if no draws were kept."""
+    tail_draws: Array | None = None
+    """About 10,000 draws of the first data set, (1, chain, draw, dim), by which tails are judged
+    where noise is not normal, whether draws were kept or not; else None."""
     layout: named_draws.Layout | None = None
     """Name and shape of every parameter in theta; None for a model without names."""
 
@@ -537,12 +542,20 @@ class Result:
         if of_draws and self.evidence is not None:
             findings += self.evidence.findings(mixing)
         if of_draws and self.metrics is not None:  # the posterior is known, and it is normal
-            findings += [*_measured(self.metrics), *judge_shape(self.chains, mixing)]
+            findings += [*_measured(self.metrics), *self._shape_findings]
         if self.num_undefined:
             text = f"{self.num_undefined} gradient entries were not finite; NaN counts as 0"
             numbers = {"num_undefined": float(self.num_undefined)}
             findings.append(Finding("not-finite", "warning", text, numbers=numbers))
         return tuple(findings)
+
+    @property
+    def _shape_findings(self) -> list[Finding]:
+        """Findings about the tails of the draws, for a normal posterior."""
+        doubted = shape_in_doubt(self.plan)
+        if self.tail_draws is None:
+            return judge_shape(self.chains, self.diagnostics, doubted=doubted)
+        return judge_shape(self.tail_draws, judge_mixing(self.tail_draws), doubted=doubted)
 
     @property
     def _answer_findings(self) -> tuple[Finding, ...]:
@@ -568,6 +581,12 @@ class Result:
     def warnings(self) -> list[str]:
         """Objections to the result, a sentence each: all findings that are not mere notes."""
         return [each.message for each in self.findings if each.severity != "note"]
+
+
+def shape_in_doubt(plan: Plan) -> bool:
+    """Whether the draws of a plan may have the right variance and yet the wrong shape, because the
+    receiver's noise is not normal; False where the aim is an answer, which draws do not enter."""
+    return plan.aim == "chain" and not is_normal(plan.uplink.noise_law)
 
 
 def metrics_document(metrics: Metrics | None) -> dict[str, Any] | None:

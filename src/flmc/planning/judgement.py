@@ -279,7 +279,7 @@ def with_forecast(
     law, against, answer = judge_chain(decided, model, curvature, cure)
     draws = _draws_of(decided, law)
     use = judge_width(answer) if decided.aim == "answer" else judge_use(draws, decided.unknown_step)
-    findings = [*judge_budget(decided), *against, *use]
+    findings = [*judge_budget(decided), *against, *judge_runs(decided), *use]
     prediction = law if isinstance(law, Prediction) else None
     if decided.temperature is None:
         return replace(decided, judged=True, findings=tuple(findings))
@@ -419,6 +419,24 @@ def judge_temperature(heat: float, cure: str = "") -> list[Finding]:
     return [Finding("temperature", _grade_of(heat), text, short, {"temperature": heat})]
 
 
+def judge_runs(decided: Plan) -> list[Finding]:
+    """List with one finding where the temperature differs so much from run to run, on a random
+    channel, that one number does not describe it; else empty. An answer takes out the temperature
+    of its own run."""
+    runs = decided.over_runs
+    if decided.aim == "answer" or runs is None or not runs.uneven:
+        return []
+    short = f"temperature of single runs: {runs}"
+    text = (
+        f"{short}, over {runs.num_runs} drawn ones: a few deep fades decide how much noise a run"
+        " has, and no mean over rounds settles; let devices in a deep fade be silent (scheduling"
+        " threshold or strongest)"
+    )
+    grade: Grade = "infeasible" if runs.low > HOPELESS_HEAT else "warning"
+    numbers = {"low": runs.low, "median": runs.median, "high": runs.high}
+    return [Finding("deep-fades", grade, text, short, numbers)]
+
+
 def _judge_noise_law(uplink: Uplink) -> list[Finding]:
     """List with one finding where the receiver's noise is not normal; else empty."""
     if is_normal(uplink.noise_law):
@@ -460,7 +478,11 @@ def cure_of_heat(decided: Plan) -> str:
     if heat < 1:
         return f"; use a smaller gain, langevin 'calibrated', or {step}"
     if not decided.uplink.known_fading.constant and decided.binding == "power":
-        return f"; deep fades do it: use more SNR, fewer devices in a round, or {step}"
+        # An automatic step is as large as the power limit of usual rounds allows, so more power
+        # makes it larger, and the share of rounds below that limit stays.
+        chosen = math.isclose(decided.gain_limits.langevin, decided.gain_limits.power, rel_tol=1e-9)
+        power = "more SNR at this step" if chosen else "more SNR"
+        return f"; deep fades do it: let devices in them be silent, or use {power}, or {step}"
     ways = {"power": "more SNR", "privacy": "a larger epsilon", "given": "a larger gain"}
     return f"; use {ways.get(decided.binding, 'a smaller slope')}, or {step} (or step_size 'auto')"
 

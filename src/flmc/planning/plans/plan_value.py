@@ -23,6 +23,7 @@ from flmc.planning.plans.expectation import (
     planned_active,
     slope_of,
 )
+from flmc.planning.plans.over_runs import OverRuns, over_runs
 from flmc.planning.plans.radio import (
     Airtime,
     EstimateEffect,
@@ -238,6 +239,13 @@ class Plan:
         if self.effective_step_size is None:
             return None
         return self.temperature_at(self.expected.gain, self.expected.num_active)
+
+    @cached_property
+    def over_runs(self) -> OverRuns | None:
+        """Temperatures of single runs on a random channel, whose deep fades may decide them; None
+        where all runs have the same temperature, or none is known. Runs are drawn for it, which may
+        take a tenth of a second."""
+        return over_runs(self)
 
     def temperature_at(self, gain: Array, num_active: Array | float) -> float:
         """Temperature at given gains and numbers of transmitting devices, for a plan whose

@@ -305,9 +305,18 @@ def _sampling_rows(plan: Plan) -> list[Row]:
         )
     sampled = [each for each in plan.findings if each.light == "sampling"]
     why = plan.unknown_step
-    heat = Row("temperature", f"unknown: {why}", severity="warning")
+    heat, uneven = Row("temperature", f"unknown: {why}", severity="warning"), None
     if plan.temperature is not None:
         heat = temperature_row(plan.temperature, sure=not gravest(sampled))
+        # A plan that was not judged is shown without drawing runs.
+        runs = plan.over_runs if plan.judged and plan.aim == "chain" else None
+        uneven = runs if runs is not None and runs.uneven else None
+        if uneven is not None:
+            heat = Row(
+                "temperature",
+                f"{plan.temperature:.4g} in the drawn rounds; of single runs: {uneven}",
+                severity="warning",
+            )
     if plan.aim == "answer" and plan.temperature is not None:
         heat = Row("temperature", f"{plan.temperature:.4g}, which the answer takes out")
     rows = [Row("step size", step), heat]
@@ -321,6 +330,8 @@ def _sampling_rows(plan: Plan) -> list[Row]:
             f"{p.variance_ratio_smallest:.4g} to {p.variance_ratio_largest:.4g} over directions"
         )
         rest = "" if not hot else f", of chains at rest; about {hot} larger in these kept rounds"
+        if uneven is not None and plan.temperature:
+            rest += f"; of single runs: {uneven.scaled(p.variance_ratio / plan.temperature)}"
         rows += [
             Row("predicted variance ratio", f"{p.variance_ratio:.4g} ({spread}; 1 is right){rest}"),
             Row("predicted shift of the mean", _shift_in_words(p)),

@@ -229,6 +229,28 @@ def test_a_refused_run_leaves_no_record(tmp_path: Path, monkeypatch: pytest.Monk
     flmc.run(plan, model, out=tmp_path / "record")
 
 
+def test_a_plan_says_how_devices_take_turns() -> None:
+    """Every other device in turn; one device of four that is heard in the third of five rounds
+    only; and a policy by channel, whose first drawn run the plan counts on."""
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=40, num_devices=4))
+    settings: dict[str, Any] = {"num_rounds": 5, "num_burn_in": 2, "step_size": 1e-4}
+    plan = flmc.plan(model, flmc.Digital(), **settings, scheduler=RoundRobin(), forecast=False)
+    assert plan.turns == (2, 3, 1, 5, True)
+    given = np.ones((5, 4))
+    given[[0, 1, 3, 4], 2] = 0.0
+    plan = flmc.plan(model, flmc.Digital(), **settings, active=given)
+    assert plan.turns == (1, 5, 2, 5, True)
+    row = next(row for row in plan.listing().rows if row.label == "devices in a round")
+    assert row.value.endswith("1 to 5 of 5 rounds, and is silent for 2 in a row at most")
+    uplink = flmc.Digital(fading=flmc.RayleighFading(0.04))
+    drawn = flmc.plan(model, uplink, **settings, scheduler=flmc.StrongestDevices(1)).turns
+    assert drawn is not None
+    assert not drawn.exact
+    assert drawn.num_rounds == 5
+    assert drawn.fewest <= 5 / 4 <= drawn.most
+    assert flmc.plan(model, flmc.Digital(), **settings).turns is None
+
+
 class OldestFirst(flmc.Scheduler):
     """A policy with a memory: the ``count`` devices that have been silent longest."""
 

@@ -18,10 +18,12 @@ from flmc.planning.plans import document as document_of
 from flmc.planning.plans import rows
 from flmc.planning.plans.expectation import (
     Expectation,
+    Turns,
     expect,
     known_schedule,
     planned_active,
     slope_of,
+    turns_of,
 )
 from flmc.planning.plans.over_runs import OverRuns, over_runs
 from flmc.planning.plans.radio import (
@@ -165,6 +167,12 @@ class Plan:
         if self.planned_active is None:
             return np.full(self.num_rounds, float(self.num_devices))
         return np.asarray(self.planned_active.sum(axis=1))
+
+    @cached_property
+    def turns(self) -> Turns | None:
+        """How often devices transmit and how long they are silent, in the schedule that the plan
+        counts on; None where every device transmits in every round."""
+        return turns_of(self)
 
     @cached_property
     def expected(self) -> Expectation:

@@ -89,19 +89,19 @@ def _temperature(plan: Plan, run: int, rounds: range, kept: int) -> float | None
     # Streams 0 and 1 are those of the rounds on which the plan counts.
     rng = generator(0, Purpose.PLANNING, 2, run)
     paths = plan.uplink.known_fading.draw_checked(rng, rounds, plan.num_devices, plan.dim)
+    policy = plan.scheduler
+    # Asked with the drawn path gains, as in a run, whatever the policy says of itself.
+    active = None if policy.everyone else policy.draw_checked(rng, rounds, paths)[-kept:]
     cap = plan.gain if len(plan.gain) == 1 else plan.gain[-kept:]
-    if not plan.scheduler.by_channel:
-        planned = plan.planned_active
-        active = None if planned is None else planned[-kept:]
-        count = plan.num_active[-kept:, None]
+    if active is None:
         cap = np.broadcast_to(cap, (len(cap), plan.dim))
-        return plan.temperature_at(realised_gain(plan.uplink, cap, paths[-kept:], active), count)
-    active = plan.scheduler.draw_checked(rng, rounds, paths)[-kept:]
+        gain = realised_gain(plan.uplink, cap, paths[-kept:])
+        return plan.temperature_at(gain, float(plan.num_devices))
     count = active.sum(axis=1, keepdims=True)
     heard = count[:, 0] > 0  # rounds with nobody are skipped
     if not heard.any():
         return None
-    cap = calibrated_cap(plan, cap, count)
+    cap = calibrated_cap(plan, cap, count) if policy.by_channel else cap
     cap = np.broadcast_to(cap, (len(cap), plan.dim))
     gain = realised_gain(plan.uplink, cap, paths[-kept:], active)
     return plan.temperature_at(gain[heard], count[heard])

@@ -7,7 +7,8 @@ import pytest
 from scipy.stats import kurtosis, kurtosistest
 
 from flmc.base.arrays import Array
-from flmc.evaluation.diagnostics import judge_mixing, judge_shape, kurtosis_score
+from flmc.evaluation.diagnostics import judge_mixing
+from flmc.evaluation.tails import judge_shape, kurtosis_score
 from support import full, full_only
 
 

@@ -119,6 +119,9 @@ def run(
         "identity": job.identity,
         "contents": {**job.code, **Fingerprints().of_settings(settings or {})},
     }
+    # A run that is refused must not leave a record behind, which would stand in the way of the
+    # corrected one.
+    _ = job.activity
     kept = {
         "settings": None if settings is None else dict(settings),
         "resolved": None if resolved is None else dict(resolved),

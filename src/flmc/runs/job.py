@@ -25,6 +25,7 @@ from flmc.evaluation.metrics import Metrics, measure
 from flmc.evaluation.one_chain import OneChain, measure_one_chain
 from flmc.evaluation.shown_answer import FindAnswer
 from flmc.evaluation.stein import Evidence, examine
+from flmc.evaluation.tails import thin_for_tails
 from flmc.models.distributions import Normal
 from flmc.models.linear import LinearGaussian
 from flmc.models.log_density import LogDensityModel
@@ -35,7 +36,7 @@ from flmc.runs import records
 from flmc.runs.fingerprints import Fingerprints
 from flmc.runs.ledger import Ledger
 from flmc.runs.recorder import Recorder
-from flmc.runs.results import Result, metrics_document
+from flmc.runs.results import Result, metrics_document, shape_in_doubt
 from flmc.runs.snapshots import SnapshotObserver, Watch
 from flmc.sampling.chains import Chains
 from flmc.sampling.engine import Engine, Resources
@@ -214,7 +215,7 @@ class Job:
         began = time.process_time()
         # The scheduler and the model are checked before round 1: a run that is refused must not
         # have spent any privacy.
-        activity = self._activity()
+        activity = self.activity
         checked = self._check_model()
         chains = simulate(
             self.plan,
@@ -222,8 +223,8 @@ class Job:
             self.seed,
             self.num_chains,
             engine=self.engine,
-            keep_draws=self.keep_draws,
-            thin=self.thin,
+            keep_draws=self.keep_draws or self._judges_tails,
+            thin=self._thin,
             directory=None if recorder is None else recorder.directory,
             observer=self._observer(recorder, watch),
             stop=stop,
@@ -262,6 +263,7 @@ class Job:
         # transmissions in all rounds times entries of theta in all chains.
         if chains.num_undefined >= active.mean(axis=0).sum() * chains.position.size:
             raise RunFailed("not one gradient was finite: nothing was sampled")
+        draws = chains.draws if self.keep_draws else None
         return Result(
             plan=self.plan,
             seed=self.seed,
@@ -272,12 +274,13 @@ class Job:
             clipped_fraction=chains.clipped_fraction(active[:, self.plan.num_burn_in :]),
             num_undefined=chains.num_undefined,
             moments=chains.moments.in_batches().mapped(self.model.coordinates),
-            chains=self._in_coordinates_of_the_model(chains.draws),
+            chains=self._in_coordinates_of_the_model(draws),
             evidence=self._examine(chains),
             model_findings=checked,
-            predictions=self._predict(chains),
+            predictions=self._predict(draws),
             measure_one_chain=self._one_chain(chains),
-            burn_in=self._in_coordinates_of_the_model(chains.burn_in),
+            burn_in=self._in_coordinates_of_the_model(chains.burn_in if self.keep_draws else None),
+            tail_draws=self._tail_draws(chains),
             find_answer=self._answer(chains),
             layout=self.model.layout,
             blocking=self.engine.blocking(self.plan, self.model, self.num_chains),
@@ -286,7 +289,7 @@ class Job:
     def _answer(self, chains: Chains) -> FindAnswer | None:
         """A function that computes the answer of a finished run, that is what the server knows of
         theta; None if no draws were kept."""
-        if chains.draws is None:
+        if chains.draws is None or not self.keep_draws:
             return None
         return partial(find_answer, self.plan, self.seed, self.model, chains.draws, chains.burn_in)
 
@@ -296,18 +299,16 @@ class Job:
         coordinates = self.model.coordinates
         return draws if draws is None or coordinates is None else coordinates.to_model(draws)
 
-    def _activity(self) -> Activity:
+    @cached_property
+    def activity(self) -> Activity:
         """How many devices transmit in every round, and how often a single device does.
         ``RunFailed`` if the scheduler lets a device transmit more often than its ``most_rounds``
         declares, because the plan's privacy was computed from that number."""
         activity = draw_activity(self.plan, self.seed, self.model.num_experiments)
-        declared = self.plan.scheduler.most_rounds(self.plan.num_rounds, self.plan.num_devices)
-        if activity.most_rounds > declared:
-            name = type(self.plan.scheduler).__name__
-            raise RunFailed(
-                f"{name} lets a device transmit in {activity.most_rounds} rounds, and its"
-                f" most_rounds declares {declared} at most: the plan's privacy would not hold"
-            )
+        sizes = (self.plan.num_rounds, self.plan.num_devices)
+        broken = self.plan.scheduler.why_broken(activity.most_rounds, *sizes)
+        if broken is not None:
+            raise RunFailed(broken)
         return activity
 
     def _check_model(self) -> tuple[Finding, ...]:
@@ -333,11 +334,35 @@ class Job:
             return examine(self.model, chains.draws[0])
         return examine(self.model, self.engine.theta(chains, self.model)[0][:, None])
 
-    def _predict(self, chains: Chains) -> Array | None:
-        """Predictions of the model at some kept draws of the first data set, (chain, draw,
-        prediction); None for a model without predictions, or without kept draws."""
-        if chains.draws is None:
+    def _predict(self, draws: Array | None) -> Array | None:
+        """Predictions of the model at some of the kept ``draws`` of the first data set, (chain,
+        draw, prediction); None for a model without predictions, or without kept draws."""
+        if draws is None:
             return None
-        theta = thinned(chains.draws)
+        theta = thinned(draws)
         predicted = self.model.predict(theta.reshape(1, -1, self.plan.dim), slice(0, 1))
         return None if predicted is None else predicted.reshape(*theta.shape[:2], -1)
+
+    @property
+    def _judges_tails(self) -> bool:
+        """Whether a run stores some draws, even if it is to keep none, because the shape of the
+        draws is in doubt and the posterior is known: under noise that is not normal."""
+        doubted = shape_in_doubt(self.plan)
+        return doubted and self.model.posterior is not None
+
+    @property
+    def _thin(self) -> int:
+        """Number of kept rounds for each draw that is stored while the run goes on."""
+        if self.keep_draws or not self._judges_tails:
+            return self.thin
+        numbers = self.model.num_experiments * self.num_chains * self.plan.dim
+        return thin_for_tails(
+            self.plan.num_rounds - self.plan.num_burn_in, self.num_chains, numbers
+        )
+
+    def _tail_draws(self, chains: Chains) -> Array | None:
+        """About 10,000 draws of the first data set, (1, chain, draw, dim), by which the tails are
+        judged; None where they are not in doubt, or the posterior is not known."""
+        if chains.draws is None or not self._judges_tails:
+            return None
+        return self._in_coordinates_of_the_model(thinned(chains.draws)[None].copy())

@@ -83,7 +83,8 @@ def how_to_resume(directory: Path) -> str:
 @contextmanager
 def create(directory: Path, description: Mapping[str, Any]) -> Iterator[None]:
     """Context with a new record, whose lock is held: its ``run.json`` has the entries of
-    ``description``, the versions of flmc and libraries, and the provenance."""
+    ``description``, the versions of flmc and libraries, and the provenance. A run that is refused
+    (``InvalidSetting``) before its first round leaves no record behind."""
     check_new(directory)
     with ExitStack() as held:
         try:
@@ -95,7 +96,14 @@ def create(directory: Path, description: Mapping[str, Any]) -> Iterator[None]:
             write_json(directory / "run.json", {**_head(), **description})
         except OSError as error:
             raise InvalidSetting(f"cannot write to {str(directory)!r}: {error.strerror}") from error
-        yield
+        try:
+            yield
+        except InvalidSetting:
+            # Nothing was spent and nothing can be resumed: the same directory serves the corrected
+            # run.
+            if not (directory / "ledger.txt").exists():
+                (directory / "run.json").unlink(missing_ok=True)
+            raise
 
 
 def _head() -> dict[str, Any]:

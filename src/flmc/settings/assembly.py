@@ -365,5 +365,5 @@ def _forecast_anew(plan: Plan, model: Model) -> Plan:
         *(of_answer if plan.aim == "answer" else judge_law(law, heat)),
     )
     if not plan.judged:  # a document of an early version, which has no lights
-        findings += (*judge_budget(plan), *judge_use(plan.effective_draws))
+        findings += (*judge_budget(plan), *judge_use(plan.effective_draws, plan.unknown_step))
     return replace(plan, prediction=law, answer=answer, findings=findings, judged=True)

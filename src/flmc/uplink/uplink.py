@@ -369,6 +369,18 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
             " privacy off"
         )
 
+    def looseness(self, neighbouring: str) -> str | None:
+        """Reason why the privacy event is that of symbols which tell more than this uplink's do, so
+        that its epsilon may be far above the least one that holds; None where no such reason is
+        known, as here.
+
+        Parameters
+        ----------
+        neighbouring
+            What is replaced in neighbouring data: all data of a ``device``, or one ``example``.
+        """
+        return None
+
     def _changed(self) -> str:
         """End of an error message that names the user's class, and those of its methods and
         attributes that decide what is received; empty for the classes of flmc."""

@@ -42,6 +42,7 @@ from flmc.views.figures import (
     draw_distance,
     draw_mse,
     epsilon_label,
+    label_y,
     make_x_logarithmic,
     new_figure,
     write_png_and_pdf,
@@ -160,7 +161,7 @@ def _draw_beyond(out: Path) -> str:
             if sweep == "epsilon":
                 make_x_logarithmic(axes)
             axes.set_xlabel(label)
-            axes.set_ylabel(words, size=9)
+            label_y(axes, words, size=9)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=7, frameon=False)
     return write_png_and_pdf(figure, out, "figure_beyond")

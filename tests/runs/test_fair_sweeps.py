@@ -187,6 +187,11 @@ def test_methods_are_the_points_of_equal_other_settings() -> None:
         ("devices=4,8", ("devices", [4, 8])),
         ("link=sigmoid:0.05,probit", ("link", ["sigmoid:0.05", "probit"])),
         ("fading=0.04,rayleigh:0.04", ("fading", [0.04, "rayleigh:0.04"])),
+        ("fading=rayleigh:0.04,0.1", ("fading", ["rayleigh:0.04", 0.1])),
+        ("fading=rician:0.04,rayleigh", ("fading", ["rician:0.04", "rayleigh"])),
+        ("fading=rician:0.04,2;0.1", ("fading", ["rician:0.04,2", 0.1])),
+        ("fading=rician:0.04,2;", ("fading", ["rician:0.04,2"])),
+        ("choose=clip;clip,link", ("choose", ["clip", "clip,link"])),
     ],
 )
 def test_variations_on_the_command_line(text: str, expected: tuple[str, Any]) -> None:
@@ -196,6 +201,20 @@ def test_variations_on_the_command_line(text: str, expected: tuple[str, Any]) ->
 def test_a_variation_without_values_is_refused() -> None:
     with pytest.raises(InvalidSetting, match="--vary takes NAME=VALUE,VALUE"):
         read_variation("snr_db")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fading=rician:0.04,2",
+        "fading=0.1,nakagami:0.04,2,0.2",
+        "fading=trace:a,b.npz",
+        "choose=clip,link",
+    ],
+)
+def test_commas_that_may_be_within_a_value_are_refused(text: str) -> None:
+    with pytest.raises(InvalidSetting, match="can be read in two ways.*put ';' between"):
+        read_variation(text)
 
 
 def test_one_command_and_one_file(

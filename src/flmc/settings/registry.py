@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from flmc.base import checks
 from flmc.base.errors import InvalidSetting
 
 CURRENT_DIRECTORY: ContextVar[bool] = ContextVar("current directory", default=True)
@@ -187,6 +188,17 @@ class Registry:
         if entry is None or (colon and not entry.parameters):
             raise InvalidSetting(f"{self.setting} must be one of {self.choices}; got {text!r}")
         return entry
+
+    def may_continue(self, text: str, more: str) -> bool:
+        """Whether ``text``, a comma and ``more`` may be one value: ``text`` names an entry and the
+        first of its parameters, and ``more`` is a number or belongs to a parameter of text."""
+        name, colon, _ = text.partition(":")
+        entry = self.entries.get(name)
+        if entry is None or not colon or ":" in more or more in self.entries:
+            return False
+        if any(parameter.text for parameter in entry.parameters):
+            return True
+        return checks.is_number(more) and len(entry.parameters) > 1
 
     def made_of(self, text: str) -> tuple[Any, dict[str, Any]]:
         """Class that ``text`` names, registered or a user's own, and the values by name of the

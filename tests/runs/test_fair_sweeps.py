@@ -213,7 +213,7 @@ def test_a_variation_without_values_is_refused() -> None:
     ],
 )
 def test_commas_that_may_be_within_a_value_are_refused(text: str) -> None:
-    with pytest.raises(InvalidSetting, match="can be read in two ways.*put ';' between"):
+    with pytest.raises(InvalidSetting, match=r"can be read in two ways.*put ';' between"):
         read_variation(text)
 
 

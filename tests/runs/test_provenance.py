@@ -36,11 +36,45 @@ def test_what_computes_is_known() -> None:
     assert known["features"] == sorted(known["features"])
     assert re.fullmatch("[0-9a-f]{64}", known["sources"])
     assert json.loads(json.dumps(known)) == known
+    # Machine code of the numba engine that is read from a file needs no import of Numba.
+    of_engine = """if True:
+        import sys
+        from flmc.runs.provenance import provenance
+        names = provenance("numba")["libraries"], provenance("numpy")["libraries"]
+        print(*names, "numba" in sys.modules, sep="; ")
+    """
+    with_engine, without, imported = subprocess.run(
+        [sys.executable, "-c", of_engine], capture_output=True, text=True, check=True
+    ).stdout.split("; ")
+    assert "'numba': '" in with_engine
+    assert "'llvmlite': '" in with_engine
+    assert "'numba': '" not in without
+    assert imported.strip() == "False"
     code = "import numba; from flmc.runs.provenance import provenance; print(provenance())"
     with_numba = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout
     assert "'numba': '" in with_numba
+
+
+def test_records_and_points_name_the_libraries_of_their_engine(tmp_path: Path) -> None:
+    # The first process compiles, unless another did, and the second reads the machine code.
+    settings = {**SMALL, "engine": "numba"}
+    for name in "ab":
+        code = f"""if True:
+            import flmc
+            model = flmc.LinearGaussian(flmc.data.draw_linear(0, num_samples=40, num_devices=4))
+            plan = flmc.plan(model, flmc.Digital(), num_rounds=20, num_burn_in=10)
+            flmc.run(plan, model, chains=8, engine="numba", out={str(tmp_path / f"r{name}")!r})
+            done = flmc.sweep({settings!r}, vary={{"snr_db": [20.0]}}, workers=1)
+            print(done.provenance)
+        """
+        said = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        assert "'numba': '" in said
+        libraries = flmc.load(tmp_path / f"r{name}").asked["provenance"]["libraries"]
+        assert {"numba", "llvmlite", "numpy"} <= set(libraries)
 
 
 def test_the_commit_is_that_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +147,7 @@ def test_a_sweep_says_what_made_its_points(tmp_path: Path, monkeypatch: pytest.M
         assert json.loads(path.read_text())["provenance"] == digest
     # Points that are kept keep theirs, beside that of points from another machine.
     elsewhere = {**provenance(), "processor": "another"}
-    monkeypatch.setattr("flmc.runs.sweeps.workers.provenance", lambda: elsewhere)
+    monkeypatch.setattr("flmc.runs.sweeps.workers.provenance", lambda engine: elsewhere)
     more = flmc.sweep(SMALL, vary={"snr_db": [0.0, 20.0, 30.0]}, workers=1, out=tmp_path)
     assert {each["processor"] for each in more.provenance.values()} == {
         provenance()["processor"],

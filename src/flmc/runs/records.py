@@ -93,7 +93,7 @@ def create(directory: Path, description: Mapping[str, Any]) -> Iterator[None]:
             # Checked again under the lock: another process may have begun a record after the first
             # check.
             check_new(directory)
-            write_json(directory / "run.json", {**_head(), **description})
+            write_json(directory / "run.json", {**_head(description), **description})
         except OSError as error:
             raise InvalidSetting(f"cannot write to {str(directory)!r}: {error.strerror}") from error
         try:
@@ -106,11 +106,11 @@ def create(directory: Path, description: Mapping[str, Any]) -> Iterator[None]:
             raise
 
 
-def _head() -> dict[str, Any]:
-    """Versions of the record format, of flmc, NumPy and Python, and the whole provenance, for
-    ``run.json``."""
+def _head(description: Mapping[str, Any]) -> dict[str, Any]:
+    """Versions of the record format, of flmc, NumPy and Python, and the whole provenance, for the
+    ``run.json`` with the entries of ``description``."""
     versions = {"flmc": VERSION, "numpy": np.__version__, "python": platform.python_version()}
-    made_by = {"versions": versions, "provenance": provenance()}
+    made_by = {"versions": versions, "provenance": provenance(description.get("engine"))}
     return {"schema_version": SCHEMA_VERSION, **made_by}
 
 

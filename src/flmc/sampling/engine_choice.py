@@ -47,6 +47,12 @@ def choose_engine(name: str | Engine, plan: Plan, model: Model) -> Engine:
     return NumpyEngine()
 
 
+def libraries_of(name: str) -> tuple[str, ...]:
+    """Modules of the libraries that compute for the engine of this name; none for `auto`, and for
+    an engine of the user's own, whose libraries are those that it imports."""
+    return _class_of(name).libraries if name in COMPILED else ()
+
+
 def _insist(name: str, plan: Plan, model: Model) -> Engine:
     """The compiled engine of this name; ``InvalidSetting``, with the reason, if it is not installed
     or cannot run the plan."""

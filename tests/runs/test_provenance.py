@@ -209,3 +209,89 @@ def test_a_run_from_python_says_that_its_data_are_not_recorded(tmp_path: Path) -
     assert "Model and data were given in Python and are not recorded" in said
     assert "There is no privacy statement" in said
     assert "differentially private" not in said
+
+
+def _examples(path: Path) -> None:
+    """A CSV file of 60 examples of 6 devices, with 3 features."""
+    draws = np.random.default_rng(0)
+    lines = ["a,b,c,y,site"]
+    for row in range(60):
+        x = draws.standard_normal(3)
+        numbers = ",".join(f"{value:.4f}" for value in (*x, x.sum()))
+        lines.append(f"{numbers},{row % 6}")
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_resolved_settings_are_facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    _examples(Path("x.csv"))
+    of_file = ["--data-file", "x.csv", "--target", "y", "--device-column", "site"]
+    common = ["--rounds", "40", "--burn-in", "auto", "--chains", "2", "--answer", "chain"]
+    assert main(["run", *of_file, *common, "--scheme", "analog", "--out", "file"]) == 0
+    asked = flmc.load("file").asked
+    facts, plan = asked["resolved"], asked["plan"]
+    # Sizes are those of the data, and not the defaults (20 devices, 5 entries, 1200 examples).
+    sizes = {name: facts.get(name) for name in ("devices", "samples", "dim", "experiments")}
+    assert sizes == {"devices": 6, "samples": 60, "dim": plan["dim"], "experiments": 1}
+    assert plan["dim"] == 3
+    # What has no effect is not there: how synthetic data are drawn, and the link of another scheme.
+    assert not {"data", "link", "slope_parameter", "example_shrink"} & facts.keys()
+    # Every automatic choice is written out.
+    assert facts["engine"] == asked["engine"]
+    for name, key in (("step_size", "step_size"), ("burn_in", "num_burn_in")):
+        assert facts[name] == plan[key]
+    assert "auto" not in facts.values()
+    methods = flmc.cite("file").methods
+    assert "60 examples on 6 devices, 3 entries" in methods
+    # A plan from a file decides its settings; their defaults are no facts.
+    assert main(["plan", "--snr-db", "12", "--devices", "4", "--out", "plan.json"]) == 0
+    assert main(["run", "--plan", "plan.json", "--chains", "2", "--out", "planned"]) == 0
+    of_plan = flmc.load("planned").asked["resolved"]
+    assert "snr_db" not in of_plan
+    assert (of_plan["devices"], of_plan["samples"]) == (4, 1200)
+
+
+def test_resolved_settings_of_a_sweep_are_facts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _examples(Path("x.csv"))
+    of_file = {"data_file": "x.csv", "target": "y", "device_column": "site", "link": "probit"}
+    vary = {"scheme": ["analog", "digital"]}
+    done = flmc.sweep(
+        {**of_file, "rounds": 40, "burn_in": "auto"}, vary=vary, plan_only=True, out="file"
+    )
+    facts = json.loads(Path("file/sweep.json").read_text())["resolved"]
+    # The link is that of the points that have one, and the first has none.
+    assert (facts["devices"], facts["samples"], facts["dim"]) == (6, 60, 3)
+    assert facts["link"] == "probit"
+    assert "data" not in facts
+    assert "60 examples on 6 devices, 3 entries" in flmc.cite("file").methods
+    (used,) = {row["burn_in_used"] for row in done.rows}
+    assert 0 < used < 40
+    assert "What is auto was chosen for each point" in flmc.cite("file").methods
+
+
+def test_sets_by_name_have_digests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sklearn")
+    from flmc.data import table_files
+    from flmc.runs.fingerprints import Fingerprints
+
+    settings = {"data_file": "sklearn:diabetes"}
+    before = Fingerprints().of_settings(settings)
+    assert re.fullmatch("[0-9a-f]{64}", before["sklearn:diabetes"])
+    real = table_files.read_bundled
+    table = real("diabetes")
+    other = {name: values.copy() for name, values in table.columns.items()}
+    next(iter(other.values()))[7] += 1e-9  # another version of the set
+
+    monkeypatch.setattr(
+        table_files, "read_bundled", lambda name: table_files.replace(table, columns=other)
+    )
+    table_files.digest_of_bundled.cache_clear()
+    try:
+        assert Fingerprints().of_settings(settings) != before
+        monkeypatch.setattr(table_files, "read_bundled", real)
+    finally:
+        table_files.digest_of_bundled.cache_clear()
+    assert Fingerprints().of_settings({"data_file": "sklearn:none"}) == {"sklearn:none": "missing"}

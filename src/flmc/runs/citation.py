@@ -3,7 +3,7 @@ what the record says and of nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -176,27 +176,42 @@ def _object(value: Mapping[str, Any]) -> str:
     return str(value["type"]) + (f" with {' and '.join(own)}" if own else "")
 
 
-def _of_problem(settings: Mapping[str, Any] | None, contents: Mapping[str, str] | None) -> str:
+def _of_problem(
+    settings: Mapping[str, Any] | None,
+    contents: Mapping[str, str] | None,
+    varied: Collection[str] = (),
+) -> str:
     """A sentence about the model and the data of a run, from its settings (None: they were given in
-    Python). ``contents`` has SHA-256 digests of data files and of the user's own code, by name."""
+    Python). ``contents`` has SHA-256 digests of data files and of the user's own code, by name, and
+    ``varied`` the names of settings that differ between the points of a sweep."""
     if settings is None:
         text = "Model and data were given in Python and are not recorded"
     else:
         model, file = settings.get("model", "linear"), settings.get("data_file")
-        text = f"The model was {model!r}"
-        if file is not None:
+        text = "The model varied" if "model" in varied else f"The model was {model!r}"
+        if "data_file" in varied:
+            text += ", and so did the data"
+        elif file is not None:
             text += f" on the data of {file!r}"
             text += "" if settings.get("target") is None else f", target {settings['target']!r}"
             text += "" if settings.get("deal") is None else f", dealt {settings['deal']!r}"
-        elif "samples" in settings and model == "linear":
-            text += (
-                f" on {settings.get('experiments', 1)} synthetic data set(s) of"
-                f" {settings['samples']} examples with {settings['dim']} features"
-            )
+            text += _of_sizes(settings, ": {samples} examples on {devices} devices, {dim} entries")
+        elif model == "linear" and "model" not in varied:
+            sizes = "{samples} examples with {dim} features on {devices} devices"
+            text += _of_sizes(settings, " on {experiments} synthetic data set(s) of " + sizes)
     if contents:
         listed = ", ".join(f"{name} {digest[:12]}" for name, digest in sorted(contents.items()))
         text += f" (SHA-256 of data files and own code: {listed})"
     return text + "."
+
+
+def _of_sizes(settings: Mapping[str, Any], words: str) -> str:
+    """The text ``words`` with the sizes of the data from settings in place of their names in
+    braces; a size that varies, or is not known, is so called. Empty if no size is known."""
+    names = ("samples", "devices", "dim", "experiments")
+    if all(settings.get(name) is None for name in names):
+        return ""
+    return words.format(**{name: settings.get(name) or f"({name} not fixed)" for name in names})
 
 
 def _of_privacy(record: Record) -> str:
@@ -247,11 +262,17 @@ def _of_sweep(grid: Mapping[str, Any]) -> Iterator[str]:
     done = "planned" if grid.get("plan_only") else "planned and simulated"
     yield f"{count} points of a grid were {done}: {varied}."
     resolved = grid.get("resolved")
-    yield _of_problem({**grid["settings"], **(resolved or {})}, grid.get("contents"))
+    yield _of_problem({**grid["settings"], **(resolved or {})}, grid.get("contents"), axes)
     held = resolved or grid["settings"]
     shown = ", ".join(f"{n} = {v}" for n, v in held.items() if v is not None)
     kind = "All other settings" if resolved else "Settings that were given for all points"
     yield f"{kind}: {shown}." if shown else "All other settings had their defaults."
+    if "auto" in held.values():
+        yield (
+            "What is auto was chosen for each point by itself; the table has the chosen step and"
+            " burn-in in its columns step_size_used and burn_in_used, and the engine in"
+            " engine_used."
+        )
     if grid.get("equal") is not None:
         yield f"Methods were made equal: {QUANTITIES[grid['equal']].definition}."
     if grid.get("hold_out") is not None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from flmc.base.errors import InvalidSetting
+from flmc.data.table_files import BUNDLED_PREFIX, digest_of_bundled
 from flmc.settings.registered import FADINGS
 from flmc.settings.registry import CURRENT_DIRECTORY
 
@@ -45,6 +46,9 @@ class Fingerprints:
 
         for path in _files_of(settings):
             digests[str(path)] = self._of_file(path)
+        source = settings.get("data_file")
+        if isinstance(source, str) and source.startswith(BUNDLED_PREFIX):
+            digests[source] = digest_of_bundled(source.removeprefix(BUNDLED_PREFIX)) or MISSING
         for name, text in named_code(settings).items():
             digests |= self.of_module(text.partition(":")[0], f"{name} {text!r}")
         return digests
@@ -146,7 +150,7 @@ def _files_of(settings: Mapping[str, Any]) -> Iterator[Path]:
     """Paths of the files that settings name: the data file of ``data_file`` (or several, for a
     pattern), and the file of recorded path gains that a fading reads."""
     source, fading = settings.get("data_file"), settings.get("fading")
-    if isinstance(source, str) and not source.startswith("sklearn:"):
+    if isinstance(source, str) and not source.startswith(BUNDLED_PREFIX):
         yield from map(Path, sorted(glob.glob(source)) if glob.has_magic(source) else [source])
     if isinstance(fading, str):
         name, _, rest = fading.partition(":")

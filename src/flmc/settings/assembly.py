@@ -54,7 +54,7 @@ from flmc.settings.registered import SCHEDULERS, UPDATES
 from flmc.settings.schema import Settings, merge
 from flmc.uplink.uplink import Uplink
 
-_OF_THE_RUN = {
+OF_THE_RUN = {
     "model",
     "devices",
     "dim",
@@ -213,7 +213,7 @@ def assemble_for(plan: Plan, settings: Settings) -> Problem:
     """The problem for a finished ``plan``: its uplink and limits, with the model that settings
     describe. ``InvalidSetting`` if the settings include one that the plan decides."""
     given = settings.model_dump(exclude_unset=True)
-    decided = sorted(given.keys() - _OF_THE_RUN)
+    decided = sorted(given.keys() - OF_THE_RUN)
     if decided:
         raise InvalidSetting(
             f"{decided[0]} is decided by the plan that was given: leave it out, or make a new plan"

@@ -114,6 +114,7 @@ def model_of(settings: Settings, data: FederatedData) -> Model:
     # If features were scaled with numbers from the data, plans of this model count as
     # data-dependent.
     model.made_from_data = model.made_from_data or data.data_dependent
+    model.num_samples = data.num_samples
     return model
 
 
@@ -174,6 +175,22 @@ def not_taken(settings: Settings) -> tuple[str, ...]:
     kind = scheme_of(settings)
     without_link = () if "link" in kind.setting_names() else _OF_LINKS
     return (*without_link, *(_OF_CHANNELS if kind.noise_is_exact else ()))
+
+
+def idle_settings(settings: Settings) -> set[str]:
+    """Names of the settings that have no effect beside the others: those that the scheme does not
+    take, and sizes and laws of synthetic data where the data come from a file or the model is the
+    user's own."""
+    taken = scheme_of(settings).setting_names()
+    idle = {name for name in _FIELDS if name not in taken} | set(not_taken(settings))
+    if settings.example_clip is None and settings.example_norm is None:
+        idle.add("example_shrink")
+    if settings.privacy == "off":
+        idle |= {"epsilon", "allocation"}
+    if settings.data_file is not None or settings.model not in MODELS.names:
+        idle |= {"dim", "samples", "experiments", "data"}
+        idle |= set() if settings.deal is not None else {"devices"}
+    return idle
 
 
 def scheme_of(settings: Settings) -> type[Uplink]:

@@ -58,6 +58,7 @@ class _Columns(Document):
 
     gain_used: float = words("constant gain with the same noise as the planned gains")
     step_size_used: float = words("step of the sampler")
+    burn_in_used: int = words("rounds that were not kept")
     epsilon_round: float | None = words("upper bound for a round; null: not known or not bounded")
     delta_round: float | None = words("delta that it is stated at")
     epsilon_run: float | None = words(

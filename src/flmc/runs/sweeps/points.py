@@ -294,6 +294,7 @@ def _plan_columns(plan: Plan, *, with_run: bool) -> dict[str, Any]:
         "binding": plan.binding,
         "temperature": plan.temperature,
         "step_size_used": plan.step_size,
+        "burn_in_used": plan.num_burn_in,
         "effective_step_size": plan.effective_step_size,
         "rounds_needed": plan.rounds_needed,
         "epsilon_round": once[0],

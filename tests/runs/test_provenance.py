@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -256,11 +257,10 @@ def test_resolved_settings_of_a_sweep_are_facts(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     _examples(Path("x.csv"))
-    of_file = {"data_file": "x.csv", "target": "y", "device_column": "site", "link": "probit"}
+    of_file: dict[str, Any] = {"data_file": "x.csv", "target": "y", "device_column": "site"}
+    of_file |= {"link": "probit", "rounds": 40, "burn_in": "auto"}
     vary = {"scheme": ["analog", "digital"]}
-    done = flmc.sweep(
-        {**of_file, "rounds": 40, "burn_in": "auto"}, vary=vary, plan_only=True, out="file"
-    )
+    done = flmc.sweep(of_file, vary=vary, plan_only=True, out="file")
     facts = json.loads(Path("file/sweep.json").read_text())["resolved"]
     # The link is that of the points that have one, and the first has none.
     assert (facts["devices"], facts["samples"], facts["dim"]) == (6, 60, 3)
@@ -285,9 +285,7 @@ def test_sets_by_name_have_digests(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     other = {name: values.copy() for name, values in table.columns.items()}
     next(iter(other.values()))[7] += 1e-9  # another version of the set
 
-    monkeypatch.setattr(
-        table_files, "read_bundled", lambda name: table_files.replace(table, columns=other)
-    )
+    monkeypatch.setattr(table_files, "read_bundled", lambda name: replace(table, columns=other))
     table_files.digest_of_bundled.cache_clear()
     try:
         assert Fingerprints().of_settings(settings) != before

@@ -18,14 +18,14 @@ SNR_DB = [10.0, 15.0, 20.0]
 def _rows(more: dict[str, list[Any]]) -> list[dict[str, Any]]:
     """Rows of a sweep over SNR, schemes and ``more``. The ideal scheme has no epsilon, digital no
     W2 at the first SNR, and analog's first points failed."""
-    varied = [{"snr_db": x, "scheme": s} for x in SNR_DB for s in SCHEMES]
-    for name, values in more.items():
-        varied = [{**point, name: value} for point in varied for value in values]
+    varied: list[dict[str, Any]] = [{"snr_db": x, "scheme": s} for x in SNR_DB for s in SCHEMES]
+    for name, choices in more.items():
+        varied = [{**point, name: choice} for point in varied for choice in choices]
     rows = []
     for place, point in enumerate(varied):
         failed = point["scheme"] == "analog" and point["snr_db"] == SNR_DB[0]
         first = point["scheme"] == "digital" and point["snr_db"] == SNR_DB[0]
-        values = {
+        values: dict[str, Any] = {
             "variance_ratio": 1.0 + 0.01 * place,
             "wasserstein2_squared": None if first else 1e-4 * (1 + place),
             "epsilon_run": None if point["scheme"] == "ideal" else 3.0 + place,
@@ -53,7 +53,7 @@ def test_curves_are_of_the_method_that_they_name(
     more: dict[str, list[Any]], keep: list[Any], tmp_path: Path
 ) -> None:
     rows = _rows(more)
-    axes = {"snr_db": SNR_DB, "scheme": SCHEMES, **more}
+    axes: dict[str, list[Any]] = {"snr_db": SNR_DB, "scheme": SCHEMES, **more}
     paired = [
         {
             **{name: row[name] for name in axes},
@@ -99,7 +99,7 @@ def test_curves_are_of_the_method_that_they_name(
 
 
 def test_nothing_is_cut_off(keep: list[Any], tmp_path: Path) -> None:
-    axes = {"snr_db": SNR_DB, "scheme": SCHEMES}
+    axes: dict[str, list[Any]] = {"snr_db": SNR_DB, "scheme": SCHEMES}
     rows = [
         {**row, "mean_shift": 0.1 + place, "accuracy": 0.1 * place, "wasserstein2_floor": 0.1}
         for place, row in enumerate(_rows({}))

@@ -33,7 +33,7 @@ class Model(ABC):
     """Number K of devices."""
     num_experiments: int = 1
     """Number of data sets."""
-    num_samples: int | None = None
+    num_examples: int | None = None
     """Number of examples of a data set; None: not known."""
     prior: Prior = Normal()
     """Prior of theta; chains may start from a draw of it. For a model from log densities it is only

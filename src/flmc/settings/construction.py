@@ -114,7 +114,7 @@ def model_of(settings: Settings, data: FederatedData) -> Model:
     # If features were scaled with numbers from the data, plans of this model count as
     # data-dependent.
     model.made_from_data = model.made_from_data or data.data_dependent
-    model.num_samples = data.num_samples
+    model.num_examples = data.num_samples
     return model
 
 

@@ -4,6 +4,7 @@ without those that had no effect."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from flmc.base.documents import to_document
@@ -30,7 +31,7 @@ def effective(settings: Settings) -> dict[str, Any]:
 def sizes_of(model: Model) -> dict[str, int]:
     """Numbers of devices, entries, data sets and, if known, of examples of a model, by the names of
     the settings that stand for them where data are synthetic."""
-    samples = {} if model.num_samples is None else {"samples": model.num_samples}
+    samples = {} if model.num_examples is None else {"samples": model.num_examples}
     known = {"devices": model.num_devices, "dim": model.dim, "experiments": model.num_experiments}
     return {**known, **samples}
 
@@ -53,11 +54,9 @@ def resolved(
     if "example_shrink" in held:
         held["example_shrink"] = uplink.example_shrink
     if uplink.link is not None and "link" in held:
-        try:
+        with suppress(InvalidSetting):  # raised for a link of the user's own
             held["link"] = spell_link(uplink.link)
             held["slope_parameter"] = None  # it stands behind the name of the link
-        except InvalidSetting:  # a link of the user's own
-            pass
     return {name: to_document(value) for name, value in held.items()}
 
 
@@ -72,10 +71,8 @@ def shared(points: Sequence[Settings], axes: Mapping[str, Sequence[Any]]) -> dic
         if all(value == first for value in others):
             same[name] = first
     if points[0].data_file is not None and not _OF_FILES & axes.keys():
-        try:
+        with suppress(FlmcError):  # the points failed with the same error: their rows say so
             same |= sizes_of(make_model(points[0]))
-        except FlmcError:  # the points failed with the same error, and say so in their rows
-            pass
     return same
 
 

@@ -144,8 +144,8 @@ def _document(grid: SweepGrid, plan_only: bool) -> dict[str, Any]:
 
 def _facts(grid: SweepGrid, store: _Store, points: Sequence[Settings]) -> dict[str, Any]:
     """Facts on which the results of a sweep rest, in plain values: all settings that have an effect
-    and do not vary, defaults included; SHA-256 digests of data files and of the user's own code; and the software
-    and processors that computed the points."""
+    and do not vary, defaults included; SHA-256 digests of data files and of the user's own code;
+    and the software and processors that computed the points."""
     fingerprints = Fingerprints()
     contents: dict[str, str] = {}
     for point in points:

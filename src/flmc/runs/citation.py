@@ -54,13 +54,13 @@ class Citation:
 
 
 def cite(directory: str | Path) -> Citation:
-    """How to cite the run or the sweep in a directory.
+    """How to cite the run, the sweep or the reproduced study in a directory.
 
     Parameters
     ----------
     directory
-        Directory that ``flmc run --out`` or ``flmc sweep --out`` made, or the argument ``out`` of
-        :func:`flmc.run` or :func:`flmc.sweep`.
+        Directory that ``flmc run --out``, ``flmc sweep --out`` or ``flmc reproduce --out`` made, or
+        the argument ``out`` of :func:`flmc.run` or :func:`flmc.sweep`.
 
     Returns
     -------
@@ -71,7 +71,7 @@ def cite(directory: str | Path) -> Citation:
     Raises
     ------
     InvalidSetting
-        If the directory holds neither a record nor a sweep, or a record of version 1, which does
+        If the directory holds no record, sweep or study, or a record of version 1, which does
         not say how the run was made.
     RunFailed
         If the file of the record or sweep is damaged.
@@ -90,7 +90,10 @@ def cite(directory: str | Path) -> Citation:
     '@software{flmc,'
     """
     path = Path(directory)
-    if (path / "sweep.json").exists():
+    if (path / "study.json").exists():
+        study = read_json(path / "study.json", signed=True)
+        sentences, made_by = [*_of_study(study)], [study["provenance"]]
+    elif (path / "sweep.json").exists():
         grid = read_json(path / "sweep.json")
         sentences, made_by = [*_of_sweep(grid)], [*(grid.get("provenance") or {}).values()]
     else:
@@ -277,6 +280,20 @@ def _of_sweep(grid: Mapping[str, Any]) -> Iterator[str]:
         yield f"Methods were made equal: {QUANTITIES[grid['equal']].definition}."
     if grid.get("hold_out") is not None:
         yield f"A share of {grid['hold_out']} of every device's examples was held out."
+
+
+def _of_study(study: Mapping[str, Any]) -> Iterator[str]:
+    """Sentences about the reproduction of a published study: the command, changed settings of its
+    base case, and the settings of the user's own curves."""
+    yield (
+        f"The study {study['paper']!r} was measured again by `{study['command']}`, with"
+        f" {study['experiments']} experiments and seed {study['seed']}."
+    )
+    if study["changes"]:
+        changed = ", ".join(f"{name} = {value}" for name, value in study["changes"].items())
+        yield f"Its base case was changed: {changed}."
+    for name, words in study["curves"].items():
+        yield f"Settings of the added curve {name!r}: {words}."
 
 
 def _values(values: list[Any]) -> str:

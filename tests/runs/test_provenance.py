@@ -293,3 +293,40 @@ def test_sets_by_name_have_digests(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     finally:
         table_files.digest_of_bundled.cache_clear()
     assert Fingerprints().of_settings({"data_file": "sklearn:none"}) == {"sklearn:none": "missing"}
+
+
+OWN_SCHEMES = """
+import dataclasses
+import flmc
+from flmc.privacy.gaussian import GaussianEvent
+
+@dataclasses.dataclass(frozen=True)
+class Stated(flmc.Digital):
+    def privacy_event(self, transmissions, neighbouring="device"):
+        return GaussianEvent(2.0, self.noise_power, tuple(transmissions))
+
+@dataclasses.dataclass(frozen=True)
+class Plain(flmc.Digital):
+    pass
+"""
+
+
+def test_a_citation_keeps_the_reservation_of_the_statement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("own_schemes_cited.py").write_text(OWN_SCHEMES)
+    words = "as stated by own_schemes_cited:Stated, which flmc has not proven"
+    for name in ("Stated", "Plain"):
+        given = [*OPTIONS, "--scheme", f"own_schemes_cited:{name}", "--answer", "chain"]
+        assert main(["run", *given, "--out", name]) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        cited = flmc.cite(name).methods
+        assert (words in said) == (words in cited) == (name == "Stated")
+        # Records of earlier versions do not say who states it.
+        path = Path(name, "result.json")
+        result = json.loads(path.read_text())
+        del result["coverage"]["stated_by"], result["sha256"]
+        write_json(path, result)
+        assert f"own uplink own_schemes_cited:{name}, which may have" in flmc.cite(name).methods

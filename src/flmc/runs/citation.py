@@ -218,8 +218,8 @@ def _of_sizes(settings: Mapping[str, Any], words: str) -> str:
 
 
 def _of_privacy(record: Record) -> str:
-    """A sentence about the privacy of a recorded run: epsilon and delta of one chain and what
-    limits the statement, or the reason why there is none."""
+    """A sentence about the privacy of a recorded run: epsilon and delta of one chain, who states
+    it and what limits the statement, or the reason why there is none."""
     plan = record.asked["plan"]
     covered = (record.result or {}).get("coverage")
     if plan.get("unknown_privacy") is not None:
@@ -234,10 +234,16 @@ def _of_privacy(record: Record) -> str:
         else f"One chain of the run is ({format_up(epsilon)}, {covered['delta']:g})-differentially"
         " private"
     )
-    link = plan["uplink"].get("link") or {"type": ""}
-    for what, kind in (("uplink", plan["uplink"]["type"]), ("link", link["type"])):
-        if ":" in kind:  # which may have stated it itself, or facts that it rests on
-            text += f", for the user's own {what} {kind}"
+    if covered.get("stated_by") is not None:
+        text += f", as stated by {covered['stated_by']}, which flmc has not proven"
+    elif "stated_by" not in covered:  # a record of an earlier version
+        link = plan["uplink"].get("link") or {"type": ""}
+        for what, kind in (("uplink", plan["uplink"]["type"]), ("link", link["type"])):
+            if ":" in kind:
+                text += (
+                    f", for the user's own {what} {kind}, which may have stated it itself: then"
+                    " flmc has not proven it"
+                )
     neighbouring = (plan.get("privacy") or {}).get("neighbouring")
     text += "" if neighbouring is None else f", neighbouring data: {neighbouring}"
     text += (

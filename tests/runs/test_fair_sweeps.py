@@ -64,9 +64,44 @@ def test_methods_share_a_value_and_are_run_as_their_rows_say(equal: str) -> None
                 # The step came from plans that were made with the devices' data.
                 assert row["data_dependent"]
                 about_equality |= {"data_dependent", "plan_digest"}
+            if equal == "privacy" and changed:
+                # The single run keeps a budget of the run, for which nobody asked here.
+                assert (single["verdict_privacy"], row["verdict_privacy"]) == ("good", "warning")
+                about_equality |= {"verdict", "verdict_privacy", "headline", "warnings"}
+                about_equality |= {"verdict_of_run"}
             for column in single.keys() - about_equality - varied.keys():
                 assert row[column] == single[column], column
             assert "made-equal" in row["findings"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "light"),
+    [
+        ({"epsilon": 5.0}, "warning"),  # a budget of single rounds
+        ({"privacy": "off"}, "not asked"),
+        ({"scope": "run", "epsilon": 3.0}, "good"),
+    ],
+)
+def test_equal_methods_have_equal_verdicts_of_privacy(limits: dict[str, Any], light: str) -> None:
+    done = flmc.sweep({**SMALL, **limits}, vary=BOTH, plan_only=True, equal="privacy")
+    if "scope" not in limits:
+        assert any(row["equal_by"] for row in done.rows)
+    assert {row["verdict_privacy"] for row in done.rows} == {light}
+    # The same in Python, where plans are compared.
+    model = flmc.LinearGaussian(
+        flmc.data.draw_linear(seed=0, num_samples=80, num_devices=4, num_experiments=2)
+    )
+    compared = flmc.compare(
+        {"digital": flmc.Digital(), "analog": flmc.Analog()},
+        model,
+        flmc.Limits(**limits),
+        equal="privacy",
+        chains=2,
+        num_rounds=40,
+        num_burn_in=20,
+    )
+    verdicts = [each.plan.verdict for each in compared.methods]
+    assert {verdict and verdict.light("privacy").state for verdict in verdicts} == {light}
 
 
 def test_what_cannot_be_reached_is_a_row_with_its_reason() -> None:

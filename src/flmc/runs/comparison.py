@@ -509,7 +509,7 @@ def _made_equal(shared: Equality, own: Plan, model: Model, settings: Mapping[str
     return replace(
         made,
         data_dependent=made.data_dependent or own.data_dependent or shared.from_data,
-        findings=(*made.findings, shared.note(changes)),
+        findings=(*made.findings, *shared.findings(changes, own)),
     )
 
 

@@ -169,7 +169,7 @@ class Problem:
         problem = assemble(merge(given, renamed), self.model) if changes else self
         equal = replace(
             problem,
-            notes=(*self.notes, shared.note(renamed)),
+            notes=(*self.notes, *shared.findings(renamed, own)),
             from_data=self.from_data or shared.from_data,
             asked=self.asked or self.settings,
         )

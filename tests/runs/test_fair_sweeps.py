@@ -18,6 +18,7 @@ from flmc.cli import main
 from flmc.planning.fairness import QUANTITIES
 from flmc.runs.sweeps.grid import read_grid, read_variation
 from flmc.runs.sweeps.points import run_point
+from flmc.views import sweep_figure
 from flmc.views.sweep_figure import draw_sweep_file
 from support import full, full_only
 
@@ -102,6 +103,36 @@ def test_equal_methods_have_equal_verdicts_of_privacy(limits: dict[str, Any], li
     )
     verdicts = [each.plan.verdict for each in compared.methods]
     assert {verdict and verdict.light("privacy").state for verdict in verdicts} == {light}
+
+
+def test_energies_that_are_bounds_are_called_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heads: list[str] = []
+
+    def keep(figure: Any, path: Path) -> Path:
+        heads.append(figure.get_suptitle())
+        return path
+
+    monkeypatch.setattr(sweep_figure, "write_png", keep)
+    for equal, vary in (
+        ("energy", BOTH),
+        ("step", BOTH),
+        ("energy", {**BOTH, "clip": [20.0, 30.0]}),
+    ):
+        asked = {"across": "clip"} if "clip" in vary else {}
+        done = flmc.sweep(SMALL, vary=vary, plan_only=True, equal=equal, **asked)
+        sweep_figure.draw_sweep_file(done, tmp_path)
+        said = str(done)
+        mixed = equal == "energy" and across is None
+        assert ("of scheme analog the energy is an upper bound" in said) == mixed
+        assert ("of scheme analog an upper bound" in heads[-1]) == mixed
+        for row in done.rows:
+            assert row["energy_is_bound"] == (row["scheme"] == "analog")
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=0, num_samples=80, num_devices=4))
+    uplinks = {"bits": flmc.Digital(), "values": flmc.Analog()}
+    compared = flmc.compare(uplinks, model, equal="energy", chains=2, num_rounds=40, num_burn_in=20)
+    assert "of values the energy is an upper bound" in str(compared)
 
 
 def test_what_cannot_be_reached_is_a_row_with_its_reason() -> None:

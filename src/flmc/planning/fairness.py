@@ -131,8 +131,9 @@ QUANTITIES: dict[str, Quantity] = {
     ),
     "energy": Quantity(
         "energy of a device in the run",
-        "every method transmits the smallest energy, averaged over devices (analog: at most), that"
-        " one of them transmits in a run by itself; snr_db is lowered",
+        "every method has the smallest energy, averaged over devices, that one of them has in a run"
+        " by itself; snr_db is lowered. Where symbols differ in energy, as analog ones do, it is an"
+        " upper bound: such a method transmits less",
         _energy,
         min,
         _lower_snr,

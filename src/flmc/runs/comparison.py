@@ -212,6 +212,11 @@ class Comparison:
         notes = []
         if self.shared is not None:
             notes.append(Row(f"equal {self.shared.name}", self.shared.quantity.definition))
+            airtimes = {name: result.plan.airtime for name, result in self.results.items()}
+            bounds = [name for name, each in airtimes.items() if each is not None and each.largest]
+            if self.shared.name == "energy" and 0 < len(bounds) < len(airtimes):
+                text = f"of {' and '.join(bounds)} the energy is an upper bound, not what it takes"
+                notes.append(Row("", text, severity="warning"))
         # Only the steps of uplinks are compared: baselines choose their own, and are not expected
         # to be equally fast.
         steps = [result.plan.effective_step_size or 0.0 for result in self.results.values()]

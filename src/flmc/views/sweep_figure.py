@@ -215,8 +215,10 @@ def _comparison(done: Sweep) -> list[str]:
         return []
     quantity = QUANTITIES[done.equal]
     pick = "largest" if quantity.shared is max else "smallest"
+    bound = f"; of {done.bounded_energies} an upper bound" if done.bounded_energies else ""
     return [
-        f"equal {done.equal}: {quantity.words} as the {pick} that a {done.methods} has by itself"
+        f"equal {done.equal}: {quantity.words} as the {pick} that a {done.methods} has by"
+        f" itself{bound}"
     ]
 
 

@@ -73,8 +73,10 @@ class _Columns(Document):
     margin_privacy_db: float | None = words(_MARGIN)
     channel_uses: Count | None = words("symbols of one device in all rounds; null: no channel")
     energy: float | None = words(
-        "energy that a device transmits over the noise power, mean over devices (digital) or at"
-        " most (analog); null: no channel"
+        "energy that a device transmits over the noise power, mean over devices; null: no channel"
+    )
+    energy_is_bound: bool | None = words(
+        "whether that is what the clip allows at most, not a mean; null: no channel"
     )
     effective_draws: float | None = words(
         "independent draws that one chain is worth, in the worst direction; null: not known"

@@ -309,6 +309,7 @@ def _plan_columns(plan: Plan, *, with_run: bool) -> dict[str, Any]:
     airtime = plan.airtime
     row["channel_uses"] = None if airtime is None else airtime.channel_uses
     row["energy"] = None if airtime is None else airtime.energy
+    row["energy_is_bound"] = None if airtime is None else airtime.largest
     row["effective_draws"] = plan.effective_draws
     row["price"] = plan.release().price if with_run else None
     row["data_dependent"] = plan.data_dependent

@@ -115,13 +115,13 @@ def test_energies_that_are_bounds_are_called_so(
         return path
 
     monkeypatch.setattr(sweep_figure, "write_png", keep)
-    for equal, vary in (
-        ("energy", BOTH),
-        ("step", BOTH),
-        ("energy", {**BOTH, "clip": [20.0, 30.0]}),
+    clips = {**BOTH, "clip": [20.0, 30.0]}
+    for equal, vary, across in (
+        ("energy", BOTH, None),
+        ("step", BOTH, None),
+        ("energy", clips, "clip"),
     ):
-        asked = {"across": "clip"} if "clip" in vary else {}
-        done = flmc.sweep(SMALL, vary=vary, plan_only=True, equal=equal, **asked)
+        done = flmc.sweep(SMALL, vary=vary, plan_only=True, equal=equal, across=across)
         sweep_figure.draw_sweep_file(done, tmp_path)
         said = str(done)
         mixed = equal == "energy" and across is None

@@ -385,3 +385,52 @@ def test_held_out_examples_are_scored_as_compare_does(capsys: pytest.CaptureFixt
             assert row[f"{name}_se"] == scores[name]["se"]
     none = flmc.sweep({**SMALL, "experiments": 1}, vary={"seed": [1]}, workers=1)
     assert "log_loss" not in none.rows[0]
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("logistic", ["0", "1"]),
+        ("logistic", ["-1", "1"]),
+        ("logistic", ["no", "yes"]),
+        ("softmax", ["0", "1", "2"]),
+        ("softmax", ["a", "b", "c"]),
+    ],
+)
+def test_classes_may_be_numbers_or_words(
+    model: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("jax")
+    monkeypatch.chdir(tmp_path)
+    draws = np.random.default_rng(3)
+    lines = ["a,b,y,site"]
+    for row in range(60):
+        x = draws.standard_normal(2)
+        line = f"{x[0]:.3f},{x[1]:.3f},{words[row % len(words)]},{row % 3}"
+        lines.append(line)
+    Path("x.csv").write_text("\n".join(lines) + "\n")
+    settings: dict[str, Any] = {"model": model, "data_file": "x.csv", "target": "y"}
+    settings |= {"device_column": "site", "rounds": 30, "burn_in": 10, "chains": 2}
+    settings |= {"privacy": "off", "engine": "numpy"}
+    done = flmc.sweep(settings, vary={"snr_db": [10.0, 20.0]}, workers=1, hold_out=0.2)
+    assert [row["error"] for row in done.rows] == [None, None]
+    count = done.rows[0]["held_out"]
+    assert count == 12
+    worst = max(np.sqrt(row["accuracy"] * (1 - row["accuracy"]) / count) for row in done.rows)
+    assert f"a standard error of {worst:.2g} of accuracy" in str(done)
+
+
+def test_scores_that_cannot_be_made_are_refused_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("jax")
+    monkeypatch.chdir(tmp_path)
+    lines = ["a,y,site", *(f"{row % 7 - 3},{row % 5},{row % 3}" for row in range(60))]
+    Path("x.csv").write_text("\n".join(lines) + "\n")
+    ran: list[object] = []
+    monkeypatch.setattr("flmc.runs.sweeps.points.run", lambda *given, **more: ran.append(given))
+    settings = {"model": "poisson", "data_file": "x.csv", "target": "y", "device_column": "site"}
+    done = flmc.sweep(settings, vary={"snr_db": [10.0, 20.0]}, workers=1, hold_out=0.2)
+    for row in done.rows:
+        assert "held-out examples are scored for linear regression" in row["error"]
+    assert not ran

@@ -36,7 +36,7 @@ from flmc.planning.server_update import is_langevin
 from flmc.runs.baselines import Baseline, baselines_of
 from flmc.runs.execution import run
 from flmc.runs.results import Result, notes_on_chains
-from flmc.runs.scores import LABELS, Scorer, make_scorers
+from flmc.runs.scores import LABELS, Scorer, make_scorers, note_on_test_set
 from flmc.sampling.engine import Engine
 from flmc.sampling.numpy_engine import NumpyEngine
 from flmc.sampling.simulation import simulate
@@ -278,6 +278,10 @@ class Comparison:
         if any("mean_error" in each.scores for each in self.methods):
             words = "squared distance of a chain's mean from the posterior's, over trace(Sigma)"
             notes.append(Row(LABELS["mean_error"], words))
+        if self.num_test:
+            accuracies = [each.scores.get("accuracy") for each in self.methods]
+            known = [each.mean for each in accuracies if each is not None]
+            notes.append(Row("held-out examples", note_on_test_set(self.num_test, known)))
         if points:
             words = f"{', '.join(points)}: mean of the last {kept} rounds"
             notes.append(Row("point estimates", words))

@@ -10,9 +10,12 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from flmc.base import checks
 from flmc.base.errors import InvalidSetting
@@ -101,9 +104,26 @@ def data_of_file(settings: Settings, source: str) -> FederatedData:
         device_column=settings.device_column,
         standardise=settings.standardise,
     )
+    data = _with_named_classes(data, MODELS[settings.model].classes)
     if settings.deal is not None:
         data = data.split(settings.devices, settings.deal, settings.seed)
     return data
+
+
+def _with_named_classes(data: FederatedData, wanted: str | None) -> FederatedData:
+    """The data with classes where their targets are numbers and the model wants classes (``two``,
+    ``several``): the distinct whole numbers are the names, and two classes become -1 and +1. Data
+    whose targets do not fit stay as they are, and the model says why it refuses them."""
+    values = np.unique(data.targets)
+    if wanted is None or data.classes or not np.array_equal(values, np.rint(values)):
+        return data
+    if wanted == "two" and len(values) == 2:
+        targets = np.where(data.targets == values[1], 1.0, -1.0)
+    elif wanted == "several" and len(values) > 2 and np.array_equal(values, np.arange(len(values))):
+        targets = data.targets
+    else:
+        return data
+    return replace(data, targets=targets, classes=tuple(f"{value:g}" for value in values))
 
 
 def model_of(settings: Settings, data: FederatedData) -> Model:

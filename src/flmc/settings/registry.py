@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from flmc.base import checks
 from flmc.base.errors import InvalidSetting
@@ -71,6 +71,9 @@ class Entry:
     """One line about the entry, for help and tables."""
     parameters: tuple[Parameter, ...] = ()
     """Parameters of the entry, in the order in which they are written in settings."""
+    classes: Literal["two", "several"] | None = None
+    """Whether the targets of a model are classes, and how many; None for numbers, and for entries
+    that are no models."""
 
     @property
     def spelling(self) -> str:

@@ -184,6 +184,8 @@ def _run_columns(settings: Settings, beside: Beside) -> dict[str, Any]:
     problem, test = _assembled(settings, beside)
     problem, equal = _made_equal(problem, settings, beside)
     plan, model = problem.plan(), problem.model
+    if test is not None:
+        make_scorers(model, test)  # refuses what cannot be scored before anything is run
     # Draws are kept only where they are needed: to judge a run whose posterior is not known, and to
     # predict held-out examples.
     keep = model.posterior is None or test is not None

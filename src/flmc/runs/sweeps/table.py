@@ -234,6 +234,14 @@ class Sweep:
                 " outside the middle half of them, the table shows the median [middle half]"
             )
             yield Row("", text)
+        tested = [row for row in self.rows if row.get("held_out")]
+        if tested:
+            # Imported here, because it loads the models, which few tables need.
+            from flmc.runs.scores import note_on_test_set
+
+            accuracies = [row["accuracy"] for row in tested if row.get("accuracy") is not None]
+            fewest = min(row["held_out"] for row in tested)
+            yield Row("", note_on_test_set(fewest, accuracies))
         noted = [row["notes"] for row in self.rows if row.get("notes")]
         if noted:
             text = f"{len(noted)} of {count} points have notes (column `notes`), the first:"

@@ -21,8 +21,12 @@ PAPER = (
     "Leveraging Channel Noise for Sampling and Privacy via Quantized Federated Langevin Monte Carlo"
 )
 PAPER_AUTHORS = ("Zhang, Yunchuan", "Liu, Dongzhu", "Simeone, Osvaldo")
-"""Authors of the paper whose method flmc implements. This constant and the titles and the author
-above repeat ``CITATION.cff``."""
+"""Authors of the paper whose method flmc implements."""
+PAPER_IN = "IEEE International Workshop on Signal Processing Advances in Wireless Communications"
+PAPER_YEAR = 2022
+PAPER_EPRINT = "2202.13932"
+"""Number of the paper on arXiv. The constants above, from titles to this number, repeat
+``CITATION.cff``, which has no date of flmc's own, because no version has been released."""
 
 
 @dataclass(frozen=True)
@@ -342,7 +346,14 @@ def _bibtex(made_by: list[dict[str, Any]]) -> str:
     commits = {each.get("commit") for each in made_by}
     if len(commits) == 1 and None not in commits:
         fields["note"] = f"commit {commits.pop()}"
-    paper = {"title": f"{{{PAPER}}}", "author": " and ".join(PAPER_AUTHORS)}
+    paper = {
+        "title": f"{{{PAPER}}}",
+        "author": " and ".join(PAPER_AUTHORS),
+        "booktitle": PAPER_IN,
+        "year": str(PAPER_YEAR),
+        "eprint": PAPER_EPRINT,
+        "archiveprefix": "arXiv",
+    }
     return f"{_entry('software', 'flmc', fields)}\n\n{_entry('inproceedings', 'qflmc', paper)}"
 
 

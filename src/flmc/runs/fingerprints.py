@@ -8,9 +8,10 @@ import glob
 import hashlib
 import importlib.util
 import inspect
+import shlex
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,24 @@ class Fingerprints:
             except OSError:
                 self._files[path] = MISSING
         return self._files[path]
+
+
+def option_for(named: Iterable[str]) -> str:
+    """Option with which `flmc resume` finds the user's code that these texts name, each
+    ``package.module:object``: ``--code-from`` with its directory, relative to the current one if it
+    lies within that, or ``--trust-code`` if all of it is in installed packages. Nothing is
+    imported."""
+    for text in named:
+        # Only the package at the top is looked for: to find a module in it would import it.
+        source = _source_of(text.partition(":")[0].partition(".")[0])
+        if source is None or not source.is_file():
+            return "--code-from DIR"
+        root = source.resolve().parents[source.name == "__init__.py"]
+        if not str(root).startswith(_INSTALLED):
+            here = Path.cwd().resolve()
+            place = root.relative_to(here) if root.is_relative_to(here) else root
+            return f"--code-from {shlex.quote(str(place))}"
+    return "--trust-code"
 
 
 def what_changed(then: Mapping[str, str], now: Mapping[str, str], where: str) -> str | None:

@@ -284,9 +284,7 @@ class Registry:
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             if isinstance(error, ModuleNotFoundError) and not CURRENT_DIRECTORY.get():
-                reason += (
-                    " (this directory is not searched: name its place, --code-from DIR)"
-                )
+                reason += " (this directory is not searched: name its place, --code-from DIR)"
             raise InvalidSetting(
                 f"{self.setting} {path!r} cannot be loaded: {reason}; known are {self.choices}"
             ) from error

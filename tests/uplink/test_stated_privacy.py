@@ -76,7 +76,7 @@ def test_who_changes_what_is_sent_inherits_no_statement(
     uplink = kind(**{bound: 4.0})  # type: ignore[arg-type]
     with pytest.raises(UnknownPrivacy, match=r"privacy_event itself|nothing is proven"):
         uplink.event_of_rounds(np.ones((1, 1)), 5, neighbouring)
-    with pytest.raises(UnknownPrivacy, match="decide what is received"):
+    with pytest.raises(UnknownPrivacy, match=r"decides? what is received"):
         uplink.privacy_event([(1.0, 5)], neighbouring)
 
 

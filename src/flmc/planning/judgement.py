@@ -703,6 +703,10 @@ def judge_use(draws: float | None, unknown_step: str | None = None) -> list[Find
     return [Finding("few-draws", grade, text, short, {"effective_draws": draws}, "use")]
 
 
+ROUND_BUDGET = "round-budget"
+"""Code of the finding that the budget is for one round only."""
+
+
 def judge_budget(decided: Plan) -> list[Finding]:
     """Findings where a gain that the user gave costs more than the privacy budget, or where the
     budget is for one round only."""
@@ -716,7 +720,7 @@ def judge_budget(decided: Plan) -> list[Finding]:
             f" {decided.num_rounds} rounds of the run add up; use scope = 'run' for a budget of all"
         )
         short = "the budget is for a round only"
-        findings.append(Finding("round-budget", "warning", text, short, light="privacy"))
+        findings.append(Finding(ROUND_BUDGET, "warning", text, short, light="privacy"))
     return findings
 
 

@@ -389,8 +389,9 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         if not own:
             return ""
         kind = min(own.values(), key=type(self).__mro__.index)
+        decide = "decides" if len(own) == 1 else "decide"
         return (
-            f", because {' and '.join(own)} of {kind.__name__} decide what is received: a class"
+            f", because {' and '.join(own)} of {kind.__name__} {decide} what is received: a class"
             " that does so states its privacy_event itself"
         )
 

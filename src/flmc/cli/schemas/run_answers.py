@@ -112,6 +112,9 @@ class CoverageDocument(Document):
         "whether the plan was computed from the devices' data: then there is no statement for a"
         " deployment"
     )
+    stated_by: str | None = words(
+        "the user's class that states it, which flmc has not proven; null: flmc states it"
+    )
 
 
 class DiagnosticsDocument(AgreementDocument):

@@ -33,7 +33,7 @@ from flmc.papers.qflmc.experiment import (
 from flmc.papers.qflmc.information import thresholds
 from flmc.papers.qflmc.landmarks import Landmarks, landmarks_of
 from flmc.papers.qflmc.readings import BaseCase
-from flmc.papers.request import StudyRequest, read_own_curve, settings_in_words
+from flmc.papers.request import StudyRequest, read_own_curve
 from flmc.settings.construction import engine_named
 from flmc.settings.schema import Settings
 
@@ -95,8 +95,9 @@ class Study:
     there are any, no claims are judged."""
     own_curves: tuple[str, ...] = ()
     """Names of the curves that the user added."""
-    own_settings: Mapping[str, str] = field(default_factory=dict)
-    """Settings, as text, of each curve that the user added, by name of the curve."""
+    own_settings: Mapping[str, Settings] = field(default_factory=dict)
+    """Settings of each curve that the user added, by name of the curve; what a figure varies has
+    the value of the other figures."""
 
     def grid(self) -> Grid:
         """A table for the terminal: the verdict on every claim of the paper (rows) under every
@@ -199,6 +200,13 @@ def conduct(request: StudyRequest) -> Study:
         name: read_own_curve(name, path, _inherited(base)) for name, path in request.curves.items()
     }
 
+    for name, each in own.items() if wanted == ("2",) else ():
+        if "snr_db" in each.model_fields_set:
+            raise InvalidSetting(
+                f"snr_db of the curve {name!r} is the x axis of figure 2; leave it out of"
+                f" {str(request.curves[name])!r}, got {each.snr_db:g}"
+            )
+
     def draw(count: int) -> LinearGaussian:
         return base.draw(count, seed, data)
 
@@ -213,7 +221,7 @@ def conduct(request: StudyRequest) -> Study:
         exact,
         changes=request.changes,
         own_curves=tuple(request.curves),
-        own_settings={name: settings_in_words(each) for name, each in own.items()},
+        own_settings=own,
     )
     if wanted:
         points = [point for number in wanted for point in points_of(number, base)]

@@ -106,6 +106,9 @@ class PrivacyDocument(Document):
 
     criterion: str = words("how a round is judged: tight, tail, paper or off")
     neighbouring: str = words("what neighbouring data replace, in words")
+    stated_by: str | None = words(
+        "the user's class that states it, which flmc has not proven; null: flmc states it"
+    )
     round: CostDocument = words("what the worst round costs")
     run: CostDocument | None = words("what the whole run costs; null: it was left out")
 

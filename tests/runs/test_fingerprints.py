@@ -239,7 +239,17 @@ def test_replaced_data_are_noticed_by_resume(files: Path) -> None:
     (files / "a.csv").write_text(text.replace(",", ", ", 1))
     with pytest.raises(flmc.errors.InvalidSetting, match=r"'a\.csv' was changed since the run"):
         flmc.resume(files / "r", plan, first.model)
+    # Another number changes the plan too, and still the file is named, as a new process would.
+    write_data(files / "a.csv", 7)
+    other = problem()
+    assert other.plan().digest != plan.digest
+    with pytest.raises(flmc.errors.InvalidSetting, match=r"'a\.csv' was changed since the run"):
+        flmc.resume(files / "r", other.plan(), other.model)
     (files / "a.csv").write_text(text)
+    with pytest.raises(
+        flmc.errors.InvalidSetting, match="another plan .* made from other settings"
+    ):
+        flmc.resume(files / "r", flmc.plan(first.model, plan.uplink, num_rounds=150), first.model)
     flmc.resume(files / "r", plan, first.model)
 
 

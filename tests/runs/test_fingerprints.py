@@ -249,7 +249,7 @@ def test_replaced_data_are_noticed_by_resume(files: Path) -> None:
     with pytest.raises(
         flmc.errors.InvalidSetting, match="another plan .* made from other settings"
     ):
-        flmc.resume(files / "r", flmc.plan(first.model, plan.uplink, num_rounds=150), first.model)
+        flmc.resume(files / "r", shorter, first.model)
     flmc.resume(files / "r", plan, first.model)
 
 

@@ -247,7 +247,7 @@ def test_replaced_data_are_noticed_by_resume(files: Path) -> None:
         flmc.resume(files / "r", other.plan(), other.model)
     (files / "a.csv").write_text(text)
     shorter = flmc.plan(first.model, plan.uplink, num_rounds=150, num_burn_in=20)
-    with pytest.raises(flmc.errors.InvalidSetting, match="another plan .* from other settings"):
+    with pytest.raises(flmc.errors.InvalidSetting, match=r"another plan .* from other settings"):
         flmc.resume(files / "r", shorter, first.model)
     flmc.resume(files / "r", plan, first.model)
 

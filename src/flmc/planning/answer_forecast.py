@@ -89,16 +89,16 @@ def forecast_answer(
     if response is not None:
         shown = response.over(slope)
         return predicted_answer(shown, _prior_precision(model), rounds, unevenness)
-    convexity, shown = curvature.convexity, 1.0
+    convexity, share = curvature.convexity, 1.0
     if isinstance(model, PublicModel):
         convexity = model.typical_convexity
         spread = heat / max(1e-9, 1.0 - effective * convexity / 2.0)
         # The first of the two temperatures is that of a chain at the mode.
         heats = np.array([0.0, spread])
-        shown = float(linear_share(model, plan.uplink, heats, model.num_samples)[1])
+        share = float(linear_share(model, plan.uplink, heats, model.num_samples)[1])
     if convexity is None:
         return None
-    flat = flat_response(plan.dim, shown * convexity, 2.0 * heat / effective, effective)
+    flat = flat_response(plan.dim, share * convexity, 2.0 * heat / effective, effective)
     if flat is None:
         return None
     flat = flat._replace(posterior=np.eye(plan.dim) / convexity)
@@ -191,9 +191,9 @@ def _unevenness(plan: Plan) -> float:
 
 
 def interval_score(answer: PredictedAnswer, shift_variance: float = 0.0) -> float:
-    r"""Predicted interval score of an answer's intervals of 90 % over that of the exact posterior's;
-    1 is perfect. ``shift_variance`` is the mean square of a shift of the answer's mean of which the
-    answer does not know, in units of the posterior's variance.
+    r"""Predicted interval score of an answer's intervals of 90 %, over that of the exact
+    posterior's; 1 is perfect. ``shift_variance`` is the mean square of a shift of the answer's mean
+    of which the answer does not know, in units of the posterior's variance.
 
     The score of an interval is its length, plus 20 times the distance by which it misses theta.
     Over many data sets it is smallest for the true law of theta: wide intervals cost length, and

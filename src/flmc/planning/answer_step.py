@@ -101,11 +101,11 @@ def _example_share(uplink: Uplink, dim: int, wider: Array) -> Array:
     """Share of the curvature, from 0 to 1, that the bounds of single examples' gradients leave
     where residuals are ``wider`` (step) times as large as standard normal ones."""
     bounds = (uplink.example_clip, uplink.example_norm)
-    # The share is a smooth function, and an integral for every point of it: it is interpolated in
-    # the logarithm, to a thousandth.
+    # The share is a smooth function, and an integral at every point: it is interpolated, to a
+    # thousandth.
     points = np.geomspace(wider.min(), wider.max(), min(_SHARES, len(wider)))
-    shares = [
-        typical_shrink(*(None if each is None else each / float(at) for each in bounds), dim)
-        for at in points
-    ]
+    shares = []
+    for at in points:
+        entry, norm = (None if each is None else each / float(at) for each in bounds)
+        shares.append(typical_shrink(entry, norm, dim))
     return np.asarray(np.interp(np.log(wider), np.log(points), shares))

@@ -76,9 +76,9 @@ def forecast_answer(
     too many entries.
 
     ``law`` is the predicted law of the plan's chain, and ``response`` holds the curvature and the
-    noise that its server sees; None where they are not known. Without ``response`` one curvature is
-    taken for that in every direction, so that the answer is predicted too wide, if anything: the
-    convexity or, where only sizes of the data are known, the smallest curvature that is likely."""
+    noise that its server sees; None where they are not known. Without ``response`` the convexity is
+    taken for the curvature in every direction, so that the answer is predicted too wide, if
+    anything."""
     slope, heat, effective = plan.slope, plan.temperature, plan.effective_step_size
     if slope is None or heat is None or effective is None:
         return None
@@ -89,27 +89,43 @@ def forecast_answer(
     if response is not None:
         shown = response.over(slope)
         return predicted_answer(shown, _prior_precision(model), rounds, unevenness)
-    convexity, share = curvature.convexity, 1.0
-    if isinstance(model, PublicModel):
-        convexity = model.typical_convexity
-        spread = heat / max(1e-9, 1.0 - effective * convexity / 2.0)
-        # The first of the two temperatures is that of a chain at the mode.
-        heats = np.array([0.0, spread])
-        share = float(linear_share(model, plan.uplink, heats, model.num_samples)[1])
+    convexity = curvature.convexity
     if convexity is None:
         return None
-    flat = flat_response(plan.dim, share * convexity, 2.0 * heat / effective, effective)
+    flat = flat_response(plan.dim, convexity, 2.0 * heat / effective, effective)
     if flat is None:
         return None
-    flat = flat._replace(posterior=np.eye(plan.dim) / convexity)
     # The prior is taken to be as wide in every direction as in its widest entry, which understates
     # what it tells.
     least = 1.0 / float(np.square(np.max(model.prior.sd)))
     prior = min(least, convexity) * np.eye(plan.dim)
     answer = predicted_answer(flat, prior, rounds, unevenness)
-    if answer is None or isinstance(model, PublicModel):
-        return answer
-    return replace(answer, response=None)
+    return None if answer is None else replace(answer, response=None)
+
+
+def public_response(plan: Plan, model: PublicModel) -> Response | None:
+    """What the server of a plan's chain will see, from public sizes of the data; None where the
+    step is unstable or not known. One direction has the smallest curvature that is likely, all
+    others the typical one."""
+    slope, heat, effective = plan.slope, plan.temperature, plan.effective_step_size
+    if slope is None or heat is None or effective is None:
+        return None
+    curvature = np.full(plan.dim, float(model.num_samples))
+    curvature[0] = model.typical_convexity
+    left = 2.0 - effective * curvature
+    if left.min() <= 0.0:
+        return None
+    # The first of the two temperatures is that of a chain at the mode.
+    heats = np.array([0.0, 2.0 * heat / left[-1]])
+    shown = curvature * linear_share(model, plan.uplink, heats, model.num_samples)[1]
+    noise = 2.0 * heat / effective
+    chain = effective * noise / (shown * (2.0 - effective * shown))
+    return Response(
+        slope * np.diag(shown),
+        np.diag(chain),
+        np.full(plan.dim, slope**2 * noise),
+        np.diag(1.0 / curvature),
+    )
 
 
 def rounds_that_count(

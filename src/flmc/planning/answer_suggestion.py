@@ -11,6 +11,7 @@ anyway, the smaller C may be."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -25,7 +26,7 @@ _COMPARED = 1000
 """Number of rounds with which candidates are compared, if it is free."""
 _FIRST, _GROWTH = 200, 1.3
 """Number of rounds of the first trial of a candidate, and the factor by which a run grows."""
-_NARROW, _WORTHWHILE, _HARDLY = 1.1, 0.98, 0.999
+_NARROW, _WORTHWHILE, _HARDLY = 1.1, 0.98, 0.995
 """A run does not grow where it meets the requirements and its answer has at most the first width,
 or a longer run at least the second share of its score; nor, where it does not meet them, if a
 longer run has at least the third share of its score."""
@@ -56,8 +57,13 @@ class AnswerQuestion(PublicQuestion):
         # Which settings are best hardly depends on the number of rounds: all are compared with the
         # same number, and the best of them get as many as they need.
         compared = ask(self.candidates(), self.rank, try_out=lambda each: self._compared(each))
-        best = [each.candidate for each in compared.ranked[:MOST_SUGGESTIONS]]
-        settled = ask(best, self.rank, required=self.fits, try_out=self.settle)
+        # Candidates that differ in the clip alone are much alike: the best of these is enough.
+        best: dict[object, Candidate] = {}
+        for trial in compared.ranked:
+            uplink = trial.candidate.uplink
+            best.setdefault((uplink.example_norm, uplink.link), trial.candidate)
+        few = list(best.values())[:MOST_SUGGESTIONS]
+        settled = ask(few, self.rank, required=self.fits, try_out=self.settle)
         return Answer((*compared.table, *settled.table), settled.ranked)
 
     def _compared(self, candidate: Candidate) -> Trial:
@@ -109,6 +115,14 @@ class AnswerQuestion(PublicQuestion):
                 break
             trial = longer
         return trial
+
+    def trial_of(self, candidate: Candidate) -> Callable[[int], Trial]:
+        """Function that makes the trial of the candidate; its argument is the number of rounds. The
+        privacy limit is an estimate, unless the norm of examples is bounded: then the accountant is
+        quick, and for straight links an estimate is up to twice too large."""
+        if candidate.uplink.shares_move(candidate.limits.neighbouring):
+            return lambda rounds: self.asked(candidate, rounds).try_out(lambda: None)
+        return super().trial_of(candidate)
 
     def asked(
         self, candidate: Candidate, rounds: int, burn_in: int | str | None = None

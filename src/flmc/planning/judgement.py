@@ -28,6 +28,7 @@ from flmc.planning.answer_forecast import (
     judge_arrival,
     judge_linearity,
     judge_width,
+    public_response,
     rounds_to_arrive,
 )
 from flmc.planning.answer_law import PredictedAnswer, Response
@@ -73,7 +74,7 @@ def chain_law(decided: Plan, model: Model) -> ChainLaw:
     if not is_langevin(decided.update):  # the laws below are those of Langevin's chain
         return ChainLaw(None)
     if isinstance(model, PublicModel):
-        return ChainLaw(model.law(decided))
+        return ChainLaw(model.law(decided), public_response(decided, model))
     uplink = decided.uplink
     # The integral over single gradient entries does not hold where the norm of a gradient or single
     # examples' gradients are bounded, or where devices are absent.

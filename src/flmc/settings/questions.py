@@ -261,11 +261,15 @@ class Solution:
 
     @property
     def words(self) -> str:
-        """A sentence that states the found value, and that the search ended at the edge of its
-        range if it did."""
+        """A sentence that states the found value and what stands in the way of a smaller one, or
+        that the search ended at the edge of its range."""
         if not self.at_end:
             kind = "best" if AXES[self.name].best else "smallest"
-            return f"{self.name} = {self.value:.5g} is the {kind} value that meets the requirements"
+            text = f"{self.name} = {self.value:.5g} is the {kind} value that meets the requirements"
+            below = [each for each in self.curve if each.value < self.value and each.broken]
+            if below and not AXES[self.name].best:
+                text += f"; at {below[-1].value:.5g}, {'; '.join(below[-1].broken)}"
+            return text
         if AXES[self.name].best:
             return (
                 f"{self.name} = {self.value:.5g} is the best of the values that were tried, and the"
@@ -449,7 +453,7 @@ class _Values:
             if self.suggest:
                 question = public_question(settings, self.requirements)
                 best = question.answer.best
-                broken = () if best else (f"no settings fit: {question.lacking}".rstrip(": "),)
+                broken = () if best else (question.lacking or "no settings fit",)
                 plan = best.plan if best else None
                 if plan is not None and best is not None:
                     plan = replace(plan, answer=best.answer)

@@ -13,6 +13,7 @@ and the curvature); the step is the one with the smallest squared width, squared
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -31,8 +32,10 @@ curvature, and with the largest curvature itself: at 1 a chain forgets its posit
 direction in one round, and larger steps gain nothing."""
 _LEAST_SHARE, _NUM_STEPS = 1e-5, 61
 """Smallest step that is tried, as a share of the largest, and number of steps that are tried."""
-_SHARES = 16
-"""Number of points at which the share of the curvature that bounded examples leave is computed."""
+_WIDER = tuple(float(each) for each in np.geomspace(1.0, 30.0, 48))
+"""Widths of residuals, over those of standard normal ones, at which the share of the curvature that
+bounded examples leave is computed, an integral for each; between them it is interpolated, to
+0.0002."""
 _KNOWN = 0.8
 """Share of a curvature's degrees of freedom, taken by all directions together, up to which the
 formula of an answer's width is used; beyond, the tangent of the formula at this share replaces it.
@@ -100,12 +103,12 @@ def linear_share(model: Model, uplink: Uplink, heat: Array, smoothness: float) -
 def _example_share(uplink: Uplink, dim: int, wider: Array) -> Array:
     """Share of the curvature, from 0 to 1, that the bounds of single examples' gradients leave
     where residuals are ``wider`` (step) times as large as standard normal ones."""
-    bounds = (uplink.example_clip, uplink.example_norm)
-    # The share is a smooth function, and an integral at every point: it is interpolated, to a
-    # thousandth.
-    points = np.geomspace(wider.min(), wider.max(), min(_SHARES, len(wider)))
-    shares = []
-    for at in points:
-        entry, norm = (None if each is None else each / float(at) for each in bounds)
-        shares.append(typical_shrink(entry, norm, dim))
-    return np.asarray(np.interp(np.log(wider), np.log(points), shares))
+    shares = _shares_by_width(uplink.example_clip, uplink.example_norm, dim)
+    return np.asarray(np.interp(np.log(wider), np.log(_WIDER), shares))
+
+
+@lru_cache(maxsize=256)
+def _shares_by_width(entry: float | None, norm: float | None, dim: int) -> tuple[float, ...]:
+    """The share of :func:`_example_share` at each of the widths ``_WIDER``, for a bound of entries
+    or of the norm."""
+    return tuple(typical_shrink(entry and entry / at, norm and norm / at, dim) for at in _WIDER)

@@ -26,10 +26,10 @@ _COMPARED = 1000
 """Number of rounds with which candidates are compared, if it is free."""
 _FIRST, _GROWTH = 200, 1.3
 """Number of rounds of the first trial of a candidate, and the factor by which a run grows."""
-_NARROW, _WORTHWHILE, _HARDLY = 1.1, 0.98, 0.995
+_NARROW, _WORTHWHILE, _HARDLY = 1.1, 0.98, 0.999
 """A run does not grow where it meets the requirements and its answer has at most the first width,
 or a longer run at least the second share of its score; nor, where it does not meet them, if a
-longer run has at least the third share of its score."""
+longer run has at least the third share of both its score and its width."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,9 @@ class AnswerQuestion(PublicQuestion):
             if count > MOST_ROUNDS or (fits and trial.answer and trial.answer.width <= _NARROW):
                 break
             longer = at(count)
-            if longer.score > (_WORTHWHILE if fits else _HARDLY) * trial.score:
+            if longer.score > (_WORTHWHILE if fits else _HARDLY) * trial.score and (
+                fits or _width(longer) > _HARDLY * _width(trial)
+            ):
                 break
             trial = longer
         return trial
@@ -148,3 +150,8 @@ class AnswerQuestion(PublicQuestion):
         table = [self.settle(each) for each in self.candidates()]
         order = sorted(range(len(table)), key=lambda at: self.rank(table[at]))
         return order[:PROMISING]
+
+
+def _width(trial: Trial) -> float:
+    """Width of a trial's answer; infinite where it is not known."""
+    return math.inf if trial.answer is None else trial.answer.mean_width

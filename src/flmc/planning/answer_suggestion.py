@@ -39,7 +39,6 @@ class AnswerQuestion(PublicQuestion):
 
     requirements: tuple[Requirement, ...] = ()
     """What a plan must meet, beside having no findings."""
-    steepness: ClassVar[tuple[float, ...]] = (0.07, 0.14, 0.28, 0.4)
     # Where intervals are wide they hold in spite of a larger shift of the mean: smaller bounds than
     # for a chain may do.
     example_norms: ClassVar[tuple[float, ...]] = (

@@ -269,7 +269,7 @@ HEADER = (
     " | error | 90 % intervals hold | data sets | epsilon, run |\n|" + "---|" * 13
 )
 ANSWER_DEVICES = 20
-MOST_WORK = 6e9
+MOST_WORK = 1.5e9
 """Largest number of gradients of single examples that a row may take: rows with many examples and
 rounds have fewer data sets."""
 ANSWERS = (
@@ -288,7 +288,7 @@ ANSWERS = (
 def measure(setting: AnswerSetting, data_sets: int) -> Measured:
     """Run one setting on fresh data sets."""
     work = setting.num_samples * setting.num_rounds
-    sets = max(2, min(data_sets, int(MOST_WORK / work)))
+    sets = max(min(6, data_sets), min(data_sets, int(MOST_WORK / work)))
     data = flmc.data.draw_linear(
         seed=1000,
         num_samples=setting.num_samples,

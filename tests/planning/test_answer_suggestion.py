@@ -97,6 +97,22 @@ def test_the_use_light_of_an_answer(width: float, of_prior: float, state: str | 
     )
 
 
+def test_the_use_light_of_plans_and_their_runs() -> None:
+    """By epsilon: as wide as the prior, three times as wide, and narrow. A run has the plan's
+    light; what its answer measures can make it worse, never better."""
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
+    uplink = flmc.Analog(clip=100, example_norm=6.5, example_shrink=typical_shrink(None, 6.5, 5))
+    states = []
+    for epsilon in (0.003, 0.5, 3.0):
+        limits = flmc.Limits(epsilon=epsilon, scope="run", neighbouring="example")
+        plan = flmc.plan(model, uplink, limits, aim="answer", start="zero")
+        verdict = flmc.run(plan, model, seed=1).verdict
+        assert plan.verdict is not None
+        assert verdict is not None
+        states.append((plan.verdict.light("use").state, verdict.light("use").state))
+    assert states == [("infeasible",) * 2, ("warning",) * 2, ("good",) * 2]
+
+
 @pytest.mark.parametrize("scheme", ["analog", "digital"])
 @pytest.mark.parametrize(("samples", "norm"), [(1000, 5.0), (8000, 6.5)])
 def test_public_sizes_against_data(scheme: str, samples: int, norm: float) -> None:

@@ -277,10 +277,18 @@ ANSWERS = (
     AnswerSetting("analog", 1.0, 1.5, 1_900, 5.556, 117.0, 338),
     AnswerSetting("analog", 1.0, 1.2, 5_560, 6.085, 200.1, 968),
     AnswerSetting("analog", 1.0, 1.05, 27_220, 6.614, 442.7, 1_637),
+    AnswerSetting("digital", 1.0, 2, 880, 5.027, 79.6, 6_000, 0.02111),
+    AnswerSetting("digital", 1.0, 1.5, 2_060, 5.556, 121.8, 6_000, 0.01379),
+    AnswerSetting("digital", 1.0, 1.2, 6_300, 6.085, 213.0, 20_000, 0.007888),
+    AnswerSetting("digital", 1.0, 1.05, 36_060, 6.614, 509.5, 20_000, 0.003297),
     AnswerSetting("analog", 3.0, 2, 180, 5.027, 18.0, 200),
     AnswerSetting("analog", 3.0, 1.5, 340, 5.556, 49.48, 440),
     AnswerSetting("analog", 3.0, 1.2, 920, 6.085, 40.69, 338),
     AnswerSetting("analog", 3.0, 1.05, 4_000, 6.614, 169.7, 1_259),
+    AnswerSetting("digital", 3.0, 2, 180, 5.027, 36.0, 6_000, 0.04667),
+    AnswerSetting("digital", 3.0, 1.5, 360, 5.556, 50.91, 6_000, 0.033),
+    AnswerSetting("digital", 3.0, 1.2, 960, 6.085, 41.57, 20_000, 0.02021),
+    AnswerSetting("digital", 3.0, 1.05, 5_100, 6.614, 191.6, 20_000, 0.008767),
 )
 """The smallest numbers of examples, for four widths, two epsilons and two uplinks."""
 

@@ -344,8 +344,9 @@ def main(
     data_sets: int = 5, chains: int = 20, answers: int = 100
 ) -> dict[str, tuple[flmc.Plan, np.ndarray]]:
     """All settings: plan, and (data set, number) of what one chain delivers; before them, a table
-    of what ``answers`` fresh data sets tell of intervals."""
-    show_answers(answers)
+    of what ``answers`` fresh data sets tell of intervals, unless that is 0."""
+    if answers:
+        show_answers(answers)
     return {scheme: show(scheme, data_sets, chains) for scheme in SETTINGS}
 
 

@@ -8,8 +8,9 @@ costs.
 
 *Intervals* (``ANSWERS``) that are 1.05, 1.2, 1.5 or 2 times as wide as the exact posterior's take
 some thousands of examples, or hundreds. The settings are those that ``flmc plan --aim answer
---suggest --require "mean_width<=1.2"`` proposes for the smallest number of examples for which it
-proposes any. Their coverage and width are measured on fresh data sets, with one chain each.
+--suggest --require "mean_width<=1.2"`` proposes, from public sizes alone, for the smallest number
+of examples (in steps of 20) for which it proposes any, with 6000 rounds over the digital uplink, or
+20 000 for widths below 1.5. Their coverage and width are measured on fresh data sets, with one chain each.
 
 A *chain that is worth 50 draws* (``SETTINGS``) takes, at epsilon 1, some 315 000 examples over the
 analog uplink and 375 000 over the digital one where the entries of an example's gradient are
@@ -228,8 +229,8 @@ class AnswerSetting:
     @property
     def bound(self) -> float:
         """Width of the answer to a single query of the whole gradient at this privacy and norm: its
-        mean has 1 + 4 C^2/(N rho^2 mu^2) times the posterior's variance, and no chain at the same
-        norm can be narrower."""
+        mean has 1 + 4 C^2/(N rho^2 mu^2) times the posterior's variance, and the rounds of a run
+        at the same norm tell no more of it."""
         mu = GaussianEvent(1.0, 1.0, ((1.0, 1),)).allowed_gain(self.epsilon, LIMITS.run_delta)
         shrink = self.uplink.example_shrink
         return math.sqrt(1 + (2 * self.example_norm / (shrink * mu)) ** 2 / self.num_samples)

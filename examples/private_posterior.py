@@ -10,7 +10,8 @@ costs.
 some thousands of examples, or hundreds. The settings are those that ``flmc plan --aim answer
 --suggest --require "mean_width<=1.2"`` proposes, from public sizes alone, for the smallest number
 of examples (in steps of 20) for which it proposes any, with 6000 rounds over the digital uplink, or
-20 000 for widths below 1.5. Their coverage and width are measured on fresh data sets, with one chain each.
+20 000 for widths below 1.5. Their coverage and width are measured on fresh data sets, with one
+chain each.
 
 A *chain that is worth 50 draws* (``SETTINGS``) takes, at epsilon 1, some 315 000 examples over the
 analog uplink and 375 000 over the digital one where the entries of an example's gradient are

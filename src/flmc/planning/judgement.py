@@ -28,6 +28,7 @@ from flmc.planning.answer_forecast import (
     judge_arrival,
     judge_linearity,
     judge_width,
+    public_response,
     rounds_to_arrive,
 )
 from flmc.planning.answer_law import PredictedAnswer, Response
@@ -73,7 +74,7 @@ def chain_law(decided: Plan, model: Model) -> ChainLaw:
     if not is_langevin(decided.update):  # the laws below are those of Langevin's chain
         return ChainLaw(None)
     if isinstance(model, PublicModel):
-        return ChainLaw(model.law(decided))
+        return ChainLaw(model.law(decided), public_response(decided, model))
     uplink = decided.uplink
     # The integral over single gradient entries does not hold where the norm of a gradient or single
     # examples' gradients are bounded, or where devices are absent.
@@ -199,7 +200,8 @@ def judge_chain(
             if cure is not None and quick
             else partial(_cure_in_general, decided.uplink)
         )
-        findings += judge_shift(shift, words, tolerances)
+        of_answer = answer if decided.aim == "answer" else None
+        findings += judge_shift(shift, words, tolerances, answer=of_answer)
     if decided.aim == "answer":  # a known temperature is taken out of the answer
         findings += judge_linearity(answer, law)
     else:
@@ -358,7 +360,9 @@ def check_model(model: Model, plan: Plan) -> tuple[Finding, ...]:
         return tuple(findings)
     law, response = chain_law(plan, model)
     if law is not None:
-        findings += judge_shift(law.mean_shift or 0.0, lambda: _cure_in_general(plan.uplink))
+        of_answer = plan.answer if plan.aim == "answer" else None
+        cure = partial(_cure_in_general, plan.uplink)
+        findings += judge_shift(law.mean_shift or 0.0, cure, answer=of_answer)
     known = {each.code for each in findings}
     if plan.aim == "answer":
         predicted, curvature = (
@@ -495,16 +499,24 @@ def _grade_of(ratio: float) -> Grade:
 
 
 def judge_shift(
-    shift: float, cure: Callable[[], str], tolerances: Tolerances = PREDICTED
+    shift: float,
+    cure: Callable[[], str],
+    tolerances: Tolerances = PREDICTED,
+    *,
+    answer: PredictedAnswer | None = None,
 ) -> list[Finding]:
     """List with one finding where the samples' mean is off by more than ``tolerances`` accept; else
-    empty. ``shift`` is its distance in posterior standard deviations, in the worst direction.
-    ``cure`` returns words that say what helps, and is called only for a finding: it may search for
-    a long time."""
-    if shift <= tolerances.shift:
+    empty. ``shift`` is its distance in posterior standard deviations, in the worst direction; where
+    the mean is that of an ``answer``, it is compared with the answer's own, in the direction in
+    which they are smallest, because wide intervals hold in spite of it. ``cure`` returns words that
+    say what helps, and is called only for a finding: it may search for a long time."""
+    unit = 1.0 if answer is None else max(1.0, answer.least_width)
+    if shift <= tolerances.shift * unit:
         return []
-    grade: Grade = "infeasible" if shift > HOPELESS_SHIFT else "warning"
+    grade: Grade = "infeasible" if shift > HOPELESS_SHIFT * unit else "warning"
     short = f"the mean will be off by {shift:.2g} posterior sd"
+    if unit > 1.0:
+        short += f", {shift / unit:.2g} of the answer's"
     text = (
         f"{short} in the worst direction: devices or examples differ, and a curved link or a clip"
         f" weighs large gradients too little; {cure()}"

@@ -26,7 +26,7 @@ _CODES = {
     "burn-in": "the burn-in is long enough",
     "temperature": "the temperature is 1, to 5 %",
     "deep-fades": "all runs have nearly the same temperature, whatever their channel",
-    "mean-shift": "the mean is off by less than 0.25 posterior sd",
+    "mean-shift": "the mean is off by less than 0.25 posterior sd, or sd of the answer",
     "variance-ratio": "the predicted variance ratio is like the temperature",
     "clipped": "few gradient entries are clipped",
     "over-budget": "a given gain keeps the budget",

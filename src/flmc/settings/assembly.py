@@ -364,10 +364,11 @@ def _forecast_anew(plan: Plan, model: Model) -> Plan:
     answer = forecast_answer(plan, model, curvature, law, response)
     codes = {"mean-shift", "variance-ratio", "clipped", "no-prediction", *ANSWER_CODES}
     of_answer = (*judge_linearity(answer, law), *judge_width(answer))
+    wide = answer if plan.aim == "answer" else None
     cure = "the plan was made for other data, or for other reasons: make a new one"
     findings = (
         *(each for each in plan.findings if each.code not in codes),
-        *judge_shift((law.mean_shift if law else None) or 0.0, lambda: cure),
+        *judge_shift((law.mean_shift if law else None) or 0.0, lambda: cure, answer=wide),
         *(of_answer if plan.aim == "answer" else judge_law(law, heat)),
     )
     if not plan.judged:  # a document of an early version, which has no lights

@@ -222,6 +222,9 @@ class PredictedAnswerDocument(Document):
         "smallest and largest ratio of the curvature that rounds show to the posterior's; null"
         " where it is not known"
     )
+    least_width: float = words(
+        "standard deviation over the exact posterior's, in the direction in which it is smallest"
+    )
 
 
 class PlanDocument(Document):

@@ -40,6 +40,10 @@ from flmc.planning.answer_law import MOST_ANSWERED
 _ROUND, _NOT_ROUND = 0.6, 1.0
 """Half the range of the curvatures, as a share of their mean, above which an answer is doubted, and
 from which it is refused: at 1 the range reaches zero, and the assumed law of curvatures fails."""
+_LIKELY = 2.0
+"""Log likelihood by which a value of tau may fall short of the most likely one and still count as
+possible (95 % of the true values): answers are judged by the largest such value, so that rounds
+which tell nothing of tau do not pass for a round posterior."""
 _FEWEST_DEGREES = 100.0
 """Smallest number of degrees of freedom with which the mean curvature counts as known: its relative
 error is then 14 %, and widths are off by 7 %."""
@@ -47,7 +51,7 @@ _FLATTEST = 1e-10
 """Share of the largest eigenvalue of a sum of squares below which a direction counts as absent."""
 _LEAST = 1e-3
 """Smallest eigenvalue of the estimated curvature, as a share of the mean curvature."""
-_SPREADS = np.geomspace(1e-4, 1.0, 41)
+_SPREADS = np.geomspace(1e-4, 1.0, 61)
 """Values of tau/c of which the most likely is taken."""
 _COUPLED = 1e-6
 """Largest effect that moving some entries of theta may have on the prior's gradient in the others,
@@ -124,6 +128,8 @@ class ShrunkCurvature(NamedTuple):
         Sum of squares of theta about its mean along each column, weighted by rounds, (rank).
     mean, deviation
         The numbers c and tau of the prior of D.
+    largest
+        The largest tau that the rounds allow.
     matrix
         D's conditional mean among the columns, (rank, rank); orthogonal to them it is c.
     """
@@ -132,6 +138,7 @@ class ShrunkCurvature(NamedTuple):
     scatter: Array
     mean: float
     deviation: float
+    largest: float
     matrix: Array
 
     @classmethod
@@ -162,16 +169,19 @@ class ShrunkCurvature(NamedTuple):
         outside = theta.shape[1] - basis.shape[1]
         chance = [_evidence(pairs, seen, np.square(mean * share), outside) for share in _SPREADS]
         deviation = mean * float(_SPREADS[int(np.argmax(chance))])
+        possible = np.array(chance) > max(chance) - _LIKELY
+        largest = mean * float(_SPREADS[possible][-1])
         fitted = mean * np.eye(len(scatter)) + seen / (pairs + deviation**-2.0)
         values, turned = np.linalg.eigh(fitted)
         matrix = (turned * np.maximum(values, _LEAST * mean)) @ turned.T
-        return cls(basis, scatter, mean, deviation, matrix)
+        return cls(basis, scatter, mean, deviation, largest, matrix)
 
     @property
     def half_range(self) -> float:
         """Half the range of D's eigenvalues by the semicircle law of random symmetric matrices, as
-        a share of their mean: 0 where all directions are alike; at 1 the range reaches zero."""
-        return 2.0 * self.deviation / self.mean * float(np.sqrt(len(self.basis)))
+        a share of their mean, for the largest tau that the rounds allow: 0 where all directions are
+        alike; at 1 the range reaches zero."""
+        return 2.0 * self.largest / self.mean * float(np.sqrt(len(self.basis)))
 
     def errors(self, square: Array, outside: float) -> tuple[Array, float]:
         """Variances of the error of D times a vector: along every column of the basis, (rank), and
@@ -417,7 +427,7 @@ class WideAnswer(Answer):
         return np.stack([each.variances_along(self._coordinates.scale) for each in laws])
 
     @cached_property
-    def sd(self) -> Array:  # type: ignore[override]
+    def sd(self) -> Array:
         """Standard deviation of every entry of theta as the server knows it, (data set, dim)."""
         return np.sqrt(self._variances([each.law for each in self._laws]))
 

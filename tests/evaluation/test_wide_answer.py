@@ -108,7 +108,7 @@ def test_low_rank_is_whole_matrices(dim: int, rounds: int, monkeypatch: pytest.M
     """Covariance and mean without an error of the curvature, by dense algebra; entries differ in
     their prior, with more entries than rounds and with fewer."""
     monkeypatch.setattr(wide_answer, "_MOST_UNLIKE", np.inf)
-    monkeypatch.setattr(wide_answer, "_FEWEST_DEGREES", 0.0)
+    monkeypatch.setattr(wide_answer, "_MOST_BIAS", 1.0)
     rng = np.random.default_rng(3)
     seen, _ = drawn(1, dim, rounds, 5.0, np.ones(dim))
     scale = rng.uniform(2.0, 6.0, dim)

@@ -60,6 +60,9 @@ as a share of that in themselves, for entries that count as independent under th
 _WIDE = 2.0
 """Ratio of an entry's standard deviation to the exact posterior's above which an answer gets a
 warning."""
+_MOST_WORK = 4e9
+"""Largest product of entries and squared rank for which an answer is computed; it takes some twenty
+times as many operations, up to a minute."""
 _MOST_ITERATIONS = 200
 """Largest number of iterations for the mean curvature; five are usual."""
 _STEPS = 4
@@ -379,6 +382,12 @@ def wide_answer_of(
             " devices are absent, estimates of the channel are wrong, or the channel is real; use"
             " the draws of the chain"
         )
+    chains, dim = seen.positions.shape[1], seen.positions.shape[3]
+    if dim * min(chains * seen.num_kept, dim) ** 2 > _MOST_WORK:
+        raise InvalidSetting(
+            f"an answer of {dim} entries from {chains * seen.num_kept} kept rounds takes too long:"
+            " use fewer rounds, or the draws of the chain"
+        )
     noise = seen.channel_noise + seen.symbol_noise
     kept = slice(seen.positions.shape[2] - 1 - seen.num_kept, None)
 
@@ -549,6 +558,12 @@ class WideAnswer(Answer):
             text = f"{short}; more rounds, a higher SNR, or a larger epsilon make them narrower"
             findings.append(Finding("wide", "warning", text, short, {"width": width}, "use"))
         return tuple(findings)
+
+    @property
+    def doubts(self) -> tuple[Finding, ...]:
+        """Findings because of which the answer of the first data set may be wrong: estimates of the
+        gradient are biased, or the posterior may not be normal, which is not tested."""
+        return tuple(each for each in self.findings if each.code != "wide")
 
     def to_document(self, probability: float = 0.9) -> dict[str, Any]:
         """The answer of the first data set as numbers, texts and lists by name, for JSON; the

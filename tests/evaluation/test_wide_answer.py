@@ -32,7 +32,7 @@ def drawn(
     features = rng.standard_normal((10 * dim, dim)) * spread
     theta = rng.standard_normal(dim) / np.sqrt(PRIOR)
     curvature = features.T @ features + PRIOR * np.eye(dim)
-    covariance = np.linalg.inv(curvature)
+    covariance: Array = np.array(np.linalg.inv(curvature), dtype=np.float64)
     targets = features @ theta + rng.standard_normal(len(features))
     mode = covariance @ (features.T @ targets)
     step = 0.3 / np.linalg.eigvalsh(curvature)[-1]

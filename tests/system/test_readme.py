@@ -99,7 +99,7 @@ def test_examples_run(script: Path, tmp_path: Path) -> None:
     few = {"private_posterior.py": ["1", "2", "0"]}  # in full it is a test of its own
     if not EVIDENCE:
         few |= {
-            "baselines.py": ["100", "4"],
+            "baselines.py": ["100", "4", "1"],
             "digits.py": ["4"],
             "hospitals.py": ["60000", "40000"],
         }

@@ -25,8 +25,12 @@ from flmc.base.arrays import Array
 from flmc.base.special import ndtri
 
 MOST_ANSWERED = 200
-"""Largest number of entries of theta for which an answer is computed: its cost grows with the cube
-of this number."""
+"""Largest number of entries of theta for which an answer is planned, and whose curvatures are all
+estimated: the rounds that this takes, and the cost, grow with this number. Answers of more entries
+take the curvature to be nearly the same in all directions."""
+MOST_WIDE = 20_000
+"""Largest number of entries of theta for which an answer is computed at all: it takes the memory of
+some copies of the kept draws."""
 NODES = 24
 """Number of quantiles that represent the law of an estimated curvature. With 192 in place of 24,
 standard deviations of 100 answers of 5 entries change by at most 0.07 % where 300 rounds are

@@ -1,9 +1,10 @@
 """What a private posterior over a shared channel is worth beside other methods: handwritten digits
-on ten devices, against the number of examples and against epsilon.
+on ten devices, against the number of examples and against epsilon, over several splits and chains.
 
 Softmax regression; everything is public knowledge but the examples. The baselines and the rules of
-their steps are those of `flmc compare --baselines`. Usage: baselines.py [SIZES] [EPSILONS]
-[FILE.png], for example `baselines.py 100,300 3 picture.png`."""
+their steps are those of `flmc compare --baselines`. Usage: baselines.py [SIZES] [EPSILONS] [SEEDS]
+[FILE.png], for example `baselines.py 100,300 2 4 picture.png`: SEEDS is how many splits, each with
+a run of its own."""
 
 import sys
 from dataclasses import replace
@@ -16,24 +17,27 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import flmc
+from flmc.base.errors import InvalidSetting
+from flmc.evaluation.predictive import class_numbers, class_probabilities, score_probabilities
 from flmc.models import regressions
 from flmc.runs.baselines import analog_descent
 
-SIZES, EPSILONS = (100, 300, 1000), (1.0, 3.0, 8.0)
+SIZES, EPSILONS, SEEDS = (100, 300, 1000), (0.5, 1.0, 2.0, 4.0), 4
 NUM_DEVICES, NUM_TEST = 10, 500
 STEP_SIZE = 2e-3
 """Chosen by hand for 1000 examples: near the posterior the curvature is far below its public
 bound. Fewer examples bend the posterior less, so that the step may be larger."""
 BUDGETED = ("flmc", "FedSGD", "majority vote", "DP-FedSGD", "local posteriors")
+COOLED = "flmc, cooled"
 SCORES = ("accuracy", "log_loss", "ece")
 WORDS = {"accuracy": "accuracy", "log_loss": "log loss (nats)", "ece": "calibration error (ECE)"}
 
 
-def shuffled():
+def shuffled(seed):
     """Digits in random order, with pixels from 0 to 16 as features from -1 to 1."""
     raw = flmc.data.read("sklearn:digits")
     data = raw.standardised(dict.fromkeys(raw.feature_names, (8.0, 8.0)))
-    return data.split(1, "iid", seed=1)
+    return data.split(1, "iid", seed=seed)
 
 
 def part(data, chosen):
@@ -45,10 +49,9 @@ def part(data, chosen):
     )
 
 
-def compared(data, size, epsilon, only=None):
-    """All methods on the first examples after those of the test, for one budget of the run; without
-    a budget (None) examples are not clipped either."""
-    test = part(data, slice(0, NUM_TEST))
+def planned(data, size, epsilon):
+    """The model of the first examples after those of the test, and the sampler's plan for one
+    budget of the run; without a budget (None) examples are not clipped either."""
     learn = part(data, slice(NUM_TEST, NUM_TEST + size)).split(NUM_DEVICES, "iid", seed=1)
     norm = np.sqrt(len(learn.feature_names))
     model = regressions.softmax(learn, prior_sd=0.5, intercept_sd=0.5, feature_norm=norm)
@@ -68,58 +71,111 @@ def compared(data, size, epsilon, only=None):
     smaller = analog_descent(plan, model).step_size
     if smaller < step:
         plan = flmc.plan(model, uplink, limits, step_size=smaller, **settings)
-    return flmc.compare(plan, model, baselines=True, test=test, only=only, seed=1, chains=1)
+    return model, plan
 
 
-def measure(sizes, epsilons):
+def compared(data, size, epsilon, seed, only=None):
+    """Scores of all methods for one budget of the run: name of the method, then of the score. Of
+    the sampler there are two readings: the draws of its chain, and the same, cooled. Its answer is
+    printed, or why there is none."""
+    test = part(data, slice(0, NUM_TEST))
+    model, plan = planned(data, size, epsilon)
+    found = flmc.compare(plan, model, baselines=True, test=test, only=only, seed=seed, chains=1)
+    scores = {
+        each.name: {name: each.scores[name].mean for name in SCORES} for each in found.methods
+    }
+    if epsilon is None:
+        return scores
+    result = found["flmc"].result
+    try:
+        print(result.posterior())
+    except InvalidSetting as error:
+        print(f"{size} examples, epsilon {epsilon:g}, seed {seed}: no answer: {error}")
+    draws = cooled(result.draws[0], plan.temperature)
+    scored = score_probabilities(class_probabilities(model, draws, test), class_numbers(test))
+    scores[COOLED] = {name: getattr(scored, name) for name in SCORES}
+    return scores
+
+
+def cooled(draws, temperature):
+    """Draws of a chain (round, dim) whose deviations from their mean are divided by the root of the
+    temperature, and to which the error of the mean is added: sums of the deviations over stretches
+    of 40 rounds, with random weights."""
+    stretch, rng = 40, np.random.default_rng(1)
+    mean = draws.mean(axis=0)
+    away = draws - mean
+    weight = rng.standard_normal((len(draws), len(draws) + stretch - 1))
+    weight = np.stack([np.convolve(each, np.ones(stretch), "valid") for each in weight])
+    error = (weight - weight.mean(axis=1, keepdims=True)) @ away / np.sqrt(stretch) / len(draws)
+    return mean + away / np.sqrt(max(temperature, 1.0)) + error
+
+
+def measure(sizes, epsilons, seed):
     """Scores by method, of every size at the middle epsilon and of every epsilon at the largest
-    size; methods without privacy do not depend on epsilon."""
-    data, middle = shuffled(), epsilons[len(epsilons) // 2]
+    size, and without a budget; methods without privacy do not depend on epsilon."""
+    data, middle = shuffled(seed), epsilons[len(epsilons) // 2]
     free = ("flmc", "FedSGD", "noiseless LMC")
-    unlimited = {size: compared(data, size, None, free) for size in sizes}
+    unlimited = {size: compared(data, size, None, seed, free) for size in sizes}
     # The reference without noise takes the step that a plan without a budget has.
-    by_size = {}
-    for size, without in unlimited.items():
-        budgeted = compared(data, size, middle, BUDGETED)
-        reference = without["noiseless LMC"]
-        by_size[size] = replace(budgeted, methods=(*budgeted.methods, reference))
-    largest = by_size[sizes[-1]]
-    private = tuple(each.name for each in largest.methods if each.cost is not None)
+    by_size = {
+        size: compared(data, size, middle, seed, BUDGETED)
+        | {"noiseless LMC": without["noiseless LMC"]}
+        for size, without in unlimited.items()
+    }
+    private = [name for name in BUDGETED if name != "local posteriors"]
     by_epsilon = {
-        epsilon: largest if epsilon == middle else compared(data, sizes[-1], epsilon, private)
+        epsilon: by_size[sizes[-1]]
+        if epsilon == middle
+        else compared(data, sizes[-1], epsilon, seed, private)
         for epsilon in epsilons
     }
-    return by_size, by_epsilon, unlimited, middle
+    return by_size, by_epsilon, unlimited
 
 
-def print_table(title, comparisons, word):
+def over_seeds(each):
+    """Mean over seeds, and its standard error, of every score: a dictionary by value, method and
+    score, from a list of such dictionaries."""
+    count = len(each)
+
+    def estimate(numbers):
+        error = np.std(numbers, ddof=1) / np.sqrt(count) if count > 1 else np.nan
+        return float(np.mean(numbers)), float(error)
+
+    return {
+        value: {
+            method: {
+                score: estimate([one[value][method][score] for one in each]) for score in SCORES
+            }
+            for method in methods
+        }
+        for value, methods in each[0].items()
+    }
+
+
+def print_table(title, found, word):
     print(f"\n{title}")
-    print(f"{word:>8}  {'method':18} {'accuracy':>8} {'log loss':>8} {'Brier':>6} {'ECE':>6}")
-    for value, comparison in comparisons.items():
-        for each in comparison.methods:
-            means = {name: score.mean for name, score in each.scores.items()}
-            print(
-                f"{value:8g}  {each.name:18} {means['accuracy']:8.3f} {means['log_loss']:8.3f}"
-                f" {means['brier']:6.3f} {means['ece']:6.3f}"
-            )
+    print(f"{word:>8}  {'method':18} {'accuracy':>14} {'log loss':>14} {'ECE':>14}")
+    for value, methods in found.items():
+        for name, scores in methods.items():
+            cells = [f"{mean:.3f} ± {error:.3f}" for mean, error in scores.values()]
+            print(f"{value:8g}  {name:18} " + " ".join(f"{cell:>14}" for cell in cells))
 
 
 def draw(by_size, by_epsilon, middle, path):
     """Three scores against the number of examples (above) and against epsilon (below)."""
     figure, axes = plt.subplots(2, 3, figsize=(11, 6.4), layout="constrained")
-    names = [each.name for each in by_size[max(by_size)].methods]
-    looks = dict(zip(names, zip("osv^DX", plt.cm.tab10(range(6)), strict=False), strict=False))
+    names = list(by_size[max(by_size)])
+    looks = dict(zip(names, zip("osv^DXP", plt.cm.tab10(range(7)), strict=False), strict=False))
     rows = ((by_size, "training examples"), (by_epsilon, "epsilon of the run (one example)"))
     for row, (found, label) in zip(axes, rows, strict=True):
         for axis, score in zip(row, SCORES, strict=True):
             for name, (marker, colour) in looks.items():
                 points = [
-                    (value, each.scores[score].mean)
-                    for value, comparison in found.items()
-                    for each in comparison.methods
-                    if each.name == name
+                    (value, methods[name][score][0])
+                    for value, methods in found.items()
+                    if name in methods
                 ]
-                free = by_size[max(by_size)][name].cost is None
+                free = name in ("local posteriors", "noiseless LMC")
                 style = {"color": colour, "label": name}
                 if free and found is by_epsilon:
                     axis.axhline(points[0][1], linestyle="--", **style)
@@ -152,20 +208,13 @@ def main() -> None:
     words = [word for word in sys.argv[1:] if word not in pictures]
     sizes = tuple(int(n) for n in words[0].split(",")) if words else SIZES
     epsilons = tuple(float(e) for e in words[1].split(",")) if len(words) > 1 else EPSILONS
-    by_size, by_epsilon, unlimited, middle = measure(sizes, epsilons)
-    print(by_size[sizes[-1]])
+    seeds = int(words[2]) if len(words) > 2 else SEEDS
+    middle = epsilons[len(epsilons) // 2]
+    each = zip(*(measure(sizes, epsilons, seed) for seed in range(1, seeds + 1)), strict=True)
+    by_size, by_epsilon, unlimited = (over_seeds(found) for found in each)
     print_table(f"against training examples, epsilon {middle:g}", by_size, "examples")
     print_table(f"against epsilon, {sizes[-1]} training examples", by_epsilon, "epsilon")
     print_table("against training examples, without a budget", unlimited, "examples")
-    print(
-        "\nWith a budget the noise that hides an example decides, not the channel: FedSGD over the"
-        "\nchannel and DP-FedSGD are nearly the same, and beat the sampler, which keeps all of that"
-        "\nnoise as heat (temperature above 1) while the mean of many rounds averages it out. The"
-        "\nmajority vote stays near chance: one example can turn every sign. A device alone, which"
-        "\nstates no privacy, beats the private sampler at 100 examples or at epsilon 1. Without a"
-        "\nbudget the sampler is as good as one with exact gradients; a point estimate still has"
-        "\nthe better accuracy and log loss on digits, which are nearly separable."
-    )
     for picture in pictures:
         draw(by_size, by_epsilon, middle, Path(picture))
 

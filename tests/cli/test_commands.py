@@ -529,6 +529,7 @@ def test_a_finished_run_without_a_distance_is_shown(
     assert re.search(r"wasserstein2 squared +-$", shown, flags=re.MULTILINE)
 
 
+@full_only
 def test_norms_of_examples_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     """A bound of the norm costs less than one of the entries; both at once are refused; without it
     a plan's document is what it was."""

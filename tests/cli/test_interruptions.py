@@ -16,10 +16,11 @@ from flmc.base.errors import Interrupted
 from flmc.cli import main
 from flmc.runs.records import load
 from flmc_command import EXIT_CODE
-from support import EVIDENCE, many_repetitions, repeated
+from support import EVIDENCE, full_only, many_repetitions, repeated
 from system.interrupts import LONGEST, WITHIN, run_all, table
 
 
+@full_only
 @many_repetitions
 @pytest.mark.parametrize("part", range(repeated(10, 1, 1)))
 def test_interrupts_at_random_instants(part: int, evidence: State) -> None:

@@ -191,6 +191,7 @@ def device_ledgers(call: Call) -> Iterator[Any]:
 
 def studies(call: Call) -> Iterator[Any]:
     yield call("reproduce", "--figure", "2", "--experiments", "2", "--engine", "numpy")
+    yield call("reproduce", "--figure", "best", "--experiments", "2", "--out", "best")
 
 
 def predecessors(call: Call) -> Iterator[Any]:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from flmc.cli import main
+from support import full_only
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) -> str:
@@ -65,6 +66,7 @@ def test_a_pipe_in_place_of_a_file(
     assert f"'{name}' must be a regular file, got a pipe" in done.stderr
 
 
+@full_only
 def test_a_small_file_that_unpacks_to_gigabytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

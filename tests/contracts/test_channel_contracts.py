@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ import pytest
 import flmc
 from contracts.registered import DEVICES, DIM, fadings, schedulers
 from flmc.base.arrays import Array
-from flmc.sampling import schedule
+from flmc.sampling import schedule, simulation
 
 BLOCK = range(128, 200)
 
@@ -192,16 +192,63 @@ def test_a_policy_without_randomness_is_asked_too(engine: str, tmp_path: Path) -
     assert entries[1]["silent"] == list(range(0, 20, 2))
 
 
-def test_a_policy_that_breaks_its_word_is_refused() -> None:
+def test_a_policy_that_breaks_its_word_is_refused(tmp_path: Path) -> None:
+    """A plan knows the schedule of a policy without randomness and refuses it; of a random policy
+    only the run knows, which then leaves no record that would stand in the way."""
+
     class Talkative(RoundRobin):
         declared: ClassVar[int] = 10
 
+    class AtRandom(Talkative):
+        random: ClassVar[bool] = True
+
     model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
-    plan = flmc.plan(model, flmc.Digital(), num_rounds=60, num_burn_in=10, scheduler=Talkative())
-    with pytest.raises(
-        flmc.errors.RunFailed, match=r"in 30 rounds, and its most_rounds declares 6"
-    ):
-        flmc.run(plan, model)
+    settings: dict[str, Any] = {"num_rounds": 60, "num_burn_in": 10}
+    broken = "in 30 of 60 rounds, and its most_rounds declares 6 at most"
+    with pytest.raises(flmc.errors.InvalidSetting, match=broken):
+        flmc.plan(model, flmc.Digital(), **settings, scheduler=Talkative(), forecast=False)
+    plan = flmc.plan(model, flmc.Digital(), **settings, scheduler=AtRandom())
+    with pytest.raises(flmc.errors.RunFailed, match=broken):
+        flmc.run(plan, model, out=tmp_path / "record")
+    right = flmc.plan(model, flmc.Digital(), **settings, scheduler=RoundRobin())
+    flmc.run(right, model, out=tmp_path / "record")
+
+
+def test_a_refused_run_leaves_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the refusal comes after the record was begun: here memory does not suffice."""
+
+    def too_much(what: str, size: float) -> None:
+        raise flmc.errors.InvalidSetting(f"{what} take {size:g} bytes")
+
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
+    plan = flmc.plan(model, flmc.Digital(), num_rounds=60, num_burn_in=10)
+    with monkeypatch.context() as patched:
+        patched.setattr(simulation, "fits", too_much)
+        with pytest.raises(flmc.errors.InvalidSetting, match="bytes"):
+            flmc.run(plan, model, out=tmp_path / "record")
+    flmc.run(plan, model, out=tmp_path / "record")
+
+
+def test_a_plan_says_how_devices_take_turns() -> None:
+    """Every other device in turn; one device of four that is heard in the third of five rounds
+    only; and a policy by channel, whose first drawn run the plan counts on."""
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=40, num_devices=4))
+    settings: dict[str, Any] = {"num_rounds": 5, "num_burn_in": 2, "step_size": 1e-4}
+    plan = flmc.plan(model, flmc.Digital(), **settings, scheduler=RoundRobin(), forecast=False)
+    assert plan.turns == (2, 3, 1, 5, True)
+    given = np.ones((5, 4))
+    given[[0, 1, 3, 4], 2] = 0.0
+    plan = flmc.plan(model, flmc.Digital(), **settings, active=given)
+    assert plan.turns == (1, 5, 2, 5, True)
+    row = next(row for row in plan.listing().rows if row.label == "devices in a round")
+    assert row.value.endswith("1 to 5 of 5 rounds, and is silent for 2 in a row at most")
+    uplink = flmc.Digital(fading=flmc.RayleighFading(0.04))
+    drawn = flmc.plan(model, uplink, **settings, scheduler=flmc.StrongestDevices(1)).turns
+    assert drawn is not None
+    assert not drawn.exact
+    assert drawn.num_rounds == 5
+    assert drawn.fewest <= 5 / 4 <= drawn.most
+    assert flmc.plan(model, flmc.Digital(), **settings).turns is None
 
 
 class OldestFirst(flmc.Scheduler):

@@ -22,6 +22,7 @@ from flmc.privacy.bit_pairs import MovedBit
 from flmc.privacy.event import Event
 from flmc.uplink.quantised import Quantised
 from flmc.uplink.symbol_format import SymbolFormat
+from support import full_only
 
 
 class Ternary(flmc.Uplink):
@@ -183,6 +184,7 @@ class FourLevels(Quantised):
         return np.maximum(0.0, 1.0 - np.abs(place[..., None] - np.arange(4.0)))
 
 
+@full_only
 def test_levels_without_a_proof_of_their_own_are_not_understated() -> None:
     assert not list(understated(FourLevels()))
 

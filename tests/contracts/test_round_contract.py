@@ -19,7 +19,7 @@ from flmc.sampling.schedule import draw_schedule
 
 
 def by_hand(planned: flmc.Plan, problem: flmc.Model, seed: int) -> Array:
-    """Positions of one chain after kept rounds, from the three roles in a plain loop over rounds."""
+    """Positions of one chain after kept rounds, from the three roles in a plain loop."""
     uplink = planned.uplink
     theta = problem.prior.draw(generator(seed, Purpose.INIT, 0, 0), DIM)
     kept = []

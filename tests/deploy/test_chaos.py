@@ -29,7 +29,9 @@ from flmc.uplink.symbol_format import BITS
 from flmc.wire.federation import Federation
 from flmc.wire.messages import DeviceAnswer, Received
 from flmc.wire.topics import AIR, SERVER, device_name
-from support import full
+from support import full, full_only
+
+pytestmark = full_only
 
 _log = logging.getLogger(__name__)
 

@@ -26,6 +26,8 @@ from flmc.evaluation.audit.bounds import lower_bound
 from flmc.evaluation.audit.scene import Scene, canary, neighbour
 from support import full, full_only
 
+pytestmark = full_only
+
 TRIALS, BROKEN_TRIALS, COARSE_TRIALS = full(8_000, 1_500), full(2_000, 1_000), full(4_000, 1_000)
 DIM, DEVICES = 2, 3
 GAIN = 3.0
@@ -112,7 +114,6 @@ def bound_from_bits(found: Worlds) -> float:
     return lower_bound(first, second, 0.0, CONFIDENCE, MIDDLE)
 
 
-@full_only
 def test_what_is_received_stays_below_the_accountant(honest: Worlds) -> None:
     upper = SCENE.event.epsilon(DELTA)
     assert 0.5 * upper < bound_from_y(honest) <= upper
@@ -122,7 +123,6 @@ def test_bits_stay_below_randomised_response(honest: Worlds) -> None:
     assert 0.5 * RANDOMISED_RESPONSE < bound_from_bits(honest) <= RANDOMISED_RESPONSE
 
 
-@full_only
 def test_a_device_that_forgets_to_randomise_is_caught(broken: Worlds) -> None:
     assert bound_from_y(broken) > SCENE.event.epsilon(DELTA)
     assert bound_from_bits(broken) > RANDOMISED_RESPONSE
@@ -152,7 +152,6 @@ def test_what_is_received_is_the_sum_and_normal_noise(honest: Worlds) -> None:
     assert_unrelated(noise / 2.0**20, 1.0)
 
 
-@full_only
 def test_noise_on_a_coarse_grid_is_the_rounded_normal() -> None:
     """Two steps to a standard deviation: every whole number has its own probability."""
     uplink = DeployedUplink(PLAN, grid_bits=1)
@@ -176,7 +175,6 @@ def assert_unrelated(values: Array, variance: float) -> None:
         assert abs((left * right).mean()) < ERRORS * variance / math.sqrt(len(left))
 
 
-@full_only
 def test_the_command_attacks_real_roles(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["audit", "--deployed", "--trials", "1000", "--audit-rounds", "1", "--json"]
     assert main([*words, "--devices", "3", "--dim", "2"]) == 0

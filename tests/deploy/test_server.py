@@ -42,6 +42,7 @@ from flmc.wire.messages import Received, Theta
 from flmc.wire.presence import Presence
 from flmc.wire.status import Status
 from flmc.wire.transport import Message
+from support import full_only
 
 ALL = np.ones(DEVICES, dtype=bool)
 THREE = np.array([True, False, True, True])
@@ -412,6 +413,7 @@ def test_a_full_disk_stops_the_server_before_it_asks_again(
     assert server.record.ledger == []
 
 
+@full_only
 def test_devices_report_and_the_server_judges(tmp_path: Path) -> None:
     # Gradients are clipped in most rounds. The gain is so large that the noise hides no report, and
     # leaves the chain far too narrow, which the server must see whatever the noise is.

@@ -27,7 +27,7 @@ from privacy.oracle import normal
 from privacy.oracle.bits import one_order
 from privacy.oracle.places import Moved
 from privacy.oracle.truth import true_epsilon
-from support import many_repetitions, repeated
+from support import full_only, many_repetitions, repeated
 
 SLOPE = 0.05
 MOST_STEPS = 2**18
@@ -289,6 +289,7 @@ def true_digital(case: Deployment) -> float:
     return best
 
 
+@full_only
 @many_repetitions
 @pytest.mark.parametrize(
     ("scheme", "count"),

@@ -14,7 +14,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.evaluation.answer import Answer, answer_of, find_answer
 from flmc.evaluation.named_draws import Layout
 from flmc.evaluation.transcript import Transcript
-from support import full
+from support import full, full_only
 
 OFF = flmc.Limits(privacy="off")
 LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -249,6 +249,7 @@ def test_only_twelve_entries_are_printed() -> None:
     np.testing.assert_array_equal(document["ends"], answer.intervals(0.8)[0])
 
 
+@full_only
 def test_many_entries() -> None:
     """Twenty entries: intervals hold at least as often as they say, and by no more than 0.05."""
     settings = {"num_rounds": 600, "num_burn_in": 200, "step_size": 0.01}
@@ -291,6 +292,7 @@ def flat(theta: Array) -> Array:
     return np.zeros_like(theta)
 
 
+@full_only
 def test_long_chains_know_the_posterior() -> None:
     """The limit of many rounds: mode and curvature are known, also at a condition of 30."""
     rng = np.random.default_rng(1)
@@ -349,6 +351,7 @@ def test_parts_add_up() -> None:
     assert all((share > 0).all() for share in answer.parts.values())
 
 
+@full_only
 def test_a_bent_gradient_is_told() -> None:
     """A third derivative that moves the mean by a third of a standard deviation is seen in 20 000
     rounds; without it nothing is said in 200 chains, but for one in a hundred."""

@@ -49,6 +49,7 @@ def always_the_same(
     return tuple(np.concatenate(each, axis=1) for each in zip(*parts, strict=True))  # type: ignore[return-value]
 
 
+@full_only
 @many_repetitions
 @pytest.mark.parametrize(
     ("broken", "rounds", "trials"),

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 import interval_coverage
-from support import full
+from support import full, full_only
 
 HOLD = (
     "linear, condition 30, analog, 1000 rounds",
@@ -23,6 +23,7 @@ def cell(name: str) -> interval_coverage.Cell:
     return next(each for each in interval_coverage.cells() if each.name == name)
 
 
+@full_only
 @pytest.mark.parametrize("name", HOLD)
 def test_what_is_stated_holds(name: str) -> None:
     row = interval_coverage.measure(cell(name), full(100, 40))

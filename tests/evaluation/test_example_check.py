@@ -7,6 +7,7 @@ import pytest
 
 import flmc
 from flmc.models.regressions import logistic
+from support import full_only
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +24,7 @@ def plan_with(model: flmc.Model, norm: float | None) -> flmc.Plan:
     return flmc.plan(model, uplink, num_rounds=3000, num_burn_in=500, forecast=False)
 
 
+@full_only
 def test_a_bound_that_bites_is_told(model: flmc.Model) -> None:
     """Against the mode of the bounded gradients by plain descent: half to twice the shift."""
     found = {each.code: each for each in flmc.check_model(model, plan_with(model, 0.8))}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import flmc
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
-from support import full
+from support import full, full_only
 
 WIDE = flmc.Analog(clip=1e9)
 """An uplink that clips nothing."""
@@ -287,6 +287,7 @@ def test_a_steep_link_widens_the_samples(slope_parameter: float) -> None:
         assert flmc.check_model(model, flat) == ()
 
 
+@full_only
 def test_what_bounds_of_examples_do_is_predicted() -> None:
     """Examples lose more than half of their response, whatever the uplink states."""
     data = flmc.data.draw_linear(seed=1, num_samples=2000, dim=3, num_devices=20)

@@ -18,7 +18,7 @@ from flmc.evaluation.server_evidence import judge_without_data, server_evidence
 from flmc.planning.plans import Plan
 from flmc.uplink.report import FINENESS, ReportingModel, question, scale_of, with_report
 from flmc.uplink.uplink import Uplink
-from support import full
+from support import full, full_only
 
 DEVICES, EXAMPLES, DIM = 10, 30, 2
 STEEP = flmc.Digital(clip=300.0, link=flmc.Sigmoid(0.5), snr_db=60)
@@ -155,6 +155,7 @@ def test_reports_show_what_the_sum_hides(uplink: Uplink) -> None:
     assert found.keys() & {"reported-shift", "reported-loss"}
 
 
+@full_only
 @pytest.mark.parametrize(
     ("uplink", "share"), [(GENTLE, 0.03), (WIDE, 0.15)], ids=["digital", "analog"]
 )

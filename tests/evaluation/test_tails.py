@@ -7,8 +7,9 @@ import pytest
 from scipy.stats import kurtosis, kurtosistest
 
 from flmc.base.arrays import Array
-from flmc.evaluation.diagnostics import judge_mixing, judge_shape, kurtosis_score
-from support import full
+from flmc.evaluation.diagnostics import judge_mixing
+from flmc.evaluation.tails import judge_shape, kurtosis_score
+from support import full, full_only
 
 
 def noted(chains: Array) -> tuple[bool, bool]:
@@ -27,6 +28,7 @@ def test_the_score_is_that_of_scipy(count: int) -> None:
     assert score == pytest.approx(kurtosistest(numbers).statistic, rel=1e-9)
 
 
+@full_only
 @pytest.mark.parametrize("shape", [(1, 400, 400), (4, 100, 5), (10, 400, 1)])
 def test_normal_draws_are_left_alone(shape: tuple[int, int, int]) -> None:
     """With five standard deviations of a kurtosis in the place of the score, about one in eight of

@@ -17,7 +17,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.data import FederatedData
 from flmc.models.affine import Coordinates
 from flmc.models.log_density import LogDensityModel
-from support import full
+from support import full, full_only
 
 jax = pytest.importorskip("jax", reason="needs the extra jax")
 jnp = jax.numpy
@@ -83,6 +83,7 @@ def test_the_order_of_rows_does_not_matter() -> None:
         assert each.whitened().smoothness == pytest.approx(1.0, rel=1e-6)
 
 
+@full_only
 @with_posteriors
 @pytest.mark.parametrize("log_sigma", [0.0, 4.0])
 def test_raw_coordinates_of_a_regression(log_sigma: float) -> None:
@@ -171,6 +172,7 @@ def test_unlike_units() -> None:
         assert white.convexity == pytest.approx(1.0, abs=1e-5)
 
 
+@full_only
 def test_many_entries_have_bounds_on_the_safe_side() -> None:
     """Above 300 entries: never below the largest and never above the smallest curvature."""
     rng = np.random.default_rng(2)

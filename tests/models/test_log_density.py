@@ -13,7 +13,7 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.data import FederatedData
-from support import full
+from support import full, full_only
 
 jnp = pytest.importorskip("jax.numpy", reason="needs the extra jax")
 
@@ -271,6 +271,7 @@ def test_an_example_touches_no_other_device() -> None:
     assert after[2] == pytest.approx(1.0 / 3)  # the prior's share
 
 
+@full_only
 def test_examples_are_clipped_wherever_chains_start() -> None:
     """The start is not the prior's mode: the prior's share there is no unclipped example."""
     data = draw_data()

@@ -47,6 +47,7 @@ def test_gradients_are_those_of_the_posterior() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
 
 
+@full_only
 def test_it_learns() -> None:
     """Three well separated classes over a noisy channel: nine in ten held-out examples right."""
     model = mlp(blobs(), (8,))

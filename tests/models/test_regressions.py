@@ -19,7 +19,7 @@ from flmc.evaluation.predictive import (
     score_probabilities,
 )
 from flmc.models import regressions
-from support import full
+from support import full, full_only
 
 pytest.importorskip("jax", reason="needs the extra jax")
 
@@ -93,6 +93,7 @@ def test_targets_are_checked(make: Any, targets: list[float], message: str) -> N
         make(FederatedData(np.eye(2), np.array(targets), (2,)))
 
 
+@full_only
 def test_predictions_of_a_run() -> None:
     """Digits of two pixels' worth would be too easy: three classes in two dimensions. Predictive
     probabilities are the mean over draws, and score better than guessing."""

@@ -121,6 +121,7 @@ def test_few_examples_and_far_noise_still_have_a_start() -> None:
         linear_unknown_noise(loud, noise_scale=0.0)
 
 
+@full_only
 def test_on_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

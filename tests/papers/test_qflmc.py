@@ -3,9 +3,11 @@ the search."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,18 @@ from flmc.base.clipping import clip_norm
 from flmc.cli import main
 from flmc.papers.qflmc import better_designs, claims, design_search, readings
 from flmc.papers.qflmc.better_designs import power_gained_db
-from flmc.papers.qflmc.experiment import FigurePoint, Laboratory, chains_of, measure, points_of
+from flmc.papers.qflmc.experiment import (
+    FigurePoint,
+    Laboratory,
+    chains_of,
+    measure,
+    own_points_of,
+    points_of,
+)
 from flmc.papers.qflmc.readings import BaseCase
+from flmc.papers.request import read_own_curve
 from flmc.runs.files.durable_files import read_table, write_table
+from flmc.settings.schema import merge
 from flmc.views.reports import write_html, write_markdown
 from support import full, full_only
 
@@ -287,6 +298,7 @@ def test_a_user_adds_her_own_curve(tmp_path: Path) -> None:
     figure.savefig(tmp_path / "mine.png")
 
 
+@full_only
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "reproduction"
     arguments = ["reproduce", "--figure", "2", "--experiments", "3", "--out", str(out)]
@@ -315,6 +327,77 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.parametrize("figure", ["2", "3"])
+@pytest.mark.parametrize("scheme", ["digital", "analog"])
+def test_own_curves_follow_the_reading(figure: str, scheme: str, tmp_path: Path) -> None:
+    """A curve that states nothing but the paper's scheme has the plans of the paper's curve in
+    every reading, and what it states itself stays."""
+    path = tmp_path / "mine.toml"
+    model = flmc.LinearGaussian(flmc.data.draw_linear_statistics(seed=0, num_experiments=2))
+    laboratory = Laboratory(model, 0)
+
+    def own(text: str) -> list[FigurePoint]:
+        path.write_text(text)
+        settings = read_own_curve("mine", path, {"fading": 0.04})
+        return list(own_points_of(figure, "mine", settings))
+
+    ours = {(p.reading.name, p.x): p for p in points_of(figure) if p.curve == scheme}
+    mine = own(f'scheme = "{scheme}"')
+    assert len(mine) == len(ours)
+    for point in mine:
+        planned = laboratory.plan(point)
+        expected = laboratory.plan(ours[point.reading.name, point.x])
+        assert chains_of(planned) == chains_of(expected)
+        assert planned.binding == expected.binding
+    # Readings differ, or the test would hold for curves that ignore them.
+    assert len({chains_of(laboratory.plan(p)) for p in mine if p.x == mine[-1].x}) > 2
+    stated = own(f'scheme = "{scheme}"\nprivacy = "tight"\nstep_size = 1e-5')
+    for point in stated:
+        planned = laboratory.plan(point)
+        assert (planned.step_size, planned.limits.privacy) == (1e-5, "tight")
+    words = stated[0].reading.how_planned(stated[0].own or merge({}, {}))
+    assert "but for its own" in words
+    assert "privacy = tight" in words
+
+
+def test_a_curve_that_no_reading_is_of_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    skeleton = Path(__file__).parents[2] / "docs" / "skeletons" / "scheme.py"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("own_scheme_of_study.py").write_text(skeleton.read_text())
+    name = re.search(r"class (\w+)\(", skeleton.read_text())
+    assert name is not None
+    Path("mine.toml").write_text(f'scheme = "own_scheme_of_study:{name[1]}"\nclip = 20.0\n')
+    few = ["reproduce", "--experiments", "2", "--figure", "2", "--add-curve", "mine=mine.toml"]
+    assert main([*few, "--out", "out"]) == 0
+    rows = [row for row in read_table(Path("out/points.csv")) if row["curve"] == "mine"]
+    for x in {row["x"] for row in rows}:
+        assert len({row["mse"] for row in rows if row["x"] == x}) == 1
+    text = " ".join(Path("out/report.md").read_text().split())
+    assert text.count("mine: planned by its own settings, not by the reading") == 4
+    listed = text[text.index("Curves of your own") :]
+    digest = hashlib.sha256(Path("own_scheme_of_study.py").read_bytes()).hexdigest()
+    for setting in (
+        "privacy = tight",
+        "langevin = calibrated",
+        "step_size = auto",
+        "epsilon = 5.0",
+    ):
+        assert setting in listed
+    assert "snr_db" not in listed  # the x axis
+    assert f"own_scheme_of_study {digest[:12]}" in listed
+    capsys.readouterr()
+    assert main(["cite", "out"]) == 0
+    cited = capsys.readouterr().out
+    assert f"own_scheme_of_study {digest[:12]}" in cited
+    assert "was measured again by `flmc reproduce --figure 2 --experiments 2" in cited
+    Path("mine.toml").write_text("snr_db = 7.0\n")
+    assert main([*few, "--out", "no"]) == 2
+    assert "is the x axis of figure 2; leave it out" in " ".join(capsys.readouterr().err.split())
+
+
 @full_only
 def test_changed_base_case_and_own_curve(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -335,10 +418,9 @@ def test_changed_base_case_and_own_curve(
         "a = 0.07",
         "mine",
     }
-    # Her own settings are planned as they are, whatever the reading.
+    # Her curve is planned by each reading.
     mine = [row for row in rows if row["curve"] == "mine"]
-    for x in {row["x"] for row in mine}:
-        assert len({row["mse"] for row in mine if row["x"] == x}) == 1
+    assert len({row["mse"] for row in mine if row["x"] == mine[-1]["x"]}) > 1
     # The changes reach plan and data: a probit link has another slope, and 10 devices another step.
     point = next(p for p in points_of("4", BaseCase.changed({"link": "probit"})))
     assert isinstance(point.uplink, flmc.Digital)

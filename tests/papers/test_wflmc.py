@@ -208,6 +208,7 @@ def plain_distances(case: BaseCase, squared: Array, active: Array, seed: int) ->
     return np.array(found)
 
 
+@full_only
 @pytest.mark.parametrize("engine", ["numba", "numpy"])
 @pytest.mark.parametrize("curve", ["largest", "static"])
 def test_runs_against_a_plain_loop(curve: str, engine: str) -> None:
@@ -274,6 +275,7 @@ def test_published_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 FAST = ["--set", "devices=4", "--set", "rounds=20", "--set", "burn_in=10", "--experiments", "1"]
 
 
+@full_only
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = tmp_path / "mine.toml"
     own.write_text('scheme = "digital"\nlink = "probit"\nepsilon = 30.0\n')

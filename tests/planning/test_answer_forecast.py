@@ -19,7 +19,7 @@ from flmc.planning.answer_law import PredictedAnswer, Response, flat_response, p
 from flmc.planning.requirements import read_requirement
 from flmc.planning.step_size import Curvature
 from flmc.settings.assembly import assemble
-from flmc.settings.questions import solve, suggest_settings
+from flmc.settings.questions import solve
 from flmc.settings.schema import merge
 from support import full
 
@@ -252,8 +252,6 @@ def test_what_contradicts_an_answer_is_refused(linear: flmc.LinearGaussian) -> N
     wide = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, dim=201, num_samples=2000))
     with pytest.raises(InvalidSetting, match="at most 200 entries, got 201"):
         flmc.plan(wide, ANALOG, OFF, aim="answer")
-    with pytest.raises(InvalidSetting, match="suggestions are for the draws of a chain"):
-        suggest_settings(merge({}, {"aim": "answer"}))
 
 
 def test_a_run_is_judged_by_its_answer(linear: flmc.LinearGaussian) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import flmc
 from flmc.base.errors import InvalidSetting
+from support import full_only
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +135,7 @@ def test_a_public_plan_does_not_look_at_gradients() -> None:
     assert clips == {58.2}  # 4.25 sqrt(1500/8)
 
 
+@full_only
 def test_logistic_regression_with_pure_labels() -> None:
     """Devices with one label each: no exact posterior, so a pilot finds it."""
     regressions = pytest.importorskip("flmc.models.regressions")

@@ -16,7 +16,7 @@ from flmc.planning.server_update import LANGEVIN, Langevin
 from flmc.sampling import langevin
 from flmc.settings.registered import UPDATES
 from flmc.wire.federation import Federation
-from support import full
+from support import full, full_only
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +38,7 @@ def variance_in_a_direction(relative: float, beta: float) -> float:
     return total * 2.0 * relative * (1.0 - beta)
 
 
+@full_only
 @pytest.mark.parametrize("beta", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("relative", [0.01, 0.2])
 def test_the_closed_form_of_momentum(beta: float, relative: float) -> None:
@@ -184,3 +185,34 @@ def test_effective_step_of_an_update(model: flmc.LinearGaussian) -> None:
             model, flmc.Digital(), gain=0.1, effective_step_size=3e-5, update=flmc.MajorityVote()
         )
     assert LANGEVIN.step_factor == 1.0
+
+
+class Silent(flmc.Momentum):
+    """Momentum that declares nothing of what it samples."""
+
+    step_factor = None  # type: ignore[assignment]  # declared as a plain fact
+
+
+def test_what_is_unknown_of_an_update_has_its_own_reason(model: flmc.LinearGaussian) -> None:
+    settings: dict[str, Any] = {"gain": 0.1, "step_size": 1e-4, "num_burn_in": 100}
+    undeclared = flmc.plan(model, flmc.Digital(), **settings, update=Silent(0.5))
+    reason = "the server's update Silent declares no step_factor"
+    assert undeclared.unknown_step == reason
+    rows = {row.label: row.value for row in undeclared.listing().rows}
+    assert rows["temperature"] == f"unknown: {reason}"
+    assert f"needed for burn-in: unknown ({reason})" in rows["rounds"]
+    assert reason in rows["release"]
+    # The convexity of this model is known, so neither findings nor rows may ask for it.
+    messages = [each.message for each in undeclared.findings]
+    assert any(message.endswith(f"not known: {reason}") for message in messages)
+    assert not any("convexity" in text for text in (*messages, *rows.values()))
+    jump = flmc.plan(
+        model,
+        flmc.Digital(link=flmc.Sign()),
+        flmc.Limits(langevin="off"),
+        step_size=1e-4,
+    )
+    assert jump.unknown_step == "the link has no slope"
+    texts = {row.label: row.value for row in jump.listing().rows}
+    assert texts["temperature"] == "unknown: the link has no slope"
+    assert flmc.plan(model, flmc.Digital(), **settings).unknown_step is None

@@ -52,6 +52,7 @@ _ASKED: dict[str, dict[str, Any]] = {
 }
 
 
+@full_only
 @pytest.mark.parametrize("asked", list(_ASKED), ids=str)
 def test_what_is_suggested_passes_its_own_checks(asked: str) -> None:
     given = merge({}, _ASKED[asked])
@@ -70,6 +71,7 @@ def test_what_is_suggested_passes_its_own_checks(asked: str) -> None:
         assert plan.run_cost.epsilon <= given.epsilon
 
 
+@full_only
 def test_a_step_that_power_cannot_support_is_named() -> None:
     """The old suggestion kept such a step and had temperature 1.92."""
     asked = {"snr_db": 4, "devices": 50, "dim": 30, "epsilon": 3, "step_size": 0.01}
@@ -77,6 +79,7 @@ def test_a_step_that_power_cannot_support_is_named() -> None:
         suggest_settings(merge({}, asked))
 
 
+@full_only
 def test_what_stands_in_the_way_and_by_how_much() -> None:
     asked = {"scope": "run", "epsilon": 5}
     with pytest.raises(RunFailed, match=r"epsilon [\d.]+ instead of 5") as failed:
@@ -172,6 +175,7 @@ def test_public_curvature_that_is_given_in_part() -> None:
     assert not against_sampling(plan)
 
 
+@full_only
 def test_data_that_are_not_what_public_knowledge_says() -> None:
     """Two or three examples a device: the settings are tried on the data, and refused."""
     asked = {"samples": 50, "devices": 20, "dim": 2, "epsilon": 1, "seed": 99}

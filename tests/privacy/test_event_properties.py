@@ -420,3 +420,17 @@ def test_probabilities_near_one_with_a_loud_gain() -> None:
         event = bits(p, gain, 5)
         assert 0 < event.epsilon(1e-5) <= event.largest_loss
         assert event.delta(20.0, "tail", 20) <= 1.0
+
+
+def test_transmissions_may_be_any_pairs() -> None:
+    """A user's ``privacy_event`` passes on what it was given: a tuple, a list or an iterator."""
+    pairs = ((0.1, 500), (0.2, 20))
+    made = [
+        GaussianEvent(2.0, 1.0, given)  # type: ignore[arg-type]  # what a user may write
+        for given in (pairs, list(pairs), (pair for pair in pairs), [list(pair) for pair in pairs])
+    ]
+    assert len({(each, each.epsilon(1e-5)) for each in made}) == 1
+    assert BitEvent(0.9, 0.1, 1.0, list(pairs)).transmissions == pairs  # type: ignore[arg-type]
+    for wrong in (None, 0.1, [0.1, 0.2], [("loud", 3)]):
+        with pytest.raises(InvalidSetting, match="must be pairs of a gain and a number of entries"):
+            GaussianEvent(2.0, 1.0, wrong)  # type: ignore[arg-type]

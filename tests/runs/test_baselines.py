@@ -371,6 +371,7 @@ def test_classifiers_are_scored_by_their_probabilities() -> None:
     np.testing.assert_allclose(probabilities_of_groups(model, draws, test), each)
 
 
+@full_only
 def test_local_posteriors_of_log_densities_have_the_whole_prior() -> None:
     """The gradient of a device alone is that of its likelihood plus all of the prior's."""
     pytest.importorskip("jax", reason="needs the extra jax")

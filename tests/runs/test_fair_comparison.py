@@ -12,6 +12,7 @@ import pytest
 import flmc
 from flmc.base.errors import InvalidSetting
 from flmc.cli import main
+from support import full_only
 
 ROUNDS: dict[str, Any] = {"num_rounds": 60, "num_burn_in": 20}
 UPLINKS = {"digital": flmc.Digital(), "analog": flmc.Analog()}
@@ -46,6 +47,7 @@ def test_uplinks_are_made_equal(equal: str, model: flmc.LinearGaussian) -> None:
     assert "made-equal" not in str(alone)
 
 
+@full_only
 def test_automatic_choices_stay_what_they_were(model: flmc.LinearGaussian) -> None:
     """Clip and rounds that were chosen by rule are those of each uplink by itself."""
     chosen = {"clip": "auto", "num_rounds": "auto"}

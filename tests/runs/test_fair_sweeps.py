@@ -18,8 +18,9 @@ from flmc.cli import main
 from flmc.planning.fairness import QUANTITIES
 from flmc.runs.sweeps.grid import read_grid, read_variation
 from flmc.runs.sweeps.points import run_point
+from flmc.views import sweep_figure
 from flmc.views.sweep_figure import draw_sweep_file
-from support import full
+from support import full, full_only
 
 SMALL: dict[str, Any] = {"devices": 4, "samples": 80, "dim": 3, "rounds": 60, "burn_in": 20}
 SMALL |= {"engine": "numpy", "chains": 4, "experiments": full(12, 6)}
@@ -64,9 +65,74 @@ def test_methods_share_a_value_and_are_run_as_their_rows_say(equal: str) -> None
                 # The step came from plans that were made with the devices' data.
                 assert row["data_dependent"]
                 about_equality |= {"data_dependent", "plan_digest"}
+            if equal == "privacy" and changed:
+                # The single run keeps a budget of the run, for which nobody asked here.
+                assert (single["verdict_privacy"], row["verdict_privacy"]) == ("good", "warning")
+                about_equality |= {"verdict", "verdict_privacy", "headline", "warnings"}
+                about_equality |= {"verdict_of_run"}
             for column in single.keys() - about_equality - varied.keys():
                 assert row[column] == single[column], column
             assert "made-equal" in row["findings"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "light"),
+    [
+        ({"epsilon": 5.0}, "warning"),  # a budget of single rounds
+        ({"privacy": "off"}, "not asked"),
+        ({"scope": "run", "epsilon": 3.0}, "good"),
+    ],
+)
+def test_equal_methods_have_equal_verdicts_of_privacy(limits: dict[str, Any], light: str) -> None:
+    done = flmc.sweep({**SMALL, **limits}, vary=BOTH, plan_only=True, equal="privacy")
+    if "scope" not in limits:
+        assert any(row["equal_by"] for row in done.rows)
+    assert {row["verdict_privacy"] for row in done.rows} == {light}
+    # The same in Python, where plans are compared.
+    model = flmc.LinearGaussian(
+        flmc.data.draw_linear(seed=0, num_samples=80, num_devices=4, num_experiments=2)
+    )
+    compared = flmc.compare(
+        {"digital": flmc.Digital(), "analog": flmc.Analog()},
+        model,
+        flmc.Limits(**limits),
+        equal="privacy",
+        chains=2,
+        num_rounds=40,
+        num_burn_in=20,
+    )
+    verdicts = [each.plan.verdict for each in compared.methods]
+    assert {verdict and verdict.light("privacy").state for verdict in verdicts} == {light}
+
+
+def test_energies_that_are_bounds_are_called_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heads: list[str] = []
+
+    def keep(figure: Any, path: Path) -> Path:
+        heads.append(figure.get_suptitle())
+        return path
+
+    monkeypatch.setattr(sweep_figure, "write_png", keep)
+    clips = {**BOTH, "clip": [20.0, 30.0]}
+    for equal, vary, across in (
+        ("energy", BOTH, None),
+        ("step", BOTH, None),
+        ("energy", clips, "clip"),
+    ):
+        done = flmc.sweep(SMALL, vary=vary, plan_only=True, equal=equal, across=across)
+        sweep_figure.draw_sweep_file(done, tmp_path)
+        said = str(done)
+        mixed = equal == "energy" and across is None
+        assert ("of scheme analog the energy is an upper bound" in said) == mixed
+        assert ("of scheme analog an upper bound" in heads[-1]) == mixed
+        for row in done.rows:
+            assert row["energy_is_bound"] == (row["scheme"] == "analog")
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=0, num_samples=80, num_devices=4))
+    uplinks = {"bits": flmc.Digital(), "values": flmc.Analog()}
+    compared = flmc.compare(uplinks, model, equal="energy", chains=2, num_rounds=40, num_burn_in=20)
+    assert "of values the energy is an upper bound" in str(compared)
 
 
 def test_what_cannot_be_reached_is_a_row_with_its_reason() -> None:
@@ -187,6 +253,11 @@ def test_methods_are_the_points_of_equal_other_settings() -> None:
         ("devices=4,8", ("devices", [4, 8])),
         ("link=sigmoid:0.05,probit", ("link", ["sigmoid:0.05", "probit"])),
         ("fading=0.04,rayleigh:0.04", ("fading", [0.04, "rayleigh:0.04"])),
+        ("fading=rayleigh:0.04,0.1", ("fading", ["rayleigh:0.04", 0.1])),
+        ("fading=rician:0.04,rayleigh", ("fading", ["rician:0.04", "rayleigh"])),
+        ("fading=rician:0.04,2;0.1", ("fading", ["rician:0.04,2", 0.1])),
+        ("fading=rician:0.04,2;", ("fading", ["rician:0.04,2"])),
+        ("choose=clip;clip,link", ("choose", ["clip", "clip,link"])),
     ],
 )
 def test_variations_on_the_command_line(text: str, expected: tuple[str, Any]) -> None:
@@ -196,6 +267,20 @@ def test_variations_on_the_command_line(text: str, expected: tuple[str, Any]) ->
 def test_a_variation_without_values_is_refused() -> None:
     with pytest.raises(InvalidSetting, match="--vary takes NAME=VALUE,VALUE"):
         read_variation("snr_db")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fading=rician:0.04,2",
+        "fading=0.1,nakagami:0.04,2,0.2",
+        "fading=trace:a,b.npz",
+        "choose=clip,link",
+    ],
+)
+def test_commas_that_may_be_within_a_value_are_refused(text: str) -> None:
+    with pytest.raises(InvalidSetting, match=r"can be read in two ways.*put ';' between"):
+        read_variation(text)
 
 
 def test_one_command_and_one_file(
@@ -238,6 +323,7 @@ def unknown():
 """
 
 
+@full_only
 def test_models_without_a_posterior_have_columns_that_mean_something(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,3 +385,52 @@ def test_held_out_examples_are_scored_as_compare_does(capsys: pytest.CaptureFixt
             assert row[f"{name}_se"] == scores[name]["se"]
     none = flmc.sweep({**SMALL, "experiments": 1}, vary={"seed": [1]}, workers=1)
     assert "log_loss" not in none.rows[0]
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("logistic", ["0", "1"]),
+        ("logistic", ["-1", "1"]),
+        ("logistic", ["no", "yes"]),
+        ("softmax", ["0", "1", "2"]),
+        ("softmax", ["a", "b", "c"]),
+    ],
+)
+def test_classes_may_be_numbers_or_words(
+    model: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("jax")
+    monkeypatch.chdir(tmp_path)
+    draws = np.random.default_rng(3)
+    lines = ["a,b,y,site"]
+    for row in range(60):
+        x = draws.standard_normal(2)
+        line = f"{x[0]:.3f},{x[1]:.3f},{words[row % len(words)]},{row % 3}"
+        lines.append(line)
+    Path("x.csv").write_text("\n".join(lines) + "\n")
+    settings: dict[str, Any] = {"model": model, "data_file": "x.csv", "target": "y"}
+    settings |= {"device_column": "site", "rounds": 30, "burn_in": 10, "chains": 2}
+    settings |= {"privacy": "off", "engine": "numpy"}
+    done = flmc.sweep(settings, vary={"snr_db": [10.0, 20.0]}, workers=1, hold_out=0.2)
+    assert [row["error"] for row in done.rows] == [None, None]
+    count = done.rows[0]["held_out"]
+    assert count == 12
+    worst = max(np.sqrt(row["accuracy"] * (1 - row["accuracy"]) / count) for row in done.rows)
+    assert f"a standard error of {worst:.2g} of accuracy" in str(done)
+
+
+def test_scores_that_cannot_be_made_are_refused_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("jax")
+    monkeypatch.chdir(tmp_path)
+    lines = ["a,y,site", *(f"{row % 7 - 3},{row % 5},{row % 3}" for row in range(60))]
+    Path("x.csv").write_text("\n".join(lines) + "\n")
+    ran: list[object] = []
+    monkeypatch.setattr("flmc.runs.sweeps.points.run", lambda *given, **more: ran.append(given))
+    settings = {"model": "poisson", "data_file": "x.csv", "target": "y", "device_column": "site"}
+    done = flmc.sweep(settings, vary={"snr_db": [10.0, 20.0]}, workers=1, hold_out=0.2)
+    for row in done.rows:
+        assert "held-out examples are scored for linear regression" in row["error"]
+    assert not ran

@@ -20,7 +20,7 @@ from flmc.cli import main
 from flmc.runs.files.durable_files import write_json
 from flmc.runs.sweeps.points import run_point
 from flmc.settings.schema import NOTHING, Settings, names_of
-from support import many_repetitions, repeated
+from support import full_only, many_repetitions, repeated
 
 SMALL: dict[str, Any] = {"devices": 4, "samples": 40, "rounds": 12, "burn_in": 4, "chains": 2}
 SMALL |= {"engine": "numpy"}
@@ -172,6 +172,7 @@ fading = Own()
 """
 
 
+@full_only
 @pytest.mark.parametrize("edited", ["module", "helper"])
 def test_edited_code_is_noticed_by_sweeps_and_resumed_runs(edited: str, files: Path) -> None:
     """Each command is a process of its own, as an edited module is imported anew only there."""
@@ -238,7 +239,16 @@ def test_replaced_data_are_noticed_by_resume(files: Path) -> None:
     (files / "a.csv").write_text(text.replace(",", ", ", 1))
     with pytest.raises(flmc.errors.InvalidSetting, match=r"'a\.csv' was changed since the run"):
         flmc.resume(files / "r", plan, first.model)
+    # Another number changes the plan too, and still the file is named, as a new process would.
+    write_data(files / "a.csv", 7)
+    other = problem()
+    assert other.plan().digest != plan.digest
+    with pytest.raises(flmc.errors.InvalidSetting, match=r"'a\.csv' was changed since the run"):
+        flmc.resume(files / "r", other.plan(), other.model)
     (files / "a.csv").write_text(text)
+    shorter = flmc.plan(first.model, plan.uplink, num_rounds=150, num_burn_in=20)
+    with pytest.raises(flmc.errors.InvalidSetting, match=r"another plan .* from other settings"):
+        flmc.resume(files / "r", shorter, first.model)
     flmc.resume(files / "r", plan, first.model)
 
 

@@ -202,6 +202,7 @@ def test_a_ledger_says_which_chains_it_covers(
         "epsilon_all_chains": pytest.approx(every, rel=1e-9),
         "delta": 1e-5,
         "data_dependent": True,
+        "stated_by": None,
     }
     assert main(["ledger", out]) == 0
     said = capsys.readouterr().out

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,45 @@ def test_what_computes_is_known() -> None:
     assert known["features"] == sorted(known["features"])
     assert re.fullmatch("[0-9a-f]{64}", known["sources"])
     assert json.loads(json.dumps(known)) == known
+    # Machine code of the numba engine that is read from a file needs no import of Numba.
+    of_engine = """if True:
+        import sys
+        from flmc.runs.provenance import provenance
+        names = provenance("numba")["libraries"], provenance("numpy")["libraries"]
+        print(*names, "numba" in sys.modules, sep="; ")
+    """
+    with_engine, without, imported = subprocess.run(
+        [sys.executable, "-c", of_engine], capture_output=True, text=True, check=True
+    ).stdout.split("; ")
+    assert "'numba': '" in with_engine
+    assert "'llvmlite': '" in with_engine
+    assert "'numba': '" not in without
+    assert imported.strip() == "False"
     code = "import numba; from flmc.runs.provenance import provenance; print(provenance())"
     with_numba = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout
     assert "'numba': '" in with_numba
+
+
+def test_records_and_points_name_the_libraries_of_their_engine(tmp_path: Path) -> None:
+    # The first process compiles, unless another did, and the second reads the machine code.
+    settings = {**SMALL, "engine": "numba"}
+    for name in "ab":
+        code = f"""if True:
+            import flmc
+            model = flmc.LinearGaussian(flmc.data.draw_linear(0, num_samples=40, num_devices=4))
+            plan = flmc.plan(model, flmc.Digital(), num_rounds=20, num_burn_in=10)
+            flmc.run(plan, model, chains=8, engine="numba", out={str(tmp_path / f"r{name}")!r})
+            done = flmc.sweep({settings!r}, vary={{"snr_db": [20.0]}}, workers=1)
+            print(done.provenance)
+        """
+        said = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        assert "'numba': '" in said
+        libraries = flmc.load(tmp_path / f"r{name}").asked["provenance"]["libraries"]
+        assert {"numba", "llvmlite", "numpy"} <= set(libraries)
 
 
 def test_the_commit_is_that_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +148,7 @@ def test_a_sweep_says_what_made_its_points(tmp_path: Path, monkeypatch: pytest.M
         assert json.loads(path.read_text())["provenance"] == digest
     # Points that are kept keep theirs, beside that of points from another machine.
     elsewhere = {**provenance(), "processor": "another"}
-    monkeypatch.setattr("flmc.runs.sweeps.workers.provenance", lambda: elsewhere)
+    monkeypatch.setattr("flmc.runs.sweeps.workers.provenance", lambda engine: elsewhere)
     more = flmc.sweep(SMALL, vary={"snr_db": [0.0, 20.0, 30.0]}, workers=1, out=tmp_path)
     assert {each["processor"] for each in more.provenance.values()} == {
         provenance()["processor"],
@@ -175,3 +210,123 @@ def test_a_run_from_python_says_that_its_data_are_not_recorded(tmp_path: Path) -
     assert "Model and data were given in Python and are not recorded" in said
     assert "There is no privacy statement" in said
     assert "differentially private" not in said
+
+
+def _examples(path: Path) -> None:
+    """A CSV file of 60 examples of 6 devices, with 3 features."""
+    draws = np.random.default_rng(0)
+    lines = ["a,b,c,y,site"]
+    for row in range(60):
+        x = draws.standard_normal(3)
+        numbers = ",".join(f"{value:.4f}" for value in (*x, x.sum()))
+        lines.append(f"{numbers},{row % 6}")
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_resolved_settings_are_facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    _examples(Path("x.csv"))
+    of_file = ["--data-file", "x.csv", "--target", "y", "--device-column", "site"]
+    common = ["--rounds", "40", "--burn-in", "auto", "--chains", "2", "--answer", "chain"]
+    assert main(["run", *of_file, *common, "--scheme", "analog", "--out", "file"]) == 0
+    asked = flmc.load("file").asked
+    facts, plan = asked["resolved"], asked["plan"]
+    # Sizes are those of the data, and not the defaults (20 devices, 5 entries, 1200 examples).
+    sizes = {name: facts.get(name) for name in ("devices", "samples", "dim", "experiments")}
+    assert sizes == {"devices": 6, "samples": 60, "dim": plan["dim"], "experiments": 1}
+    assert plan["dim"] == 3
+    # What has no effect is not there: how synthetic data are drawn, and the link of another scheme.
+    assert not {"data", "link", "slope_parameter", "example_shrink"} & facts.keys()
+    # Every automatic choice is written out.
+    assert facts["engine"] == asked["engine"]
+    for name, key in (("step_size", "step_size"), ("burn_in", "num_burn_in")):
+        assert facts[name] == plan[key]
+    assert "auto" not in facts.values()
+    methods = flmc.cite("file").methods
+    assert "60 examples on 6 devices, 3 entries" in methods
+    # A plan from a file decides its settings; their defaults are no facts.
+    assert main(["plan", "--snr-db", "12", "--devices", "4", "--out", "plan.json"]) == 0
+    assert main(["run", "--plan", "plan.json", "--chains", "2", "--out", "planned"]) == 0
+    of_plan = flmc.load("planned").asked["resolved"]
+    assert "snr_db" not in of_plan
+    assert (of_plan["devices"], of_plan["samples"]) == (4, 1200)
+
+
+def test_resolved_settings_of_a_sweep_are_facts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _examples(Path("x.csv"))
+    of_file: dict[str, Any] = {"data_file": "x.csv", "target": "y", "device_column": "site"}
+    of_file |= {"link": "probit", "rounds": 40, "burn_in": "auto"}
+    vary = {"scheme": ["analog", "digital"]}
+    done = flmc.sweep(of_file, vary=vary, plan_only=True, out="file")
+    facts = json.loads(Path("file/sweep.json").read_text())["resolved"]
+    # The link is that of the points that have one, and the first has none.
+    assert (facts["devices"], facts["samples"], facts["dim"]) == (6, 60, 3)
+    assert facts["link"] == "probit"
+    assert "data" not in facts
+    assert "60 examples on 6 devices, 3 entries" in flmc.cite("file").methods
+    (used,) = {row["burn_in_used"] for row in done.rows}
+    assert 0 < used < 40
+    assert "What is auto was chosen for each point" in flmc.cite("file").methods
+
+
+def test_sets_by_name_have_digests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sklearn")
+    from flmc.data import table_files
+    from flmc.runs.fingerprints import Fingerprints
+
+    settings = {"data_file": "sklearn:diabetes"}
+    before = Fingerprints().of_settings(settings)
+    assert re.fullmatch("[0-9a-f]{64}", before["sklearn:diabetes"])
+    real = table_files.read_bundled
+    table = real("diabetes")
+    other = {name: values.copy() for name, values in table.columns.items()}
+    next(iter(other.values()))[7] += 1e-9  # another version of the set
+
+    monkeypatch.setattr(table_files, "read_bundled", lambda name: replace(table, columns=other))
+    table_files.digest_of_bundled.cache_clear()
+    try:
+        assert Fingerprints().of_settings(settings) != before
+        monkeypatch.setattr(table_files, "read_bundled", real)
+    finally:
+        table_files.digest_of_bundled.cache_clear()
+    assert Fingerprints().of_settings({"data_file": "sklearn:none"}) == {"sklearn:none": "missing"}
+
+
+OWN_SCHEMES = """
+import dataclasses
+import flmc
+from flmc.privacy.gaussian import GaussianEvent
+
+@dataclasses.dataclass(frozen=True)
+class Stated(flmc.Digital):
+    def privacy_event(self, transmissions, neighbouring="device"):
+        return GaussianEvent(2.0, self.noise_power, tuple(transmissions))
+
+@dataclasses.dataclass(frozen=True)
+class Plain(flmc.Digital):
+    pass
+"""
+
+
+def test_a_citation_keeps_the_reservation_of_the_statement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("own_schemes_cited.py").write_text(OWN_SCHEMES)
+    words = "as stated by own_schemes_cited:Stated, which flmc has not proven"
+    for name in ("Stated", "Plain"):
+        given = [*OPTIONS, "--scheme", f"own_schemes_cited:{name}", "--answer", "chain"]
+        assert main(["run", *given, "--out", name]) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        cited = flmc.cite(name).methods
+        assert (words in said) == (words in cited) == (name == "Stated")
+        # Records of earlier versions do not say who states it.
+        path = Path(name, "result.json")
+        result = json.loads(path.read_text())
+        del result["coverage"]["stated_by"], result["sha256"]
+        write_json(path, result)
+        assert f"own uplink own_schemes_cited:{name}, which may have" in flmc.cite(name).methods

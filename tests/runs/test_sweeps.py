@@ -306,6 +306,7 @@ def test_an_interrupted_sweep_goes_on(tmp_path: Path) -> None:
     )
 
 
+@full_only
 def test_interrupted_sweeps_and_failed_points_are_no_success(tmp_path: Path) -> None:
     config = tmp_path / "grid.toml"
     lines = [

@@ -28,7 +28,7 @@ from flmc.sampling.jax_rounds import AT_ONCE, chain_key, normals, scaled_to_norm
 from flmc.sampling.langevin import Noise, State, step
 from flmc.sampling.schedule import draw_schedule
 from sampling.problems import Cauchy, engine_differences
-from support import QUICK, full
+from support import QUICK, full, full_only
 
 
 def counted(key: Any, dim: int, counter: int) -> tuple[Any, Any]:
@@ -329,6 +329,7 @@ def test_a_user_s_double_precision_changes_nothing() -> None:
         assert np.array_equal(flmc.run(plan, model, engine="jax").draws, before)
 
 
+@full_only
 def test_constants_in_double_precision_are_taken() -> None:
     """A user's arrays of NumPy, used in double precision before: the same gradients, and a run."""
     rng = np.random.default_rng(0)

@@ -234,6 +234,7 @@ def test_a_model_that_does_not_fit_is_kept_or_drawn_again(
         np.testing.assert_array_equal(first, second)
 
 
+@full_only
 def test_memory_of_many_experiments() -> None:
     """100 000 experiments of the standard point in less than 600 MB, the whole process."""
     count = full(100_000, 5_000)

@@ -16,7 +16,7 @@ from flmc.sampling.engine import Resources
 from flmc.sampling.schedule import draw_activity, draw_schedule, draw_transmitting
 from flmc.sampling.simulation import simulate
 from flmc.uplink.power import planned_power_limit
-from support import full
+from support import full, full_only
 
 ROUNDS, BURN_IN = 300, 2
 ENGINES = ["numpy", "numba"]
@@ -109,6 +109,7 @@ def test_every_round_has_the_gain_that_the_trace_says(
     np.testing.assert_allclose(variance, 1.0, atol=5 * np.sqrt(2 / noise.shape[2]))
 
 
+@full_only
 @pytest.mark.parametrize("engine", ENGINES)
 def test_correlation_crosses_the_boundary_of_blocks(engine: str) -> None:
     num_experiments = full(800, 200)

@@ -16,7 +16,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.cli import main
 from flmc.settings.assembly import assemble
 from flmc.settings.schema import merge, read_file
-from support import full, many_repetitions, repeated
+from support import full, full_only, many_repetitions, repeated
 
 positive = st.floats(1e-3, 1e3)
 GOOD: dict[str, st.SearchStrategy[Any]] = {
@@ -126,6 +126,7 @@ def test_config_files(tmp_path_factory: pytest.TempPathFactory, document: tuple[
     assert message is None or ("\n" not in message and len(message) > 15)
 
 
+@full_only
 def test_through_a_real_process(tmp_path: Path) -> None:
     """Twenty config files through the command line: no traceback at all."""
     found: list[tuple[str, bool]] = []

@@ -15,7 +15,7 @@ from flmc.planning.search import smallest
 from flmc.settings.assembly import assemble
 from flmc.settings.questions import AXES, Point, Unsolved, solve
 from flmc.settings.schema import merge
-from support import QUICK, against_sampling
+from support import QUICK, against_sampling, full_only
 
 
 def _meets(settings: dict[str, Any], *requirements: str) -> bool:
@@ -89,6 +89,7 @@ def test_solving_with_suggestions() -> None:
         solve(merge({}, {**asked, "epsilon": 1e-4}), "snr_db", suggest=True)
 
 
+@full_only
 def test_what_is_handed_out_meets_the_requirements(capsys: pytest.CaptureFixture[str]) -> None:
     """The best value may not do; a suggestion is part of the answer; less may be what helps."""
     assert main(["plan", "--solve", "clip", "--rounds", "20", "--no-run"]) == 1

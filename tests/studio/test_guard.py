@@ -20,6 +20,7 @@ from websockets.typing import Origin
 
 from flmc.studio.guard import Guard
 from studio.conftest import Studio, start_studio
+from support import full_only
 
 SOCKET = "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
 
@@ -149,6 +150,7 @@ def test_a_redirect_stays_here(open_studio: Studio) -> None:
     assert answer.headers["location"] == "/attacker.example/"
 
 
+@full_only
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_nothing_is_left_at_the_end(tmp_path: Path, number: signal.Signals) -> None:
     """Whoever ends the studio finds no directory of it, and its exit is no failure."""

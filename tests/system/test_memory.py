@@ -58,6 +58,7 @@ def test_large_plans_stay_small(words: str, most: int) -> None:
     [
         "plan --devices 1000000000 --samples 2000000000 --data sufficient",
         "run --dim 1000000",
+        "plan --dim 1000000 --fading selective",
         "plan --rounds 1000000000000",
         "plan --rounds 100000000 --allocation adaptive --scope run",
         "run --experiments 1000000000",

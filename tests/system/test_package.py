@@ -72,6 +72,11 @@ def test_citations_say_what_the_citation_file_says() -> None:
     assert re.findall(r"^  - name: \"(.+)\"$", text, flags=re.MULTILINE) == [citation.AUTHOR]
     authors = re.findall(r"family-names: (.+)\n +given-names: (.+)$", text, flags=re.MULTILINE)
     assert tuple(", ".join(each) for each in authors) == citation.PAPER_AUTHORS
+    assert re.findall(r"^ +collection-title: \"(.+)\"$", text, flags=re.MULTILINE) == [
+        citation.PAPER_IN
+    ]
+    assert re.findall(r"^ +year: (\d+)$", text, flags=re.MULTILINE) == [str(citation.PAPER_YEAR)]
+    assert f'value: "arXiv:{citation.PAPER_EPRINT}"' in text
 
 
 def test_the_wheel_asks_for_no_tool_of_developers(wheel: Path) -> None:

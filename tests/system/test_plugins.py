@@ -17,6 +17,7 @@ import pytest
 import flmc
 from evidence import State
 from flmc.cli import main
+from flmc.runs.records import how_to_resume
 from flmc.runs.sweeps.points import key_of, run_point
 from flmc.settings.assembly import assemble
 from flmc.settings.construction import make_engine, named_code
@@ -66,7 +67,10 @@ def test_every_setting_that_names_code_is_here() -> None:
 
 @pytest.mark.parametrize("kind", OWN)
 def test_an_own_object_plans_runs_and_resumes(
-    kind: str, place: Path, capsys: pytest.CaptureFixture[str]
+    kind: str,
+    place: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given = settings_of(kind)
     assert main(["plan", "--json", *options(given)]) == 0
@@ -81,7 +85,7 @@ def test_an_own_object_plans_runs_and_resumes(
         asked.append(1)
         return len(asked) > 4
 
-    with pytest.raises(flmc.errors.Interrupted):
+    with pytest.raises(flmc.errors.Interrupted, match=r"flmc resume cut --code-from \.$"):
         flmc.run(
             problem.plan(),
             problem.model,
@@ -103,6 +107,13 @@ def test_an_own_object_plans_runs_and_resumes(
     del sys.modules[module]
     assert main(["resume", "cut"]) == 2
     assert f"{kind} {text!r}" in " ".join(capsys.readouterr().err.split())
+    assert main(["resume", "cut", "--trust-code"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "is not searched: name its place, --code-from DIR" in said
+    assert how_to_resume(Path("cut")) == "flmc resume cut --code-from DIR"  # not found here
+    with monkeypatch.context() as context:
+        context.syspath_prepend(str(place / "elsewhere"))
+        assert how_to_resume(Path("cut")) == "flmc resume cut --code-from elsewhere"
     assert module not in sys.modules
     assert main(["resume", "cut", "--code-from", "elsewhere", "--json"]) == 0
     resumed = json.loads(capsys.readouterr().out)
@@ -154,6 +165,7 @@ def test_an_own_object_is_audited_or_refused(
         assert audited == 0, out.err
 
 
+@full_only
 def test_own_objects_are_curves_of_a_study(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kinds = [kind for kind in OWN if kind not in ("model", "engine")]
     command = ["reproduce", "--experiments", "2", "--figure", "2", "--out", "out", "--json"]

@@ -35,14 +35,17 @@ def _little_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def answer(capsys: pytest.CaptureFixture[str], words: list[str]) -> tuple[int, str]:
     """Exit code and output of a command that may be anything, with all that is promised of it."""
     capsys.readouterr()
-    began = time.monotonic()
+    # Processor time: a busy machine does not make a command costly.
+    began = time.process_time()
     code = main(words)
-    took = time.monotonic() - began
+    took = time.process_time() - began
     out, err = capsys.readouterr()
     complaints = [line for line in err.splitlines() if line.startswith("flmc: ")]
     assert code in CODES, (words, err)
     assert "Traceback" not in err + out, (words, err)
-    assert len(complaints) == (code != 0), (words, code, out, err)
+    # A plan that breaks several requirements has a line for each of them.
+    most = max(1, words.count("--require")) if code == 1 else int(code != 0)
+    assert (code != 0) <= len(complaints) <= most, (words, code, out, err)
     assert took < MOST_SECONDS, words
     if code == 0 and "--json" in words and "--help" not in words:
         json.loads(out)

@@ -96,10 +96,10 @@ LONG = (
 def test_examples_run(script: Path, tmp_path: Path) -> None:
     if script.name == "pytorch_model.py":
         pytest.importorskip("torch", reason="PyTorch is large and in no extra")
-    few = {"private_posterior.py": ["1", "2"]}  # in full it is a test of its own
+    few = {"private_posterior.py": ["1", "2", "0"]}  # in full it is a test of its own
     if not EVIDENCE:
         few |= {
-            "baselines.py": ["100", "4"],
+            "baselines.py": ["100", "4", "1"],
             "digits.py": ["4"],
             "hospitals.py": ["60000", "40000"],
         }

@@ -13,6 +13,7 @@ import pytest
 
 from flmc.cli import main
 from flmc.runs.files.durable_files import read_json, write_json
+from support import full_only
 
 SETTINGS = ["--rounds", "40", "--burn-in", "10", "--engine", "numpy", "--checkpoint-rounds", "10"]
 PRECIOUS = "do not touch\n"
@@ -113,6 +114,7 @@ def with_link(record: Path, text: str) -> None:
     write_json(path, {**document, "settings": {**document["settings"], "link": text}})
 
 
+@full_only
 @pytest.mark.parametrize("where", ["record", "here"])
 @pytest.mark.parametrize("command", ["resume", "ledger"])
 def test_code_that_a_record_names_is_not_run(command: str, where: str, record: Path) -> None:

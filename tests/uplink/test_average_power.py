@@ -12,7 +12,7 @@ import flmc
 from flmc.base.errors import InvalidSetting
 from flmc.sampling.schedule import draw_schedule
 from flmc.uplink.power import DrawnRounds, average_limited_gain, largest_mean_power, power_scale
-from support import full
+from support import full, full_only
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +89,7 @@ def test_a_gain_that_was_given_is_held_to_it(model: flmc.LinearGaussian) -> None
     assert flmc.Plan.from_document(plan.to_document()) == plan
 
 
+@full_only
 def test_rounds_count_alike_whenever_a_device_transmits(model: flmc.LinearGaussian) -> None:
     """A device that transmits late in the run is counted like one that does so early: the channel
     is all but constant, and 300 rounds do not divide the 1024 that are drawn."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,6 +28,13 @@ class Bursts(NoiseLaw):
         return np.asarray(both[..., 0] * np.where(rare, 7.0, 1.0) / np.sqrt(0.98 + 0.02 * 49))
 
 
+class Uniform(NoiseLaw):
+    """Between the roots of 3 and minus that."""
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return np.asarray(np.sqrt(3.0) * (2.0 * rng.random(shape) - 1.0))
+
+
 class Loud(NoiseLaw):
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
         return 3.0 * rng.standard_normal(shape)
@@ -47,10 +55,10 @@ class Stated(flmc.Analog):
         return flmc.Analog(clip=self.clip).privacy_event(transmissions, neighbouring)
 
 
-def _run(uplink: flmc.Uplink) -> flmc.Result:
+def _run(uplink: flmc.Uplink, chains: int = 20, **settings: Any) -> flmc.Result:
     model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=200, num_devices=4))
     plan = flmc.plan(model, uplink, num_rounds=400, num_burn_in=100, step_size=1e-3)
-    return flmc.run(plan, model, chains=20, engine="numpy")
+    return flmc.run(plan, model, chains=chains, engine="numpy", **settings)
 
 
 def test_another_law_has_no_privacy_statement() -> None:
@@ -58,11 +66,80 @@ def test_another_law_has_no_privacy_statement() -> None:
         BurstyAnalog().event_of_rounds(np.ones((1, 1)), 5)
 
 
+@dataclass(frozen=True)
+class Scaled(NoiseLaw):
+    """Normal noise of another standard deviation and mean."""
+
+    scale: float = 1.0
+    mean: float = 0.0
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return self.mean + self.scale * rng.standard_normal(shape)
+
+
+@dataclass(frozen=True)
+class Student(NoiseLaw):
+    """Student's law with variance 1, which has no fourth moment up to four degrees of freedom."""
+
+    freedom: float
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return np.asarray(rng.standard_t(self.freedom, shape) * np.sqrt(1.0 - 2.0 / self.freedom))
+
+
+class Known(Student):
+    unit_variance = True
+
+
+class Lasting(NoiseLaw):
+    """One burst in a hundred lasts ten rounds; the variance is 1."""
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        hit = np.repeat(rng.random(-(-shape[0] // 10)) < 0.01, 10)[: shape[0], None]
+        return np.asarray(np.where(hit, 10.0, 1.0) * rng.standard_normal(shape) / np.sqrt(1.99))
+
+
 def test_a_law_without_unit_variance_is_refused() -> None:
-    with pytest.raises(InvalidSetting, match=r"variance 1.*got .* variance 8\.9"):
+    with pytest.raises(InvalidSetting, match=r"variance 1.*got .* variance (8\.9|9)"):
         flmc.Analog(noise_law=Loud())
     with pytest.raises(InvalidSetting, match="must be a flmc"):
         flmc.Analog(noise_law=Loud)  # type: ignore[arg-type]
+
+
+# The standard error of the variance of 100,000 normal numbers is sqrt(2/1e5) = 0.0045, that of
+# their mean 0.0032: a bound of five is passed by these by ten or more.
+@pytest.mark.parametrize("law", [Scaled(1.1), Scaled(0.95), Scaled(mean=0.05)])
+def test_a_small_deviation_is_refused_too(law: NoiseLaw) -> None:
+    with pytest.raises(InvalidSetting, match="scale them or"):
+        flmc.Analog(noise_law=law)
+
+
+@pytest.mark.parametrize("law", [Scaled(), Student(5.0), Bursts()])
+def test_laws_with_unit_variance_pass(law: NoiseLaw) -> None:
+    assert flmc.Analog(noise_law=law).noise_law == law
+
+
+def test_a_variance_that_no_sample_shows_may_be_stated() -> None:
+    """With 2.2 degrees of freedom a third of the variance is in numbers too rare for a sample."""
+    with pytest.raises(InvalidSetting, match="state unit_variance = True"):
+        flmc.Analog(noise_law=Student(2.2))
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=40, num_devices=4))
+    for law, stated in ((Known(2.2), True), (Bursts(), False)):
+        plan = flmc.plan(model, flmc.Analog(noise_law=law), num_rounds=20, num_burn_in=10)
+        (finding,) = [each for each in plan.findings if each.code == "noise-law"]
+        assert ("Known states that it is 1" in finding.message) == stated
+
+    class Boastful(Scaled):
+        unit_variance = True
+
+    with pytest.raises(InvalidSetting, match=r"variance 1\.21"):
+        flmc.Analog(noise_law=Boastful(1.1))
+
+
+def test_a_law_with_a_memory_is_refused_for_it() -> None:
+    """Its numbers depend on how many rounds are drawn at once, and so would those of a run."""
+    with pytest.raises(InvalidSetting, match="must not depend on earlier rounds"):
+        flmc.Analog(noise_law=Lasting())
 
 
 def test_a_law_that_is_no_field_is_refused() -> None:
@@ -105,7 +182,42 @@ def test_bursts_are_not_known_before_a_run_and_told_after_it() -> None:
 
 def test_normal_noise_has_no_finding_about_tails() -> None:
     codes = {each.code for each in _run(flmc.Analog()).findings}
-    assert not codes & {"tails", "noise-law"}
+    assert not codes & {"tails", "noise-law", "tails-judged", "tails-unknown"}
+    assert _run(flmc.Analog(), keep_draws=False).tail_draws is None
+
+
+def test_tails_are_looked_at_whether_draws_are_kept_or_not(tmp_path: Path) -> None:
+    """The 6000 draws of these chains are few enough to be judged all, kept or not."""
+    kept = _run(BurstyAnalog())
+    recorded: dict[str, Any] = {"out": tmp_path / "record", "checkpoint_rounds": 50}
+    for settings in ({}, recorded):
+        result = _run(BurstyAnalog(), keep_draws=False, **settings)
+        assert result.chains is None
+        (tails,) = [each for each in result.findings if each.code == "tails"]
+        assert [tails] == [each for each in kept.findings if each.code == "tails"]
+    assert "draws" not in flmc.load(tmp_path / "record").arrays
+    assert not list((tmp_path / "record").glob("path-*"))
+
+
+def test_a_sweep_looks_at_tails_too() -> None:
+    settings: dict[str, Any] = {"samples": 200, "devices": 4, "rounds": 400, "burn_in": 100}
+    settings |= {"step_size": 1e-3, "chains": 20, "privacy": "off"}
+    settings["noise_law"] = f"{__name__}:Bursts"
+    done = flmc.sweep(settings, vary={"scheme": ["analog"]}, workers=1)
+    (row,) = done.rows
+    assert "tails" in row["findings_of_run"].split("; ")
+
+
+def test_what_was_found_of_tails_is_always_said() -> None:
+    """Uniform noise averages out over some fifty rounds; two chains show nothing either way."""
+    right = _run(flmc.Analog(noise_law=Uniform()), keep_draws=False)
+    (judged,) = [each for each in right.findings if each.code.startswith("tails")]
+    assert (judged.code, judged.severity) == ("tails-judged", "note")
+    assert abs(judged.numbers["excess_kurtosis"]) < 0.3
+    few = _run(flmc.Analog(noise_law=Uniform()), chains=1)
+    (unknown,) = [each for each in few.findings if each.code.startswith("tails")]
+    assert (unknown.code, unknown.severity) == ("tails-unknown", "unknown")
+    assert "effective draws" in unknown.message
 
 
 def test_compiled_engines_refuse_a_law_that_they_cannot_draw() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -12,6 +14,8 @@ from flmc.base.arrays import Array
 from flmc.base.errors import UnknownPrivacy
 from flmc.models.model import Model
 from flmc.privacy.event import Event
+from flmc.uplink.quantised import Quantised
+from flmc.uplink.symbol_format import SymbolFormat
 
 Sent = Iterable[tuple[float, int]]
 
@@ -57,7 +61,7 @@ def _plan(uplink: flmc.Uplink, **limits: object) -> flmc.Plan:
     return flmc.plan(
         flmc.LinearGaussian(data),
         uplink,
-        flmc.Limits(neighbouring="example", **limits),  # type: ignore[arg-type]
+        flmc.Limits(**{"neighbouring": "example", **limits}),  # type: ignore[arg-type]
         num_rounds=20,
         num_burn_in=10,
     )
@@ -72,7 +76,7 @@ def test_who_changes_what_is_sent_inherits_no_statement(
     uplink = kind(**{bound: 4.0})  # type: ignore[arg-type]
     with pytest.raises(UnknownPrivacy, match=r"privacy_event itself|nothing is proven"):
         uplink.event_of_rounds(np.ones((1, 1)), 5, neighbouring)
-    with pytest.raises(UnknownPrivacy, match="decide what is received"):
+    with pytest.raises(UnknownPrivacy, match=r"decides? what is received"):
         uplink.privacy_event([(1.0, 5)], neighbouring)
 
 
@@ -150,3 +154,68 @@ def test_statements_of_flmc_are_its_own(uplink: flmc.Uplink) -> None:
 def test_compiled_engines_leave_own_local_gradients_alone() -> None:
     assert flmc.Analog.standard_symbols
     assert not UnclippedAnalog.standard_symbols
+
+
+@dataclass(frozen=True)
+class HalfSilent(Quantised):
+    """Half of all symbols are 0, at the clip too."""
+
+    scheme: ClassVar[str] = "half silent"
+
+    @property
+    def symbol_format(self) -> SymbolFormat:
+        return SymbolFormat((-1.0, 0.0, 1.0))
+
+    def level_probabilities(self, gradient: Array) -> Array:
+        x = np.asarray(gradient) / self.clip
+        return np.stack([0.25 * (1 - x), 0.5 + 0 * x, 0.25 * (1 + x)], axis=-1)
+
+
+@dataclass(frozen=True)
+class Ternary(HalfSilent):
+    """The sign with the probability of the share of the clip, else 0: at the clip it is certain."""
+
+    scheme: ClassVar[str] = "ternary"
+
+    def level_probabilities(self, gradient: Array) -> Array:
+        x = np.asarray(gradient) / self.clip
+        return np.stack([np.maximum(-x, 0), 1 - np.abs(x), np.maximum(x, 0)], axis=-1)
+
+
+def _exact_delta(epsilon: float, gain: float) -> float:
+    """Hockey-stick divergence of one entry of ``HalfSilent`` at the clip, by quadrature, in noise
+    of variance 1."""
+    y = np.linspace(-14.0 - gain, 14.0 + gain, 400_001)
+
+    def density(mean: float) -> Array:
+        return np.asarray(np.exp(-((y - mean) ** 2) / 2) / np.sqrt(2 * np.pi))
+
+    high, low = (0.5 * density(0.0) + 0.5 * density(mean) for mean in (gain, -gain))
+    return float(np.maximum(high - np.exp(epsilon) * low, 0.0).sum() * (y[1] - y[0]))
+
+
+def test_a_bound_that_is_not_exact_is_printed_as_one() -> None:
+    """Half of the symbols tell nothing, and the event knows only that levels are 2 apart: its
+    epsilon is more than twice the true one here, and a plan has to say so."""
+    uplink, gain = HalfSilent(), 0.7
+    stated = uplink.privacy_event([(gain, 1)]).epsilon(0.01)
+    assert _exact_delta(stated / 2, gain) < 0.01
+    reason = uplink.looseness("device")
+    assert reason is not None
+    assert "probability 0.5" in reason
+    text = " ".join(str(_plan(uplink, neighbouring="device")).split())
+    assert f"upper bound epsilon may be far above the least: {reason}" in text
+    assert "(tight: an upper bound" in text
+    assert Ternary().looseness("device") is None
+    assert Ternary(example_clip=1.0).looseness("example") is not None
+    assert "far above the least" not in str(_plan(Ternary(), neighbouring="device"))
+
+
+def test_one_example_accounted_like_a_device_is_said() -> None:
+    class Unproven(Plain):
+        within_extremes = True
+
+    for link, loose in ((Unproven(), True), (flmc.Sigmoid(), False)):
+        uplink = flmc.Digital(link=link, example_clip=1.0)
+        assert (uplink.looseness("example") is not None) == loose
+        assert uplink.looseness("device") is None

@@ -13,7 +13,7 @@ import numpy as np
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.data.federated import FederatedData
-from flmc.data.table_files import FileTable, read_bundled, read_table_file
+from flmc.data.table_files import BUNDLED_PREFIX, FileTable, read_bundled, read_table_file
 
 Constants = Mapping[str, tuple[float, float]]
 """Centre and scale of each feature, by its name: a feature x becomes (x - centre)/scale."""
@@ -124,8 +124,8 @@ def _tables(source: str | Path | Sequence[str | Path]) -> list[FileTable]:
     tables: list[FileTable] = []
     for each in given:
         text = str(each)
-        if text.startswith("sklearn:"):
-            tables.append(read_bundled(text.partition(":")[2]))
+        if text.startswith(BUNDLED_PREFIX):
+            tables.append(read_bundled(text.removeprefix(BUNDLED_PREFIX)))
             continue
         paths = sorted(glob.glob(text)) if glob.has_magic(text) else [text]
         if not paths:

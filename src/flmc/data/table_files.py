@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import math
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from flmc.base.arrays import AnyArray, Array, BoolArray
-from flmc.base.errors import InvalidSetting, MissingExtra
+from flmc.base.errors import FlmcError, InvalidSetting, MissingExtra
 from flmc.base.memory import fits
 
 BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
 """Names of data sets that are bundled with scikit-learn."""
+BUNDLED_PREFIX = "sklearn:"
+"""What stands before such a name in place of the path of a file."""
 _MISSING = ("", "na", "n/a", "nan", "none", "null", "?")
 """Words in a file that stand for a missing value, in lower case; upper case counts as the same."""
 _MOST_RATIO, _SMALL_BYTES = 100.0, 100_000_000
@@ -205,6 +209,21 @@ def read_bundled(name: str) -> FileTable:
         feature_names = [each for each, kept in zip(feature_names, varies, strict=True) if kept]
     table = _from_arrays(name, features[:, varies], targets, feature_names)
     return replace(table, classes=tuple(words) if len(words) > 2 else ())
+
+
+@cache
+def digest_of_bundled(name: str) -> str | None:
+    """SHA-256 of the values of a data set that comes with scikit-learn, whose versions may change
+    them; None if there is no such set here."""
+    try:
+        table = read_bundled(name)
+    except FlmcError:
+        return None
+    digest = hashlib.sha256()
+    for column, values in table.columns.items():
+        digest.update(f"{column}\0".encode())
+        digest.update(repr(values.tolist()).encode())
+    return digest.hexdigest()
 
 
 def _read_csv(path: Path) -> FileTable:

@@ -281,6 +281,11 @@ def answer_of(
     log prior. Theta has the sampler's coordinates in all arguments, in the ``exact`` posterior
     (None where it is unknown) and in ``predict``, too; the answer has the model's.
     ``InvalidSetting`` where the rounds are too few."""
+    if seen.positions.shape[3] > answer_law.MOST_ANSWERED:
+        # imported here, because that module imports this one
+        from flmc.evaluation.wide_answer import wide_answer_of
+
+        return wide_answer_of(seen, prior, coordinates, layout, exact, predict)
     rounds, (_, chains, places, dim) = TranscriptRounds.of(seen), seen.positions.shape
     if seen.num_kept * chains < 2 * dim + 4:
         raise InvalidSetting(

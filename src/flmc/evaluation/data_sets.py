@@ -104,12 +104,7 @@ class PairedDifference(NamedTuple):
         data sets."""
         differences = np.sort(np.asarray(values) - np.asarray(others))
         count = len(differences)
-        rank = _rank(count)
-        low, high = (
-            (math.nan, math.nan)
-            if rank is None
-            else (float(differences[rank]), float(differences[count - 1 - rank]))
-        )
+        low, high = median_interval(differences) or (math.nan, math.nan)
         middle = Middle.of(differences)
         return cls(
             float(differences.mean()),
@@ -133,16 +128,27 @@ class PairedDifference(NamedTuple):
         return {name: to_document(value) for name, value in self._asdict().items()}
 
 
-def _rank(count: int) -> int | None:
+def median_interval(values: Array, level: float = _LEVEL) -> tuple[float, float] | None:
+    """Ends of a confidence interval of the median of the law of ``values`` (data set), which are
+    two of the values and hold for any law; None for so few values that even the smallest and the
+    largest do not enclose the median with probability ``level``."""
+    rank = _rank(len(values), level)
+    if rank is None:
+        return None
+    ordered = np.sort(values)
+    return float(ordered[rank]), float(ordered[len(values) - 1 - rank])
+
+
+def _rank(count: int, level: float) -> int | None:
     """Index, from 0, of the lower end of the median's confidence interval among ``count`` sorted
     values; the upper end has the same index counted from the other end. None if even the smallest
-    and the largest value do not enclose the median with the required probability."""
+    and the largest value do not enclose the median with probability ``level``."""
     # For any continuous law, the number of values below its median is binomial with probability
     # 1/2.
     below, rank = 0.0, None
     for place in range(count // 2):
         below += math.comb(count, place) / 2.0**count
-        if 1.0 - 2.0 * below < _LEVEL:
+        if 1.0 - 2.0 * below < level:
             break
         rank = place
     return rank

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -126,7 +125,7 @@ independent draws."""
 _MOST_ENTRIES = 20
 """Largest number of entries of theta, and of predictions, for which R-hat and effective sizes are
 computed; if there are more, this many are chosen at even distances."""
-_MOST_DRAWS = 10_000
+MOST_DRAWS = 10_000
 """About the largest number of draws, of all chains together, from which R-hat and effective sizes
 are computed; of more draws only every n-th is used. That hardly changes R-hat, and can only make
 effective sizes smaller."""
@@ -291,75 +290,11 @@ class Mixing(NamedTuple):
         ]
 
 
-_NEARLY_AGREED = 1.1
-"""Largest R-hat with which the shape of the draws of all chains together is judged; with a larger
-one, differences between chains would change the shape."""
-_LEAST_FOR_SHAPE, _ODD_SHAPE, _WRONG_SHAPE = 200.0, 0.3, 1.0
-"""Limits for judging the shape of the draws of a normal posterior: ``_LEAST_FOR_SHAPE`` is the
-smallest number of effective draws with which their kurtosis is judged; an excess kurtosis above
-``_ODD_SHAPE`` brings a note, and one above ``_WRONG_SHAPE`` a warning."""
-_FALSE_ALARMS = 1e-3
-"""Share of runs with exact draws of a normal posterior in which the tails of some entry may bring a
-finding by chance."""
-
-
-def judge_shape(chains: Array | None, mixing: Mixing | None) -> list[Finding]:
-    """List with one finding where draws (experiment, chain, draw, dim) of a normal posterior have
-    heavier or lighter tails than a normal law, about the entry with the largest excess kurtosis;
-    else empty. Only the first data set is judged, and only if its chains have nearly mixed and hold
-    at least 200 effective draws."""
-    if chains is None or mixing is None or mixing.doubt > _NEARLY_AGREED:
-        return []
-    effective = mixing.entries.ess_bulk
-    if not effective >= _LEAST_FOR_SHAPE:
-        return []
-    draws = thinned(chains).reshape(-1, chains.shape[-1])
-    scaled = (draws - draws.mean(axis=0)) / draws.std(axis=0)
-    excess = (scaled**4).mean(axis=0) - 3.0
-    worst = int(np.argmax(np.abs(excess)))
-    score = kurtosis_score(float(excess[worst]), min(effective, len(draws)))
-    # A two-sided test with Bonferroni's correction for the number of entries, because the entry
-    # with the largest excess was chosen.
-    surprising = abs(score) > NormalDist().inv_cdf(1.0 - _FALSE_ALARMS / (2.0 * len(excess)))
-    if not (surprising and abs(excess[worst]) > _ODD_SHAPE):
-        return []
-    beyond = float((np.abs(scaled[:, worst]) > 3.0).mean())
-    tails = "heavier" if excess[worst] > 0 else "lighter"
-    short = f"excess kurtosis {excess[worst]:.2g} in entry {worst}, must be 0"
-    text = (
-        f"{short}: the draws' tails are {tails} than those of the posterior, which is normal"
-        f" ({100 * beyond:.2g} % lie beyond three standard deviations, 0.27 % should), whatever"
-        " their variance; the noise is not normal, or differs much between rounds: use a smaller"
-        " step, over which noise averages out"
-    )
-    grade: Grade = "warning" if abs(excess[worst]) > _WRONG_SHAPE else "note"
-    numbers = {"excess_kurtosis": float(excess[worst]), "beyond_three_sd": beyond}
-    return [Finding("tails", grade, text, short, numbers)]
-
-
-def kurtosis_score(excess: float, count: float) -> float:
-    """Score of the ``excess`` kurtosis of ``count`` independent numbers, at least 20, that is
-    about standard normal if the numbers are normal (Anscombe and Glynn, Biometrika 70, 1983).
-
-    The kurtosis over its standard deviation would not do: its law has a long right tail."""
-    n = count
-    mean = -6.0 / (n + 1.0)
-    variance = 24.0 * n * (n - 2.0) * (n - 3.0) / ((n + 1.0) ** 2 * (n + 3.0) * (n + 5.0))
-    skew = 6.0 * (n * n - 5.0 * n + 2.0) / ((n + 7.0) * (n + 9.0))
-    skew *= math.sqrt(6.0 * (n + 3.0) * (n + 5.0) / (n * (n - 2.0) * (n - 3.0)))
-    a = 6.0 + 8.0 / skew * (2.0 / skew + math.sqrt(1.0 + 4.0 / skew**2))
-    scaled = 1.0 + (excess - mean) / math.sqrt(variance) * math.sqrt(2.0 / (a - 4.0))
-    if scaled <= 0.0:  # lighter tails than any of a sample of normal numbers
-        return -math.inf
-    root = math.cbrt((1.0 - 2.0 / a) / scaled)
-    return (1.0 - 2.0 / (9.0 * a) - root) / math.sqrt(2.0 / (9.0 * a))
-
-
 def thinned(chains: Array) -> Array:
     """Draws of the first data set, (chain, draw, dim), from ``chains`` (experiment, chain, draw,
     dim); where there are more than about 10,000, only every n-th draw of a chain."""
     first = chains[0]
-    every = -(-first.shape[0] * first.shape[1] // _MOST_DRAWS)
+    every = -(-first.shape[0] * first.shape[1] // MOST_DRAWS)
     # Every chain keeps at least 4 draws, because R-hat needs two in each of its halves.
     return np.asarray(first[:, :: max(1, min(every, first.shape[1] // FEWEST_DRAWS))])
 

@@ -100,8 +100,8 @@ class NormClip:
         return np.asarray(np.where(largest > 0, limit, 0.0))
 
     def at_limit(self, features: Array) -> Array:
-        """Gradients, (sample, dim), of examples whose positive residual is at its limit or beyond:
-        the features, scaled to the norm ``size``."""
+        """Clipped gradients, (sample, dim), that the examples would have if their residuals were
+        positive and so large that the bound acts: the features, scaled to the norm ``size``."""
         return np.asarray(self.limits(features) * features)
 
     def held(self, residual: Array, features: Array) -> Array:

@@ -84,7 +84,7 @@ class LogDensityModel(Model):
             start_sd = START_SD * coordinates.unit
         self.prior = Normal(self.start_point, self._spread(start_sd))
         self.public = smoothness is not None and not data.data_dependent
-        self.made_from_data = data.data_dependent
+        self.made_from_data, self.num_examples = data.data_dependent, data.num_samples
         self.data_findings = (*(data.findings or ()), *self._examples_without_effect(jax))
         if smoothness is None:
             smoothness, measured = self._curvature.measure(self.start_point)

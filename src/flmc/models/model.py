@@ -33,6 +33,8 @@ class Model(ABC):
     """Number K of devices."""
     num_experiments: int = 1
     """Number of data sets."""
+    num_examples: int | None = None
+    """Number of examples of a data set; None: not known."""
     prior: Prior = Normal()
     """Prior of theta; chains may start from a draw of it. For a model from log densities it is only
     the law of the starts, and its own log prior is the prior."""

@@ -142,6 +142,7 @@ class WhitenedModel(Model):
         )
         self.layout, self.public = base.layout, public and smoothness is not None
         self.made_from_data = base.made_from_data or not public
+        self.num_examples = base.num_examples
         self.prior = Normal(np.zeros(base.dim), np.full(base.dim, START_SD * coordinates.unit))
         self.posterior = None if base.posterior is None else _mapped(base.posterior, coordinates)
         if smoothness is None and self.posterior is not None:

@@ -3,13 +3,22 @@ draw, changed settings, and curves that the user adds."""
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import InvalidSetting
-from flmc.settings.schema import Settings, merge, read_file
+from flmc.base.version import VERSION
+from flmc.runs.files.durable_files import write_json
+from flmc.runs.fingerprints import Fingerprints
+from flmc.runs.provenance import provenance
+from flmc.settings.resolved import effective
+from flmc.settings.schema import NOTHING, Settings, merge, names_of, read_file
 
 _FROM_THE_STUDY = (
     *("devices", "dim", "samples", "model", "experiments", "chains", "seed", "data", "engine"),
@@ -56,11 +65,27 @@ def read_own_curve(
         raise InvalidSetting(f"{str(path)!r}: {error}") from error
 
 
-def settings_in_words(settings: Settings) -> str:
-    """The settings of a user's own curve as text, ``name = value, ...``: those in its file and
-    those that it inherits from the study. Settings with default values are left out."""
-    given = settings.model_dump(exclude_unset=True, mode="json")
-    return ", ".join(f"{name} = {value}" for name, value in given.items())
+def settings_in_words(settings: Settings, notes: Mapping[str, str] | None = None) -> str:
+    """All settings of a user's own curve that have an effect, as ``name = value``, defaults and
+    those from the study included; sizes, data and seed, which are the study's, are left out.
+    ``notes`` has words that follow a value, or take its place where they begin with ``=``, by
+    name of the setting; an empty text leaves the setting out."""
+    idle = {*_FROM_THE_STUDY, *names_of(NOTHING), "thin", "require"}
+    notes, words = notes or {}, []
+    for name, value in effective(settings).items():
+        note = notes.get(name, " ")
+        if name not in idle and value is not None and note:
+            words.append(f"{name} {note}" if note[0] == "=" else f"{name} = {value}{note.rstrip()}")
+    code = Fingerprints().of_settings(settings.model_dump(mode="json"))
+    listed = ", ".join(f"{name} {digest[:12]}" for name, digest in sorted(code.items()))
+    return ", ".join(words) + (f"; SHA-256 of own code and data: {listed}" if listed else "")
+
+
+def made_by() -> str:
+    """The versions that compute a study, in words, with the commit of flmc if it is known."""
+    commit = provenance()["commit"]
+    of_flmc = f"flmc {VERSION}" + ("" if commit is None else f" (commit {commit})")
+    return f"{of_flmc}, NumPy {np.__version__}, Python {platform.python_version()}"
 
 
 Stage = Callable[[str], Callable[[float], None]]
@@ -115,6 +140,24 @@ class StudyRequest:
     changes: Mapping[str, str] = field(default_factory=dict)
     curves: Mapping[str, Path] = field(default_factory=dict)
     stage: Stage = _silent
+
+    def describe(
+        self, paper: str, command: str, experiments: int, curves: Mapping[str, str]
+    ) -> None:
+        """Write ``study.json`` beside the report, from which `flmc cite` takes its facts: the
+        command, the settings of the user's own curves in words (``curves``, by name), and the
+        software and processor that computed the study."""
+        document = {
+            "schema_version": ANSWER_VERSION,
+            "paper": paper,
+            "command": command,
+            "experiments": experiments,
+            "seed": self.seed,
+            "changes": dict(self.changes),
+            "curves": dict(curves),
+            "provenance": provenance(self.engine),
+        }
+        write_json(self.out / "study.json", document)
 
     def command(self, *names: str, **values: object) -> str:
         """The command line that repeats this request. Its options are the attributes named in

@@ -15,6 +15,7 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.findings import Finding, Grade
+from flmc.base.special import ndtr
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
 from flmc.planning.answer_law import (
@@ -24,10 +25,11 @@ from flmc.planning.answer_law import (
     flat_response,
     predicted_answer,
 )
+from flmc.planning.answer_step import linear_share
 from flmc.planning.burn_in import distance_to_travel, rounds_to_near
 from flmc.planning.plans import Plan
 from flmc.planning.prediction import Prediction
-from flmc.planning.public_model import PublicLaw
+from flmc.planning.public_model import PublicLaw, PublicModel
 from flmc.planning.server_update import is_langevin
 from flmc.planning.step_size import Curvature
 from flmc.uplink.csi import bit_noise
@@ -48,6 +50,9 @@ _BENT, _HOPELESSLY_BENT = 1.25, 2.0
 """Ratio of the curvature that the rounds show to the posterior's (or one over it) above which an
 answer gets a warning, because its width is off by 12 %; and above which the plan is infeasible,
 because intervals mean nothing."""
+_Z, _OUTSIDE = 1.6448536269514722, 0.1
+"""Intervals that are scored reach so many standard deviations to either side of the mean, and miss
+theta with this probability if they are right."""
 _CLIPPED = 0.015
 """Share of clipped gradient entries above which an answer gets a warning, for a model of which only
 the sizes of the data are known."""
@@ -96,6 +101,31 @@ def forecast_answer(
     prior = min(least, convexity) * np.eye(plan.dim)
     answer = predicted_answer(flat, prior, rounds, unevenness)
     return None if answer is None else replace(answer, response=None)
+
+
+def public_response(plan: Plan, model: PublicModel) -> Response | None:
+    """What the server of a plan's chain will see, from public sizes of the data; None where the
+    step is unstable or not known. One direction has the smallest curvature that is likely, all
+    others the typical one."""
+    slope, heat, effective = plan.slope, plan.temperature, plan.effective_step_size
+    if slope is None or heat is None or effective is None:
+        return None
+    curvature = np.full(plan.dim, float(model.num_samples))
+    curvature[0] = model.typical_convexity
+    left = 2.0 - effective * curvature
+    if left.min() <= 0.0:
+        return None
+    # The first of the two temperatures is that of a chain at the mode.
+    heats = np.array([0.0, 2.0 * heat / left[-1]])
+    shown = curvature * linear_share(model, plan.uplink, heats, model.num_samples)[1]
+    noise = 2.0 * heat / effective
+    chain = effective * noise / (shown * (2.0 - effective * shown))
+    return Response(
+        slope * np.diag(shown),
+        np.diag(chain),
+        np.full(plan.dim, slope**2 * noise),
+        np.diag(1.0 / curvature),
+    )
 
 
 def rounds_that_count(
@@ -176,6 +206,29 @@ def _unevenness(plan: Plan) -> float:
     return float(1.0 / (of_round.mean() * np.mean(1.0 / of_round)))
 
 
+def interval_score(answer: PredictedAnswer, shift_variance: float = 0.0) -> float:
+    r"""Predicted interval score of an answer's intervals of 90 %, over that of the exact
+    posterior's; 1 is perfect. ``shift_variance`` is the mean square of a shift of the answer's mean
+    of which the answer does not know, in units of the posterior's variance.
+
+    The score of an interval is its length, plus 20 times the distance by which it misses theta.
+    Over many data sets it is smallest for the true law of theta: wide intervals cost length, and
+    overconfident ones cost misses, so that nobody gains by stating less than is true. With the
+    stated standard deviation s (``mean_width``), the true one e and k = z s/e, z = 1.645, its mean
+    is :math:`2zs + 40e(\varphi(k) - k\Phi(-k))` for normal laws. In e are the posterior's own
+    variance, the error of the mean and the shift, but not what the unknown curvature adds to s."""
+    stated = answer.mean_width
+    error = math.sqrt(1.0 + answer.noise * stated**2 + shift_variance)
+    reach = _Z * stated / error
+    missed = error * (_density(reach) - reach * float(ndtr(np.array(-reach))))
+    return (_Z * stated * _OUTSIDE / 2.0 + missed) / _density(_Z)
+
+
+def _density(z: float) -> float:
+    """Density of the standard normal law at ``z``."""
+    return math.exp(-z * z / 2.0) / math.sqrt(2.0 * math.pi)
+
+
 def judge_width(answer: PredictedAnswer | None) -> list[Finding]:
     """List with one finding where the predicted ``answer`` is too wide to be of use, or where
     nothing is known of its width (None); else empty."""
@@ -203,14 +256,12 @@ def judge_linearity(
     """Findings about how well the rounds tell the posterior's curvature: the gradient is not linear
     in theta wherever the chain goes, so that the rounds show another curvature; nothing is known of
     that; or a curvature has so few degrees of freedom that intervals cannot be trusted. Where
-    ``law`` follows from public sizes alone, the share of clipped gradient entries is judged in
-    place of linearity."""
+    ``law`` follows from public sizes alone, the share of clipped gradient entries is judged too."""
     findings: list[Finding] = []
-    if isinstance(law, PublicLaw):
-        if law.clipped_fraction > _CLIPPED:
-            text = f"{100 * law.clipped_fraction:.2g} % of gradient entries will be clipped"
-            findings.append(Finding("clipped", "warning", f"{text}: use a larger clip", text))
-    elif answer is None or answer.response is None:
+    if isinstance(law, PublicLaw) and law.clipped_fraction > _CLIPPED:
+        text = f"{100 * law.clipped_fraction:.2g} % of gradient entries will be clipped"
+        findings.append(Finding("clipped", "warning", f"{text}: use a larger clip", text))
+    if answer is None or answer.response is None:
         short = "whether the gradient is linear where the chain goes is not known"
         text = f"{short}: the chain's law cannot be predicted"
         findings.append(Finding("no-prediction", "unknown", text, short))

@@ -25,8 +25,12 @@ from flmc.base.arrays import Array
 from flmc.base.special import ndtri
 
 MOST_ANSWERED = 200
-"""Largest number of entries of theta for which an answer is computed: its cost grows with the cube
-of this number."""
+"""Largest number of entries of theta for which an answer is planned, and whose curvatures are all
+estimated: the rounds that this takes, and the cost, grow with this number. Answers of more entries
+take the curvature to be nearly the same in all directions."""
+MOST_WIDE = 20_000
+"""Largest number of entries of theta for which an answer is computed at all: it takes the memory of
+some copies of the kept draws."""
 NODES = 24
 """Number of quantiles that represent the law of an estimated curvature. With 192 in place of 24,
 standard deviations of 100 answers of 5 entries change by at most 0.07 % where 300 rounds are
@@ -106,6 +110,10 @@ class PredictedAnswer:
     """Smallest and largest ratio, over directions, of the curvature that the rounds show to the
     posterior's; (1, 1) where the gradient is linear in theta wherever the chain goes. None where
     that is not known."""
+    least_width: float = 1.0
+    """Standard deviation that the server will state for theta over that of the exact posterior, in
+    the direction in which this ratio is smallest; 1 where a document of an earlier version does not
+    have it."""
 
 
 class Response(NamedTuple):
@@ -184,10 +192,10 @@ def predicted_answer(
     total, noisy, data = (float(scale @ each) for each in (spread, known, 1.0 / values))
     root = np.linalg.cholesky(response.posterior)
     whitened = np.linalg.solve(root, to_theta)
-    widest = float(np.linalg.eigvalsh((whitened * spread) @ whitened.T)[-1])
+    relative = np.linalg.eigvalsh((whitened * spread) @ whitened.T)
     ratios = np.linalg.eigvalsh(root.T @ shown @ root)
     return PredictedAnswer(
-        width=math.sqrt(widest),
+        width=math.sqrt(relative[-1]),
         mean_width=math.sqrt(total / float(np.trace(response.posterior))),
         data=data / total,
         noise=(noisy - data) / total,
@@ -196,6 +204,7 @@ def predicted_answer(
         degrees=float(degrees.min()),
         num_rounds=num_rounds,
         response=(float(ratios[0]), float(ratios[-1])),
+        least_width=math.sqrt(max(0.0, relative[0])),
     )
 
 

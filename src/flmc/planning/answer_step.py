@@ -13,6 +13,7 @@ and the curvature); the step is the one with the smallest squared width, squared
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -31,6 +32,10 @@ curvature, and with the largest curvature itself: at 1 a chain forgets its posit
 direction in one round, and larger steps gain nothing."""
 _LEAST_SHARE, _NUM_STEPS = 1e-5, 61
 """Smallest step that is tried, as a share of the largest, and number of steps that are tried."""
+_WIDER = tuple(float(each) for each in np.geomspace(1.0, 30.0, 48))
+"""Widths of residuals, over those of standard normal ones, at which the share of the curvature that
+bounded examples leave is computed, an integral for each; between them it is interpolated, to
+0.0002."""
 _KNOWN = 0.8
 """Share of a curvature's degrees of freedom, taken by all directions together, up to which the
 formula of an answer's width is used; beyond, the tangent of the formula at this share replaces it.
@@ -58,7 +63,7 @@ def answer_step_size(
     heat = np.ones_like(steps) if uplink.noise_is_exact else steps * noise / slope**2 / 2.0
     q = steps * convexity
     # The less of the curvature the estimates show (``share``), the more their noise moves the mode.
-    share = _linear_share(model, uplink, heat / (1.0 - q / 2.0), smoothness)
+    share = linear_share(model, uplink, heat / (1.0 - q / 2.0), smoothness)
     known = (1.0 + 2.0 * heat / (q * num_rounds) / share) / share
     taken = (model.dim + 1) * (1.0 - q / 2.0) / (num_rounds * q)
     at_most = np.minimum(taken, _KNOWN)
@@ -73,7 +78,7 @@ def answer_step_size(
     return float(steps[np.argmin(score)])
 
 
-def _linear_share(model: Model, uplink: Uplink, heat: Array, smoothness: float) -> Array:
+def linear_share(model: Model, uplink: Uplink, heat: Array, smoothness: float) -> Array:
     """Share of the posterior's curvature that the server's estimates still show when the chain has
     the temperature ``heat`` (step), relative to the share at the first of these, (step). It is the
     mean slope of clip and link over local gradients, times the share that bounds of single examples
@@ -89,14 +94,21 @@ def _linear_share(model: Model, uplink: Uplink, heat: Array, smoothness: float) 
     if uplink.clips_examples:
         # The residual of an example has the variance 1 from the data, plus m T/L from the spread of
         # the chain.
-        wider = np.sqrt(1.0 + model.dim * heat / smoothness)
-        share = share * np.array([_example_share(uplink, model.dim, float(w)) for w in wider])
+        share = share * _example_share(
+            uplink, model.dim, np.sqrt(1.0 + model.dim * heat / smoothness)
+        )
     return np.asarray(np.maximum(share / share[0], 1e-6))
 
 
-def _example_share(uplink: Uplink, dim: int, wider: float) -> float:
+def _example_share(uplink: Uplink, dim: int, wider: Array) -> Array:
     """Share of the curvature, from 0 to 1, that the bounds of single examples' gradients leave
-    where residuals are ``wider`` times as large as standard normal ones."""
-    bounds = (uplink.example_clip, uplink.example_norm)
-    entry, norm = (None if each is None else each / wider for each in bounds)
-    return float(typical_shrink(entry, norm, dim))
+    where residuals are ``wider`` (step) times as large as standard normal ones."""
+    shares = _shares_by_width(uplink.example_clip, uplink.example_norm, dim)
+    return np.asarray(np.interp(np.log(wider), np.log(_WIDER), shares))
+
+
+@lru_cache(maxsize=256)
+def _shares_by_width(entry: float | None, norm: float | None, dim: int) -> tuple[float, ...]:
+    """The share of :func:`_example_share` at each of the widths ``_WIDER``, for a bound of entries
+    or of the norm."""
+    return tuple(typical_shrink(entry and entry / at, norm and norm / at, dim) for at in _WIDER)

@@ -215,7 +215,7 @@ def _limits_for(request: Request, limits: Limits, dim: int) -> Limits:
         )
     if dim > MOST_ANSWERED:
         raise InvalidSetting(
-            f"an answer is computed for at most {MOST_ANSWERED} entries, got {dim}: use aim 'chain'"
+            f"an answer is planned for at most {MOST_ANSWERED} entries, got {dim}: use aim 'chain'"
         )
     return replace(limits, langevin="off")
 

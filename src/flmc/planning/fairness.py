@@ -17,7 +17,9 @@ from flmc.base import checks
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
 from flmc.planning.decision import decide
+from flmc.planning.judgement import ROUND_BUDGET, judge_budget
 from flmc.planning.plans import Plan
+from flmc.planning.plans.verdict import UNASKED_BUDGET
 from flmc.planning.search import Axis, Candidate, smallest
 
 _SNR = Axis(3.0, 600.0, 1e-4)
@@ -129,8 +131,9 @@ QUANTITIES: dict[str, Quantity] = {
     ),
     "energy": Quantity(
         "energy of a device in the run",
-        "every method transmits the smallest energy, averaged over devices (analog: at most), that"
-        " one of them transmits in a run by itself; snr_db is lowered",
+        "every method has the smallest energy, averaged over devices, that one of them has in a run"
+        " by itself; snr_db is lowered. Where symbols differ in energy, as analog ones do, it is an"
+        " upper bound: such a method transmits less",
         _energy,
         min,
         _lower_snr,
@@ -227,7 +230,20 @@ class Equality:
         definition = self.quantity.definition
         return {"name": self.name, "definition": definition, "value": self.value}
 
-    def note(self, changes: dict[str, Any]) -> Finding:
+    def findings(self, changes: dict[str, Any], own: Plan) -> tuple[Finding, ...]:
+        """Findings of a plan that shares the value of the quantity: by which ``changes`` of
+        settings, and what follows from the budget that was asked for in the plan without them,
+        ``own``. A budget that stands for the comparison alone is no protection that anybody asked
+        for, so that equal methods are judged alike."""
+        findings = [self._note(changes)]
+        if self.name == "privacy" and changes:
+            findings += [each for each in judge_budget(own) if each.code == ROUND_BUDGET]
+            if own.limits.privacy == "off" or own.limits.epsilon is None:
+                text = f"the budget of epsilon {self.value:.6g} was set by the comparison alone"
+                findings.append(Finding(UNASKED_BUDGET, "note", text, light="privacy"))
+        return tuple(findings)
+
+    def _note(self, changes: dict[str, Any]) -> Finding:
         """Note, for the findings of a plan, that it shares the value of the quantity, and by which
         ``changes`` of settings."""
         changed = ", ".join(f"{name} {value}" for name, value in changes.items())

@@ -342,9 +342,10 @@ class Travel(NamedTuple):
 
 
 def follow_linear(plan: Plan, model: LinearGaussian) -> Travel | None:
-    """How the chains of a linear regression get, for its first data set, from their starts to the
-    predicted stationary law; None where no such law is predicted, or following the chains is too
-    much work."""
+    """Travel of the chains of a linear regression, on its first data set, from their starts to the
+    predicted stationary law: when they arrive, and what their starts leave in the kept rounds. None
+    where no such law is predicted, or where following the chains would take more than
+    ``_MOST_TO_FOLLOW`` products."""
     # Each move evaluates a gradient of every device for each of the chains that are followed.
     moves = min(_MOST_MOVES, plan.num_rounds)
     if moves * _NUM_NOISY * plan.num_devices * plan.dim**2 > _MOST_TO_FOLLOW:

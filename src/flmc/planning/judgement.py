@@ -27,6 +27,7 @@ from flmc.planning.answer_forecast import (
     judge_arrival,
     judge_linearity,
     judge_width,
+    public_response,
     rounds_to_arrive,
 )
 from flmc.planning.answer_law import PredictedAnswer, Response
@@ -73,7 +74,7 @@ def chain_law(decided: Plan, model: Model) -> ChainLaw:
     if not is_langevin(decided.update):  # the laws below are those of Langevin's chain
         return ChainLaw(None)
     if isinstance(model, PublicModel):
-        return ChainLaw(model.law(decided))
+        return ChainLaw(model.law(decided), public_response(decided, model))
     uplink = decided.uplink
     # The integral over single gradient entries does not hold where the norm of a gradient or single
     # examples' gradients are bounded, or where devices are absent.
@@ -189,9 +190,8 @@ def judge_chain(
         needed = _burn_in_needed(decided, model, law, curvature)
         short = needed is not None and needed > tolerances.burn_in * decided.num_burn_in
         travel = _travel_of(decided, model, law, short=short and not candidate)
-        findings = judge_burn_in(
-            decided, needed, curvature, tolerances, left=_start_error(travel, law, heat)
-        )
+        left = _start_error(travel, law, heat)
+        findings = judge_burn_in(decided, needed, curvature, tolerances, left=left, travel=travel)
     if law is not None:
         shift = law.mean_shift or 0.0
         # A search for a cure makes many forecasts, and forecasts are quick for linear regression
@@ -202,7 +202,8 @@ def judge_chain(
             if cure is not None and quick
             else partial(_cure_in_general, decided.uplink)
         )
-        findings += judge_shift(shift, words, tolerances)
+        of_answer = answer if decided.aim == "answer" else None
+        findings += judge_shift(shift, words, tolerances, answer=of_answer)
     if decided.aim == "answer":  # a known temperature is taken out of the answer
         findings += judge_linearity(answer, law)
     else:
@@ -281,8 +282,8 @@ def with_forecast(
     curvature = request.curvature(model)
     law, against, answer = judge_chain(decided, model, curvature, cure)
     draws = _draws_of(decided, law)
-    use = judge_width(answer) if decided.aim == "answer" else judge_use(draws)
-    findings = [*judge_budget(decided), *against, *use]
+    use = judge_width(answer) if decided.aim == "answer" else judge_use(draws, decided.unknown_step)
+    findings = [*judge_budget(decided), *against, *judge_runs(decided), *use]
     prediction = law if isinstance(law, Prediction) else None
     if decided.temperature is None:
         return replace(decided, judged=True, findings=tuple(findings))
@@ -361,7 +362,9 @@ def check_model(model: Model, plan: Plan) -> tuple[Finding, ...]:
         return tuple(findings)
     law, response = chain_law(plan, model)
     if law is not None:
-        findings += judge_shift(law.mean_shift or 0.0, lambda: _cure_in_general(plan.uplink))
+        of_answer = plan.answer if plan.aim == "answer" else None
+        cure = partial(_cure_in_general, plan.uplink)
+        findings += judge_shift(law.mean_shift or 0.0, cure, answer=of_answer)
     known = {each.code for each in findings}
     if plan.aim == "answer":
         predicted, curvature = (
@@ -422,15 +425,35 @@ def judge_temperature(heat: float, cure: str = "") -> list[Finding]:
     return [Finding("temperature", _grade_of(heat), text, short, {"temperature": heat})]
 
 
+def judge_runs(decided: Plan) -> list[Finding]:
+    """List with one finding where the temperature differs so much from run to run, on a random
+    channel, that one number does not describe it; else empty. An answer takes out the temperature
+    of its own run."""
+    runs = decided.over_runs
+    if decided.aim == "answer" or runs is None or not runs.uneven:
+        return []
+    short = f"temperature of single runs: {runs}"
+    text = (
+        f"{short}, over {runs.num_runs} drawn ones: a few deep fades decide how much noise a run"
+        " has, and no mean over rounds settles; let devices in a deep fade be silent (scheduling"
+        " threshold or strongest)"
+    )
+    grade: Grade = "infeasible" if runs.low > HOPELESS_HEAT else "warning"
+    numbers = {"low": runs.low, "median": runs.median, "high": runs.high}
+    return [Finding("deep-fades", grade, text, short, numbers)]
+
+
 def _judge_noise_law(uplink: Uplink) -> list[Finding]:
     """List with one finding where the receiver's noise is not normal; else empty."""
     if is_normal(uplink.noise_law):
         return []
     name = type(uplink.noise_law).__name__
     short = f"the noise has the law {name}, not the normal one"
+    stated = f" ({name} states that it is 1)" if uplink.noise_law.unit_variance else ""
     text = (
-        f"{short}: gain and predictions rest on its variance alone, and the shape of the draws is"
-        " not known before a run; its fourth moments are looked at where the posterior is known"
+        f"{short}: gain and predictions rest on its variance alone{stated}, and the shape of the"
+        " draws is not known before a run, which looks at their fourth moments where the posterior"
+        " is known"
     )
     return [Finding("noise-law", "unknown", text, short)]
 
@@ -461,7 +484,11 @@ def cure_of_heat(decided: Plan) -> str:
     if heat < 1:
         return f"; use a smaller gain, langevin 'calibrated', or {step}"
     if not decided.uplink.known_fading.constant and decided.binding == "power":
-        return f"; deep fades do it: use more SNR, fewer devices in a round, or {step}"
+        # An automatic step is as large as the power limit of usual rounds allows, so more power
+        # makes it larger, and the share of rounds below that limit stays.
+        chosen = math.isclose(decided.gain_limits.langevin, decided.gain_limits.power, rel_tol=1e-9)
+        power = "more SNR at this step" if chosen else "more SNR"
+        return f"; deep fades do it: let devices in them be silent, or use {power}, or {step}"
     ways = {"power": "more SNR", "privacy": "a larger epsilon", "given": "a larger gain"}
     return f"; use {ways.get(decided.binding, 'a smaller slope')}, or {step} (or step_size 'auto')"
 
@@ -474,16 +501,24 @@ def _grade_of(ratio: float) -> Grade:
 
 
 def judge_shift(
-    shift: float, cure: Callable[[], str], tolerances: Tolerances = PREDICTED
+    shift: float,
+    cure: Callable[[], str],
+    tolerances: Tolerances = PREDICTED,
+    *,
+    answer: PredictedAnswer | None = None,
 ) -> list[Finding]:
     """List with one finding where the samples' mean is off by more than ``tolerances`` accept; else
-    empty. ``shift`` is its distance in posterior standard deviations, in the worst direction.
-    ``cure`` returns words that say what helps, and is called only for a finding: it may search for
-    a long time."""
-    if shift <= tolerances.shift:
+    empty. ``shift`` is its distance in posterior standard deviations, in the worst direction; where
+    the mean is that of an ``answer``, it is compared with the answer's own, in the direction in
+    which they are smallest, because wide intervals hold in spite of it. ``cure`` returns words that
+    say what helps, and is called only for a finding: it may search for a long time."""
+    unit = 1.0 if answer is None else max(1.0, answer.least_width)
+    if shift <= tolerances.shift * unit:
         return []
-    grade: Grade = "infeasible" if shift > HOPELESS_SHIFT else "warning"
+    grade: Grade = "infeasible" if shift > HOPELESS_SHIFT * unit else "warning"
     short = f"the mean will be off by {shift:.2g} posterior sd"
+    if unit > 1.0:
+        short += f", {shift / unit:.2g} of the answer's"
     text = (
         f"{short} in the worst direction: devices or examples differ, and a curved link or a clip"
         f" weighs large gradients too little; {cure()}"
@@ -569,13 +604,15 @@ def judge_burn_in(
     tolerances: Tolerances = PREDICTED,
     *,
     left: float | None = None,
+    travel: tuple[float, float] | None = None,
 ) -> list[Finding]:
     """List with one finding where a plan's burn-in is shorter than the ``needed`` rounds, or where
     their number is not known (None); else empty.
 
     ``left`` is the error of the kept rounds that the starts of followed chains cause, 0 if it is
-    small; None: chains were not followed. Where it is known, it decides instead of ``needed``,
-    because many kept rounds make up for a short burn-in."""
+    small, and ``travel`` its two parts, of the mean and of the variance; None: chains were not
+    followed. Where it is known, it decides instead of ``needed``, because many kept rounds make up
+    for a short burn-in."""
     if left == 0.0:
         return []
     if needed is None:
@@ -607,14 +644,23 @@ def judge_burn_in(
     )
     short = f"{needed} rounds of burn-in needed, {planned} planned"
     if left is not None and needed <= planned:
-        # The burn-in is as long as the rule asks, and the starts still show in the kept rounds:
-        # these are few, or the noise of early steps has widened the chain beyond the posterior.
+        # The expected gradient brings chains home within the burn-in, and the kept rounds still
+        # show where they come from: these are few, or the noise of early steps has widened the
+        # chains beyond the posterior.
+        what = f"the mean of the kept rounds is off by {left:.2g} posterior sd"
+        early = ""
+        if travel is not None and travel[1] >= travel[0]:
+            what = (
+                f"the variance of the kept rounds is about {100 * left:.2g} % larger than at rest"
+            )
+            if decided.num_fast and decided.burn_in_step_factor > 1.0:
+                early = f", or of the first steps, {decided.burn_in_step_factor:.3g} times as large"
+                cure += ", or a smaller burn_in_step_factor"
         text = (
-            f"after {planned} rounds of burn-in the starts still move the mean of the kept rounds"
-            f" by {left:.2g} posterior standard deviations, or their variance by that share,"
-            f" although likely starts arrive within about {needed}; {cure}"
+            f"after {planned} rounds of burn-in {what}, because of the starts{early}, although"
+            f" without noise chains arrive within about {needed}; {cure}"
         )
-        short = f"starts still show after {planned} rounds of burn-in, error {left:.2g}"
+        short = f"{planned} rounds of burn-in are short: {what}"
     return [Finding("burn-in", grade, text, short, {"needed": needed, "planned": planned})]
 
 
@@ -649,13 +695,15 @@ def unstable_early_steps(decided: Plan, curvature: Curvature) -> list[Finding]:
     return [Finding("unstable-early-steps", "warning", text, numbers=numbers)]
 
 
-def judge_use(draws: float | None) -> list[Finding]:
+def judge_use(draws: float | None, unknown_step: str | None = None) -> list[Finding]:
     """List with one finding where the kept rounds of one chain are worth too few independent draws
-    to describe the posterior, or where their number ``draws`` is not known (None); else empty."""
+    to describe the posterior, or where their number ``draws`` is not known (None): because the
+    effective step is not, for the reason ``unknown_step``, or else the convexity; else empty."""
     if draws is None:
-        text = (
-            "how many independent draws the kept rounds are worth is not known without the"
-            " convexity of the model: give public_convexity"
+        text = "how many independent draws the kept rounds are worth is not known" + (
+            " without the convexity of the model: give public_convexity"
+            if unknown_step is None
+            else f": {unknown_step}"
         )
         return [Finding("few-draws", "unknown", text, "effective draws not known", light="use")]
     if draws >= FEW_DRAWS:
@@ -667,6 +715,10 @@ def judge_use(draws: float | None) -> list[Finding]:
         " more rounds, or a larger step"
     )
     return [Finding("few-draws", grade, text, short, {"effective_draws": draws}, "use")]
+
+
+ROUND_BUDGET = "round-budget"
+"""Code of the finding that the budget is for one round only."""
 
 
 def judge_budget(decided: Plan) -> list[Finding]:
@@ -682,7 +734,7 @@ def judge_budget(decided: Plan) -> list[Finding]:
             f" {decided.num_rounds} rounds of the run add up; use scope = 'run' for a budget of all"
         )
         short = "the budget is for a round only"
-        findings.append(Finding("round-budget", "warning", text, short, light="privacy"))
+        findings.append(Finding(ROUND_BUDGET, "warning", text, short, light="privacy"))
     return findings
 
 

@@ -221,14 +221,16 @@ class WhatIf:
 
     def grid(self, *, with_run: bool = True) -> Grid:
         """Table with a row for each plan and columns for gain, binding constraint, step,
-        temperature, burn-in needed, and epsilon of a round; ``with_run`` adds the epsilon of the
-        whole run, which may take a second to compute."""
+        temperature (for an answer: width), burn-in needed, and epsilon of a round; ``with_run``
+        adds the epsilon of the whole run, which may take a second to compute."""
+        first = next(iter(self.plans.values()))
+        answers = first.aim == "answer"
         header = [
             "if",
             "gain",
             "binds",
             "step",
-            "temper-\nature",
+            "width" if answers else "temper-\nature",
             "burn-in\nneeded",
             "epsilon\nround",
         ]
@@ -236,10 +238,12 @@ class WhatIf:
         rows = []
         for name, each in self.plans.items():
             costs = [each.round_cost, *([each.run_cost] if with_run else [])]
-            numbers = map(format_short, (each.temperature, each.rounds_needed))
+            wide = None if each.answer is None else each.answer.width
+            heat = wide if answers else each.temperature
+            numbers = map(format_short, (heat, each.rounds_needed))
             gain, step = format_short(each.typical_gain), format_short(each.step_size)
             rows.append((name, gain, each.binding, step, *numbers, *map(_epsilon, costs)))
-        limits = next(iter(self.plans.values())).limits
+        limits = first.limits
         of_run = f", {limits.run_delta:g} for the run" if with_run else ""
         title = (
             "what relaxing would bring, one thing at a time (delta"
@@ -283,6 +287,8 @@ def what_if(planned: Plan, model: Model, settings: Mapping[str, Any]) -> WhatIf:
         # it, and no row.
         with suppress(InvalidSetting):
             assert changed is not None
-            arguments: dict[str, Any] = {**settings, **step, "forecast": False}
+            # The width of an answer is part of the forecast.
+            forecast = planned.aim == "answer"
+            arguments: dict[str, Any] = {**settings, **step, "forecast": forecast}
             plans[words] = plan(model, changed.uplink, changed.limits, **arguments)
     return WhatIf(plans)

@@ -60,6 +60,14 @@ class PublicModel(Model):
         self.convexity = min(0.7, max(0.05, 0.9 * (1 - ratio) ** 2)) * num_samples
 
     @property
+    def typical_convexity(self) -> float:
+        """The smallest curvature that is likely: the edge of Marchenko and Pastur's law without a
+        margin, at least a twentieth of the number of examples. ``convexity`` is a safe bound for
+        the sampler's step; this is what the width of an answer is predicted with."""
+        ratio = math.sqrt(self.dim / self.num_samples)
+        return max(0.05, (1 - ratio) ** 2) * self.num_samples
+
+    @property
     def spread(self) -> float:
         """Standard deviation of an entry of a device's gradient near the mode, over draws of the
         data."""

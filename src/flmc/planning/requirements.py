@@ -25,7 +25,8 @@ _RELATIONS: dict[str, Callable[[float, float], bool]] = {
 _CODES = {
     "burn-in": "the burn-in is long enough",
     "temperature": "the temperature is 1, to 5 %",
-    "mean-shift": "the mean is off by less than 0.25 posterior sd",
+    "deep-fades": "all runs have nearly the same temperature, whatever their channel",
+    "mean-shift": "the mean is off by less than 0.25 posterior sd, or sd of the answer",
     "variance-ratio": "the predicted variance ratio is like the temperature",
     "clipped": "few gradient entries are clipped",
     "over-budget": "a given gain keeps the budget",

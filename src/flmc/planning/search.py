@@ -26,6 +26,8 @@ import numpy as np
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
 from flmc.models.model import Model
+from flmc.planning.answer_forecast import interval_score
+from flmc.planning.answer_law import PredictedAnswer
 from flmc.planning.decision import Request, decide
 from flmc.planning.judgement import judge_chain
 from flmc.planning.limits import Limits
@@ -118,7 +120,7 @@ class Candidate:
         except InvalidSetting as error:
             return Trial(self, None, None, (), str(error))
         judged = judge_chain(plan, model, request.curvature(model), candidate=True)
-        return Trial(self, plan, judged.law, tuple(judged.findings))
+        return Trial(self, plan, judged.law, tuple(judged.findings), answer=judged.answer)
 
 
 def variants(held: Candidate, free: Mapping[str, Sequence[Any]]) -> Iterator[Candidate]:
@@ -149,6 +151,8 @@ class Trial:
     refusal: str = ""
     """The message that says why no plan can be made for this candidate; empty where a plan was
     made."""
+    answer: PredictedAnswer | None = None
+    """The predicted answer of the plan's run; None where it is not known."""
 
     @property
     def good(self) -> bool:
@@ -169,9 +173,19 @@ class Trial:
         return math.inf if shift is None else shift
 
     @property
+    def score(self) -> float:
+        """Predicted interval score of the plan's answer over that of the exact posterior, with the
+        shift of its mean; infinite where it is not known."""
+        if self.plan is None or self.answer is None:
+            return math.inf
+        # The shift is that of the worst direction, where the squares of all entries add up.
+        return interval_score(self.answer, self.mean_shift**2 / self.plan.dim)
+
+    @property
     def closeness(self) -> tuple[float, float]:
         """Sort key, smallest for the best samples: the weight of the findings (``gravity``), then
-        the expected squared distance of a chain's draws from the posterior, in posterior units.
+        the expected squared distance of a chain's draws from the posterior, in posterior units. For
+        a plan whose aim is an answer, the best one, by the predicted interval score.
 
         The distance is roughly the squared 2-Wasserstein distance of the predicted law, plus dim
         over the number of independent draws that the kept rounds are worth; infinite without a
@@ -180,6 +194,8 @@ class Trial:
         plan = self.plan
         if plan is None:
             return math.inf, math.inf
+        if plan.aim == "answer":
+            return self.gravity, self.score
         law = self.law
         off = (law.distance_squared or 0.0) if isinstance(law, Prediction) else math.inf
         # The needed burn-in is about five relaxation times, and an independent draw takes about

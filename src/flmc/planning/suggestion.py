@@ -12,8 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
@@ -49,22 +48,10 @@ _MARGIN = 1.05
 rough estimate."""
 _MOST_TRIALS = 39
 """Largest number of trials with one uplink, each with more rounds than the one before."""
-_STEEPNESS = (0.07, 0.1, 0.14, 0.2, 0.28, 0.4)
-"""Slopes of links that are tried, times the standard deviation of an entry of a local gradient:
-links of larger slope bend more."""
-_CLIPS = (3.0, 3.5, 4.5)
-"""Clips that are tried where privacy hides whole devices, in standard deviations of an entry of a
-local gradient."""
-_WIDE_CLIPS = (3.5, 6.0)
-"""Clips that are tried where privacy hides single examples, in standard deviations of an entry of a
-local gradient: the bound of examples decides the privacy cost then, so the device's clip may be
-wide."""
-_EXAMPLE_NORMS = (2.1, 2.5, 3.0, 3.5)
-"""Bounds of the norm of an example's gradient that are tried, divided by sqrt(dim + 2)."""
 _LONGER = 2.0
 """Ratio of the suggested kept rounds to those after which a chain with a straight link is useful:
 with links that bend, chains forget more slowly."""
-_MOST_SUGGESTIONS = 4
+MOST_SUGGESTIONS = 4
 """Largest number of candidates, the best of the search, whose plans are made again with the exact
 privacy accountant."""
 _LARGEST_FACTOR = math.log(1000.0)
@@ -73,7 +60,7 @@ keeps settings from fitting."""
 _RESOLUTION = 0.03
 """Largest error, in natural logarithms, of the smallest factor by which a requirement must be
 relaxed."""
-_PROMISING = 4
+PROMISING = 4
 """Number of candidates, those that need the fewest rounds, that are tried again with a relaxed
 requirement."""
 
@@ -90,6 +77,17 @@ class PublicQuestion:
     """Names of the settings that were given among ``link``, ``slope_parameter``, ``clip``,
     ``example_bound``, ``num_rounds`` and ``num_burn_in``; the rest of these are free. A step, a
     gain, a start and a factor of early steps are fixed by the request itself."""
+    steepness: ClassVar[tuple[float, ...]] = (0.07, 0.1, 0.14, 0.2, 0.28, 0.4)
+    """Slopes of links that are tried, times the standard deviation of an entry of a local gradient:
+    links of larger slope bend more."""
+    clips: ClassVar[tuple[float, ...]] = (3.0, 3.5, 4.5)
+    """Clips that are tried where privacy hides whole devices, in standard deviations of an entry of
+    a local gradient."""
+    wide_clips: ClassVar[tuple[float, ...]] = (3.5, 6.0)
+    """Clips that are tried where privacy hides single examples, in the same unit: the bound of
+    examples decides the privacy cost then, so the device's clip may be wide."""
+    example_norms: ClassVar[tuple[float, ...]] = (2.1, 2.5, 3.0, 3.5)
+    """Bounds of the norm of an example's gradient that are tried, divided by sqrt(dim + 2)."""
     correction: float = 1.0
     """Factor by which the estimated privacy limit of the gain is multiplied: the exact limit over
     the estimate for one trial, slightly lowered; 1 before it is measured."""
@@ -109,7 +107,7 @@ class PublicQuestion:
     def suggestions(self) -> Iterator[Trial]:
         """At most four trials whose plans were made with the accountant's exact privacy limit and
         have no findings but notes; the shortest run first."""
-        for trial in self.calibrated.answer.ranked[:_MOST_SUGGESTIONS]:
+        for trial in self.calibrated.answer.ranked[:MOST_SUGGESTIONS]:
             verified = self.calibrated._verified(trial)
             if verified is not None:
                 yield verified
@@ -139,12 +137,22 @@ class PublicQuestion:
     def answer(self) -> Answer:
         """Result of the search with the estimated privacy limit: trials with no findings but notes
         are ranked, the shortest run first."""
-        return ask(
-            self.candidates(),
-            attrgetter("length"),
-            required=attrgetter("good"),
-            try_out=self.settle,
-        )
+        return ask(self.candidates(), self.rank, required=self.fits, try_out=self.settle)
+
+    def rank(self, trial: Trial) -> tuple[float, float]:
+        """Sort key, smallest for the best trial: that of the shortest run."""
+        return trial.length
+
+    def fits(self, trial: Trial) -> bool:
+        """Whether a trial may be suggested: a plan could be made, and there are no findings against
+        it but notes."""
+        return trial.good
+
+    @property
+    def lacking(self) -> str:
+        """What the best trial lacks, as the end of a sentence, where none fits; mostly empty,
+        because the obstacles tell more."""
+        return ""
 
     def candidates(self) -> Iterator[Candidate]:
         """Candidates with every combination of the tried values of the settings that the user left
@@ -152,12 +160,13 @@ class PublicQuestion:
         spread, example = self.model.spread, self.held.limits.neighbouring == "example"
         free: dict[str, Sequence[Any]] = {}
         if "clip" not in self.fixed:
-            free["clip"] = [factor * spread for factor in (_WIDE_CLIPS if example else _CLIPS)]
+            clips = self.wide_clips if example else self.clips
+            free["clip"] = [factor * spread for factor in clips]
         if example and "example_bound" not in self.fixed:
             # The norm of an example is bounded, not its entries: all entries share the bound, which
             # costs less privacy.
             root = math.sqrt(self.model.dim + 2.0)
-            free["example_norm"] = [factor * root for factor in _EXAMPLE_NORMS]
+            free["example_norm"] = [factor * root for factor in self.example_norms]
         links = self._links()
         if links:
             free["link"] = links
@@ -174,7 +183,7 @@ class PublicQuestion:
         families = [each for each in families if each.with_slope(1e-3 / clip, clip) is not None]
         links = [
             Sloped(family, steepness / self.model.spread)
-            for steepness in _STEEPNESS
+            for steepness in self.steepness
             for family in families
         ]
         # The straight link is also tried with the largest slope that the clip allows, which is its
@@ -187,16 +196,6 @@ class PublicQuestion:
         that the user fixed, or as many as the candidate needs."""
         open_rounds = "num_rounds" not in self.fixed
         first = _FEWEST_BURN_IN + _KEPT if open_rounds else candidate.request.num_rounds
-        try:
-            estimate = gain_estimator(
-                candidate.uplink, candidate.limits, self.model.num_devices, self.model.dim
-            )
-        except InvalidSetting as error:
-            return Trial(candidate, None, None, (), str(error))
-
-        def at(rounds: int) -> Trial:
-            asked = self._asked(candidate, rounds)
-            return asked.try_out(lambda: self.correction * estimate(rounds))
 
         def wanted(trial: Trial) -> int:
             if trial.plan is None or trial.good or not rounds_may_mend(trial.findings):
@@ -204,7 +203,30 @@ class PublicQuestion:
             count = self._rounds_for(trial.plan)
             return count if count <= MOST_ROUNDS else 0
 
+        at = self.trial_of(candidate)
         return lengthen(at, first, wanted, _MOST_TRIALS if open_rounds else 0)
+
+    def trial_of(self, candidate: Candidate) -> Callable[[int], Trial]:
+        """Function that makes the trial of the candidate with the estimated privacy limit; its
+        argument is the number of rounds."""
+        try:
+            estimate = gain_estimator(
+                candidate.uplink, candidate.limits, self.model.num_devices, self.model.dim
+            )
+        except InvalidSetting as error:
+            refused = Trial(candidate, None, None, (), str(error))
+            return lambda rounds: refused
+
+        def at(rounds: int) -> Trial:
+            asked = self.asked(candidate, rounds)
+            return asked.try_out(lambda: self.correction * estimate(rounds))
+
+        return at
+
+    def more_rounds(self, plan: Plan) -> int:
+        """Number of rounds to try next where the exact privacy limit leaves findings against a
+        plan."""
+        return max(math.ceil(1.05 * plan.num_rounds), self._rounds_for(plan))
 
     def _rounds_for(self, plan: Plan) -> int:
         """Number of rounds that a plan needs: its burn-in with a margin of 5 % (at least 40 rounds,
@@ -214,7 +236,7 @@ class PublicQuestion:
             needed = max(needed, int(self.held.request.num_burn_in))
         return needed + _KEPT
 
-    def _asked(
+    def asked(
         self, candidate: Candidate, rounds: int, burn_in: int | str | None = None
     ) -> Candidate:
         """The candidate with ``rounds`` rounds, ``burn_in`` of them burn-in, and curvature from
@@ -241,17 +263,17 @@ class PublicQuestion:
         needs them; None where warnings or graver findings remain."""
         candidate, rounds = trial.candidate, _plan_of(trial).num_rounds
         for _ in range(3):
-            again = self._asked(candidate, rounds).try_out(lambda: None)
+            again = self.asked(candidate, rounds).try_out(lambda: None)
             plan = again.plan
-            if plan is not None and again.good:
-                settled = self._asked(candidate, rounds, plan.num_burn_in)
-                return self._of_use(replace(again, candidate=settled))
+            if plan is not None and self.fits(again):
+                settled = self.asked(candidate, rounds, plan.num_burn_in)
+                return self.of_use(replace(again, candidate=settled))
             if plan is None or "num_rounds" in self.fixed:
                 return None
-            rounds = max(math.ceil(1.05 * rounds), self._rounds_for(plan))
+            rounds = self.more_rounds(plan)
         return None
 
-    def _of_use(self, trial: Trial) -> Trial:
+    def of_use(self, trial: Trial) -> Trial:
         """The trial with so many more kept rounds that one chain is worth enough independent draws;
         the trial itself where the number of rounds is fixed, the budget is for the run (so that
         more rounds cost gain), or the longer run has findings."""
@@ -265,9 +287,27 @@ class PublicQuestion:
         kept = math.ceil(_LONGER * FEW_DRAWS * each)
         if kept <= plan.num_rounds - plan.num_burn_in:
             return trial
-        longer = self._asked(trial.candidate, plan.num_burn_in + kept, plan.num_burn_in)
+        longer = self.asked(trial.candidate, plan.num_burn_in + kept, plan.num_burn_in)
         tried = longer.try_out(lambda: None)
         return replace(tried, candidate=longer) if tried.plan is not None and tried.good else trial
+
+    @property
+    def promising(self) -> list[int]:
+        """Indices, among the candidates of the search, of the four that need the fewest rounds
+        without a privacy budget.
+
+        Indices are returned, not candidates, because the candidates of a relaxed search have other
+        clips and slopes, in the same order."""
+        loose = self.relaxed("privacy", "off")
+        free = replace(loose, fixed=self.fixed - {"num_rounds"})
+        lengths = []
+        for candidate in loose.candidates():
+            trial = free.settle(candidate)
+            if not trial.good and free.fixed != loose.fixed:
+                trial = loose.settle(candidate)
+            lengths.append(trial.length[0] if trial.good else math.inf)
+        order = sorted(range(len(lengths)), key=lengths.__getitem__)
+        return order[:PROMISING]
 
 
 def _plan_of(trial: Trial) -> Plan:
@@ -286,6 +326,23 @@ def rounds_may_mend(findings: Sequence[Finding]) -> bool:
     )
 
 
+_WHY_STEP = {
+    "chain": "as large as stability, power and privacy allow with the right noise",
+    "answer": "the one with the narrowest intervals",
+}
+"""Reason for the automatic step, by the aim of a plan."""
+
+
+def _expected(trial: Trial) -> str:
+    """What is expected of a trial: the width of its answer, or the variance ratio of its chain."""
+    if _plan_of(trial).aim == "chain" or trial.answer is None:
+        return f"variance ratio {0.0 if trial.law is None else trial.law.variance_ratio:.3g}"
+    return (
+        f"intervals {trial.answer.width:.3g} times as wide as the exact posterior's (score"
+        f" {trial.score:.3g} times its)"
+    )
+
+
 def reasons(trial: Trial) -> list[tuple[str, str]]:
     """Lines that explain a suggested trial, as pairs of a name and a text: each suggested setting
     with its value and reason, and what is expected of the samples."""
@@ -299,11 +356,7 @@ def reasons(trial: Trial) -> list[tuple[str, str]]:
             f"{uplink.clip:.4g}, {uplink.clip / model.spread:.3g} standard deviations of a local"
             " gradient near the mode",
         ),
-        (
-            "step size",
-            f"{plan.step_size:.4g}, by itself: as large as stability, power and privacy allow"
-            " with the right noise",
-        ),
+        ("step size", f"{plan.step_size:.4g}, by itself: {_WHY_STEP[plan.aim]}"),
         (
             "rounds",
             f"{plan.num_rounds}, of which {plan.num_burn_in} burn-in, of which"
@@ -311,7 +364,7 @@ def reasons(trial: Trial) -> list[tuple[str, str]]:
         ),
         (
             "expected",
-            f"variance ratio {law.variance_ratio:.3g}, mean off by {law.mean_shift:.2g}"
+            f"{_expected(trial)}, mean off by {law.mean_shift:.2g}"
             f" posterior sd, {100 * law.clipped_fraction:.2g} % of entries clipped",
         ),
     ]
@@ -382,7 +435,7 @@ def _fixed_obstacles(question: PublicQuestion) -> Iterator[Obstacle]:
             yield Obstacle("effective_step_size", effective, needed)
     if held.limits.neighbouring == "device" and has_budget(held.uplink, held.limits):
         hidden = question.relaxed("neighbouring", "example")
-        if any(hidden.settle(each).good for each in hidden.candidates()):
+        if any(hidden.fits(hidden.settle(each)) for each in hidden.candidates()):
             yield Obstacle("neighbouring", None, None)
 
 
@@ -412,7 +465,7 @@ def _scaled_obstacles(question: PublicQuestion) -> Iterator[Obstacle]:
     if has_budget(uplink, limits):
         budget = limits.epsilon or 0.0
         scaled = {"epsilon": (budget, lambda factor: budget * factor), **scaled}
-    promising = _promising(question)
+    promising = question.promising
     for name, (given, value_at) in scaled.items():
 
         def fits(
@@ -421,27 +474,11 @@ def _scaled_obstacles(question: PublicQuestion) -> Iterator[Obstacle]:
             relaxed = question.relaxed(name, value_at(math.exp(place)))
             candidates = list(relaxed.candidates())
             return any(
-                relaxed.settle(candidates[at]).good for at in promising if at < len(candidates)
+                relaxed.fits(relaxed.settle(candidates[at]))
+                for at in promising
+                if at < len(candidates)
             )
 
         if fits(_LARGEST_FACTOR):
             place = bisect(fits, 0.0, _LARGEST_FACTOR, _RESOLUTION)
             yield Obstacle(name.removeprefix("num_"), given, value_at(math.exp(place)))
-
-
-def _promising(question: PublicQuestion) -> list[int]:
-    """Indices, among the candidates of the search, of the four that need the fewest rounds without
-    a privacy budget.
-
-    Indices are returned, not candidates, because the candidates of a relaxed search have other
-    clips and slopes, in the same order."""
-    loose = question.relaxed("privacy", "off")
-    free = replace(loose, fixed=question.fixed - {"num_rounds"})
-    lengths = []
-    for candidate in loose.candidates():
-        trial = free.settle(candidate)
-        if not trial.good and free.fixed != loose.fixed:
-            trial = loose.settle(candidate)
-        lengths.append(trial.length[0] if trial.good else math.inf)
-    order = sorted(range(len(lengths)), key=lengths.__getitem__)
-    return order[:_PROMISING]

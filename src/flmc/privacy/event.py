@@ -25,7 +25,7 @@ from flmc.base import checks
 from flmc.base.arrays import one_blas_thread
 from flmc.base.errors import InvalidSetting
 from flmc.privacy.root_finding import FIRST_STEP, largest_argument, largest_gain
-from flmc.privacy.transmissions import Transmissions, binomial_counts
+from flmc.privacy.transmissions import Transmissions, as_transmissions, binomial_counts
 
 CRITERIA = ("tight", "tail", "paper")
 """Names of the privacy criteria by which delta and epsilon can be stated. ``tight`` is standard
@@ -77,7 +77,15 @@ class Event(ABC):
     noise_power: float
     """Variance of the channel's noise in an entry."""
     transmissions: Transmissions
-    """Gains, each with the number of entries that were sent with it."""
+    """Gains, each with the number of entries that were sent with it; a list or an iterator of such
+    pairs becomes a tuple."""
+
+    def __post_init__(self) -> None:
+        # An event is the key of caches and is read many times: a list has no hash, and an iterator
+        # would be empty the second time.
+        given = vars(self).get("transmissions", ())
+        if type(given) is not tuple or (given and type(given[0]) is not tuple):
+            object.__setattr__(self, "transmissions", as_transmissions(given))
 
     @property
     def num_transmissions(self) -> int:

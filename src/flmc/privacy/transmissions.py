@@ -4,6 +4,7 @@ behaviour on which its privacy cost depends."""
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -20,6 +21,18 @@ this many distinct ones are left."""
 _UNLIKELY = 1e-25
 """Probability, far below every delta, up to which the smallest and the largest possible numbers of
 rounds are lumped together in place of being treated one by one."""
+
+
+def as_transmissions(given: Iterable[tuple[float, int]]) -> Transmissions:
+    """Pairs of a gain and a count, in any iterable, as a tuple of tuples. Raises ``InvalidSetting``
+    for anything else."""
+    try:
+        return tuple((float(gain), int(count)) for gain, count in given)
+    except (TypeError, ValueError) as error:
+        raise InvalidSetting(
+            "transmissions of a privacy event must be pairs of a gain and a number of entries, such"
+            f" as ((0.1, 500),); got {given!r}"
+        ) from error
 
 
 def count_gains(gains: Array) -> Transmissions:

@@ -3,7 +3,7 @@ what the record says and of nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,12 @@ PAPER = (
     "Leveraging Channel Noise for Sampling and Privacy via Quantized Federated Langevin Monte Carlo"
 )
 PAPER_AUTHORS = ("Zhang, Yunchuan", "Liu, Dongzhu", "Simeone, Osvaldo")
-"""Authors of the paper whose method flmc implements. This constant and the titles and the author
-above repeat ``CITATION.cff``."""
+"""Authors of the paper whose method flmc implements."""
+PAPER_IN = "IEEE International Workshop on Signal Processing Advances in Wireless Communications"
+PAPER_YEAR = 2022
+PAPER_EPRINT = "2202.13932"
+"""Number of the paper on arXiv. The constants above, from titles to this number, repeat
+``CITATION.cff``, which has no date of flmc's own, because no version has been released."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +58,13 @@ class Citation:
 
 
 def cite(directory: str | Path) -> Citation:
-    """How to cite the run or the sweep in a directory.
+    """How to cite the run, the sweep or the reproduced study in a directory.
 
     Parameters
     ----------
     directory
-        Directory that ``flmc run --out`` or ``flmc sweep --out`` made, or the argument ``out`` of
-        :func:`flmc.run` or :func:`flmc.sweep`.
+        Directory that ``flmc run --out``, ``flmc sweep --out`` or ``flmc reproduce --out`` made, or
+        the argument ``out`` of :func:`flmc.run` or :func:`flmc.sweep`.
 
     Returns
     -------
@@ -71,7 +75,7 @@ def cite(directory: str | Path) -> Citation:
     Raises
     ------
     InvalidSetting
-        If the directory holds neither a record nor a sweep, or a record of version 1, which does
+        If the directory holds no record, sweep or study, or a record of version 1, which does
         not say how the run was made.
     RunFailed
         If the file of the record or sweep is damaged.
@@ -90,7 +94,10 @@ def cite(directory: str | Path) -> Citation:
     '@software{flmc,'
     """
     path = Path(directory)
-    if (path / "sweep.json").exists():
+    if (path / "study.json").exists():
+        study = read_json(path / "study.json", signed=True)
+        sentences, made_by = [*_of_study(study)], [study["provenance"]]
+    elif (path / "sweep.json").exists():
         grid = read_json(path / "sweep.json")
         sentences, made_by = [*_of_sweep(grid)], [*(grid.get("provenance") or {}).values()]
     else:
@@ -176,32 +183,47 @@ def _object(value: Mapping[str, Any]) -> str:
     return str(value["type"]) + (f" with {' and '.join(own)}" if own else "")
 
 
-def _of_problem(settings: Mapping[str, Any] | None, contents: Mapping[str, str] | None) -> str:
+def _of_problem(
+    settings: Mapping[str, Any] | None,
+    contents: Mapping[str, str] | None,
+    varied: Collection[str] = (),
+) -> str:
     """A sentence about the model and the data of a run, from its settings (None: they were given in
-    Python). ``contents`` has SHA-256 digests of data files and of the user's own code, by name."""
+    Python). ``contents`` has SHA-256 digests of data files and of the user's own code, by name, and
+    ``varied`` the names of settings that differ between the points of a sweep."""
     if settings is None:
         text = "Model and data were given in Python and are not recorded"
     else:
         model, file = settings.get("model", "linear"), settings.get("data_file")
-        text = f"The model was {model!r}"
-        if file is not None:
+        text = "The model varied" if "model" in varied else f"The model was {model!r}"
+        if "data_file" in varied:
+            text += ", and so did the data"
+        elif file is not None:
             text += f" on the data of {file!r}"
             text += "" if settings.get("target") is None else f", target {settings['target']!r}"
             text += "" if settings.get("deal") is None else f", dealt {settings['deal']!r}"
-        elif "samples" in settings and model == "linear":
-            text += (
-                f" on {settings.get('experiments', 1)} synthetic data set(s) of"
-                f" {settings['samples']} examples with {settings['dim']} features"
-            )
+            text += _of_sizes(settings, ": {samples} examples on {devices} devices, {dim} entries")
+        elif model == "linear" and "model" not in varied:
+            sizes = "{samples} examples with {dim} features on {devices} devices"
+            text += _of_sizes(settings, " on {experiments} synthetic data set(s) of " + sizes)
     if contents:
         listed = ", ".join(f"{name} {digest[:12]}" for name, digest in sorted(contents.items()))
         text += f" (SHA-256 of data files and own code: {listed})"
     return text + "."
 
 
+def _of_sizes(settings: Mapping[str, Any], words: str) -> str:
+    """The text ``words`` with the sizes of the data from settings in place of their names in
+    braces; a size that varies, or is not known, is so called. Empty if no size is known."""
+    names = ("samples", "devices", "dim", "experiments")
+    if all(settings.get(name) is None for name in names):
+        return ""
+    return words.format(**{name: settings.get(name) or f"({name} not fixed)" for name in names})
+
+
 def _of_privacy(record: Record) -> str:
-    """A sentence about the privacy of a recorded run: epsilon and delta of one chain and what
-    limits the statement, or the reason why there is none."""
+    """A sentence about the privacy of a recorded run: epsilon and delta of one chain, who states
+    it and what limits the statement, or the reason why there is none."""
     plan = record.asked["plan"]
     covered = (record.result or {}).get("coverage")
     if plan.get("unknown_privacy") is not None:
@@ -216,10 +238,16 @@ def _of_privacy(record: Record) -> str:
         else f"One chain of the run is ({format_up(epsilon)}, {covered['delta']:g})-differentially"
         " private"
     )
-    link = plan["uplink"].get("link") or {"type": ""}
-    for what, kind in (("uplink", plan["uplink"]["type"]), ("link", link["type"])):
-        if ":" in kind:  # which may have stated it itself, or facts that it rests on
-            text += f", for the user's own {what} {kind}"
+    if covered.get("stated_by") is not None:
+        text += f", as stated by {covered['stated_by']}, which flmc has not proven"
+    elif "stated_by" not in covered:  # a record of an earlier version
+        link = plan["uplink"].get("link") or {"type": ""}
+        for what, kind in (("uplink", plan["uplink"]["type"]), ("link", link["type"])):
+            if ":" in kind:
+                text += (
+                    f", for the user's own {what} {kind}, which may have stated it itself: then"
+                    " flmc has not proven it"
+                )
     neighbouring = (plan.get("privacy") or {}).get("neighbouring")
     text += "" if neighbouring is None else f", neighbouring data: {neighbouring}"
     text += (
@@ -247,15 +275,35 @@ def _of_sweep(grid: Mapping[str, Any]) -> Iterator[str]:
     done = "planned" if grid.get("plan_only") else "planned and simulated"
     yield f"{count} points of a grid were {done}: {varied}."
     resolved = grid.get("resolved")
-    yield _of_problem({**grid["settings"], **(resolved or {})}, grid.get("contents"))
+    yield _of_problem({**grid["settings"], **(resolved or {})}, grid.get("contents"), axes)
     held = resolved or grid["settings"]
     shown = ", ".join(f"{n} = {v}" for n, v in held.items() if v is not None)
     kind = "All other settings" if resolved else "Settings that were given for all points"
     yield f"{kind}: {shown}." if shown else "All other settings had their defaults."
+    if "auto" in held.values():
+        yield (
+            "What is auto was chosen for each point by itself; the table has the chosen step and"
+            " burn-in in its columns step_size_used and burn_in_used, and the engine in"
+            " engine_used."
+        )
     if grid.get("equal") is not None:
         yield f"Methods were made equal: {QUANTITIES[grid['equal']].definition}."
     if grid.get("hold_out") is not None:
         yield f"A share of {grid['hold_out']} of every device's examples was held out."
+
+
+def _of_study(study: Mapping[str, Any]) -> Iterator[str]:
+    """Sentences about the reproduction of a published study: the command, changed settings of its
+    base case, and the settings of the user's own curves."""
+    yield (
+        f"The study {study['paper']!r} was measured again by `{study['command']}`, with"
+        f" {study['experiments']} experiments and seed {study['seed']}."
+    )
+    if study["changes"]:
+        changed = ", ".join(f"{name} = {value}" for name, value in study["changes"].items())
+        yield f"Its base case was changed: {changed}."
+    for name, words in study["curves"].items():
+        yield f"Settings of the added curve {name!r}: {words}."
 
 
 def _values(values: list[Any]) -> str:
@@ -298,7 +346,14 @@ def _bibtex(made_by: list[dict[str, Any]]) -> str:
     commits = {each.get("commit") for each in made_by}
     if len(commits) == 1 and None not in commits:
         fields["note"] = f"commit {commits.pop()}"
-    paper = {"title": f"{{{PAPER}}}", "author": " and ".join(PAPER_AUTHORS)}
+    paper = {
+        "title": f"{{{PAPER}}}",
+        "author": " and ".join(PAPER_AUTHORS),
+        "booktitle": PAPER_IN,
+        "year": str(PAPER_YEAR),
+        "eprint": PAPER_EPRINT,
+        "archiveprefix": "arXiv",
+    }
     return f"{_entry('software', 'flmc', fields)}\n\n{_entry('inproceedings', 'qflmc', paper)}"
 
 

@@ -36,7 +36,7 @@ from flmc.planning.server_update import is_langevin
 from flmc.runs.baselines import Baseline, baselines_of
 from flmc.runs.execution import run
 from flmc.runs.results import Result, notes_on_chains
-from flmc.runs.scores import LABELS, Scorer, make_scorers
+from flmc.runs.scores import LABELS, Scorer, make_scorers, note_on_test_set
 from flmc.sampling.engine import Engine
 from flmc.sampling.numpy_engine import NumpyEngine
 from flmc.sampling.simulation import simulate
@@ -212,6 +212,11 @@ class Comparison:
         notes = []
         if self.shared is not None:
             notes.append(Row(f"equal {self.shared.name}", self.shared.quantity.definition))
+            airtimes = {name: result.plan.airtime for name, result in self.results.items()}
+            bounds = [name for name, each in airtimes.items() if each is not None and each.largest]
+            if self.shared.name == "energy" and 0 < len(bounds) < len(airtimes):
+                text = f"of {' and '.join(bounds)} the energy is an upper bound, not what it takes"
+                notes.append(Row("", text, severity="warning"))
         # Only the steps of uplinks are compared: baselines choose their own, and are not expected
         # to be equally fast.
         steps = [result.plan.effective_step_size or 0.0 for result in self.results.values()]
@@ -273,6 +278,10 @@ class Comparison:
         if any("mean_error" in each.scores for each in self.methods):
             words = "squared distance of a chain's mean from the posterior's, over trace(Sigma)"
             notes.append(Row(LABELS["mean_error"], words))
+        if self.num_test:
+            accuracies = [each.scores.get("accuracy") for each in self.methods]
+            known = [each.mean for each in accuracies if each is not None]
+            notes.append(Row("held-out examples", note_on_test_set(self.num_test, known)))
         if points:
             words = f"{', '.join(points)}: mean of the last {kept} rounds"
             notes.append(Row("point estimates", words))
@@ -509,7 +518,7 @@ def _made_equal(shared: Equality, own: Plan, model: Model, settings: Mapping[str
     return replace(
         made,
         data_dependent=made.data_dependent or own.data_dependent or shared.from_data,
-        findings=(*made.findings, shared.note(changes)),
+        findings=(*made.findings, *shared.findings(changes, own)),
     )
 
 

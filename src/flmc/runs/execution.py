@@ -10,6 +10,7 @@ from flmc.base import checks
 from flmc.base.errors import InvalidSetting
 from flmc.base.progress import Progress
 from flmc.base.randomness import check_seed
+from flmc.base.version import VERSION
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.runs import records
@@ -119,6 +120,9 @@ def run(
         "identity": job.identity,
         "contents": {**job.code, **Fingerprints().of_settings(settings or {})},
     }
+    # A run that is refused must not leave a record behind, which would stand in the way of the
+    # corrected one.
+    _ = job.activity
     kept = {
         "settings": None if settings is None else dict(settings),
         "resolved": None if resolved is None else dict(resolved),
@@ -162,12 +166,6 @@ def resume(
     _check(plan, model, threads=threads)
     path = Path(directory)
     with records.reopen(path) as asked:
-        if asked["plan_digest"] != plan.digest:
-            raise InvalidSetting(
-                f"the record in {str(path)!r} has another plan ({asked['plan_digest'][:12]}, now"
-                f" {plan.digest[:12]}): it was made by flmc {asked['versions']['flmc']}, or from"
-                " other settings or data"
-            )
         chosen = choose_engine(_engine_of(path, asked["engine"], engine), plan, model)
         job = Job(
             plan,
@@ -179,15 +177,22 @@ def resume(
             asked.get("thin", 1),
         )
         now = {**job.code, **Fingerprints().of_settings(asked.get("settings") or {})}
+        then = asked.get("contents", now)  # older records have no ``contents``, only the identity
+        # Before the plan: an edited file or module often changes the plan too, and its name says
+        # more than two digests.
+        changed = what_changed(then, now, repr(str(path)))
+        if changed is not None:
+            raise InvalidSetting(f"{changed}, or begin a new run")
+        if asked["plan_digest"] != plan.digest:
+            raise InvalidSetting(
+                f"the record in {str(path)!r} has another plan ({asked['plan_digest'][:12]}, now"
+                f" {plan.digest[:12]}): {_why_another(asked)}"
+            )
         if job.code and "contents" not in asked:
             raise InvalidSetting(
                 f"the record in {str(path)!r} has no digests of code, and {min(job.code)!r} is not"
                 " flmc's: whether it was changed since the run began is not known; begin a new run"
             )
-        then = asked.get("contents", now)  # older records have no ``contents``, only the identity
-        changed = what_changed(then, now, repr(str(path)))
-        if changed is not None:
-            raise InvalidSetting(f"{changed}, or begin a new run")
         if asked["identity"] != job.identity:
             raise InvalidSetting(
                 f"the record in {str(path)!r} was made with other data, or another prior, link or"
@@ -195,6 +200,15 @@ def resume(
             )
         recorder = job.recorder(path, asked["checkpoint_rounds"])
         return job.run(recorder, stop, Resources(threads, progress=progress))
+
+
+def _why_another(asked: dict[str, Any]) -> str:
+    """Clause that names what may have made the plan of the record ``asked`` another one, where no
+    file and no module that the record has digests of was changed."""
+    made_by = asked["versions"]["flmc"]
+    if made_by != VERSION:
+        return f"it was made by flmc {made_by}, and this is {VERSION}"
+    return "it was made from other settings or data, or from a file that your own code reads"
 
 
 def _engine_of(path: Path, name: str, given: Engine | None) -> str | Engine:

@@ -8,13 +8,15 @@ import glob
 import hashlib
 import importlib.util
 import inspect
+import shlex
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from flmc.base.errors import InvalidSetting
+from flmc.data.table_files import BUNDLED_PREFIX, digest_of_bundled
 from flmc.settings.registered import FADINGS
 from flmc.settings.registry import CURRENT_DIRECTORY
 
@@ -45,6 +47,9 @@ class Fingerprints:
 
         for path in _files_of(settings):
             digests[str(path)] = self._of_file(path)
+        source = settings.get("data_file")
+        if isinstance(source, str) and source.startswith(BUNDLED_PREFIX):
+            digests[source] = digest_of_bundled(source.removeprefix(BUNDLED_PREFIX)) or MISSING
         for name, text in named_code(settings).items():
             digests |= self.of_module(text.partition(":")[0], f"{name} {text!r}")
         return digests
@@ -106,6 +111,24 @@ class Fingerprints:
         return self._files[path]
 
 
+def option_for(named: Iterable[str]) -> str:
+    """Option with which `flmc resume` finds the user's code that these texts name, each
+    ``package.module:object``: ``--code-from`` with its directory, relative to the current one if it
+    lies within that, or ``--trust-code`` if all of it is in installed packages. Nothing is
+    imported."""
+    for text in named:
+        # Only the package at the top is looked for: to find a module in it would import it.
+        source = _source_of(text.partition(":")[0].partition(".")[0])
+        if source is None or not source.is_file():
+            return "--code-from DIR"
+        root = source.resolve().parents[source.name == "__init__.py"]
+        if not str(root).startswith(_INSTALLED):
+            here = Path.cwd().resolve()
+            place = root.relative_to(here) if root.is_relative_to(here) else root
+            return f"--code-from {shlex.quote(str(place))}"
+    return "--trust-code"
+
+
 def what_changed(then: Mapping[str, str], now: Mapping[str, str], where: str) -> str | None:
     """The beginning of an error message about the first file or module, by name, whose digest in
     ``now`` differs from that in ``then``, when the run in the directory ``where`` began, or that is
@@ -146,7 +169,7 @@ def _files_of(settings: Mapping[str, Any]) -> Iterator[Path]:
     """Paths of the files that settings name: the data file of ``data_file`` (or several, for a
     pattern), and the file of recorded path gains that a fading reads."""
     source, fading = settings.get("data_file"), settings.get("fading")
-    if isinstance(source, str) and not source.startswith("sklearn:"):
+    if isinstance(source, str) and not source.startswith(BUNDLED_PREFIX):
         yield from map(Path, sorted(glob.glob(source)) if glob.has_magic(source) else [source])
     if isinstance(fading, str):
         name, _, rest = fading.partition(":")

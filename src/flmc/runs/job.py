@@ -25,6 +25,7 @@ from flmc.evaluation.metrics import Metrics, measure
 from flmc.evaluation.one_chain import OneChain, measure_one_chain
 from flmc.evaluation.shown_answer import FindAnswer
 from flmc.evaluation.stein import Evidence, examine
+from flmc.evaluation.tails import thin_for_tails
 from flmc.models.distributions import Normal
 from flmc.models.linear import LinearGaussian
 from flmc.models.log_density import LogDensityModel
@@ -35,7 +36,7 @@ from flmc.runs import records
 from flmc.runs.fingerprints import Fingerprints
 from flmc.runs.ledger import Ledger
 from flmc.runs.recorder import Recorder
-from flmc.runs.results import Result, metrics_document
+from flmc.runs.results import Result, metrics_document, shape_in_doubt
 from flmc.runs.snapshots import SnapshotObserver, Watch
 from flmc.sampling.chains import Chains
 from flmc.sampling.engine import Engine, Resources
@@ -233,7 +234,7 @@ class Job:
         began = time.process_time()
         # The scheduler and the model are checked before round 1: a run that is refused must not
         # have spent any privacy.
-        activity = self._activity()
+        activity = self.activity
         checked = self._check_model()
         chains = simulate(
             self.plan,
@@ -241,8 +242,8 @@ class Job:
             self.seed,
             self.num_chains,
             engine=self.engine,
-            keep_draws=self.keep_draws,
-            thin=self.thin,
+            keep_draws=self.keep_draws or self._judges_tails,
+            thin=self._thin,
             directory=None if recorder is None else recorder.directory,
             observer=self._observer(recorder, watch),
             stop=stop,
@@ -281,7 +282,7 @@ class Job:
         # transmissions in all rounds times entries of theta in all chains.
         if chains.num_undefined >= active.mean(axis=0).sum() * chains.position.size:
             raise RunFailed("not one gradient was finite: nothing was sampled")
-        path = chains.path if chains.keeps_draws else None
+        path = chains.path if self.keep_draws else None
         return Result(
             plan=self.plan,
             seed=self.seed,
@@ -297,6 +298,7 @@ class Job:
             model_findings=checked,
             predictions=self._predict(path),
             measure_one_chain=self._one_chain(chains),
+            tail_draws=self._tail_draws(chains),
             find_answer=self._answer(path),
             layout=self.model.layout,
             blocking=self.engine.blocking(self.plan, self.model, self.num_chains),
@@ -309,18 +311,16 @@ class Job:
             return None
         return partial(_answer_from, self.plan, self.seed, self.model, path)
 
-    def _activity(self) -> Activity:
+    @cached_property
+    def activity(self) -> Activity:
         """How many devices transmit in every round, and how often a single device does.
         ``RunFailed`` if the scheduler lets a device transmit more often than its ``most_rounds``
         declares, because the plan's privacy was computed from that number."""
         activity = draw_activity(self.plan, self.seed, self.model.num_experiments)
-        declared = self.plan.scheduler.most_rounds(self.plan.num_rounds, self.plan.num_devices)
-        if activity.most_rounds > declared:
-            name = type(self.plan.scheduler).__name__
-            raise RunFailed(
-                f"{name} lets a device transmit in {activity.most_rounds} rounds, and its"
-                f" most_rounds declares {declared} at most: the plan's privacy would not hold"
-            )
+        sizes = (self.plan.num_rounds, self.plan.num_devices)
+        broken = self.plan.scheduler.why_broken(activity.most_rounds, *sizes)
+        if broken is not None:
+            raise RunFailed(broken)
         return activity
 
     def _check_model(self) -> tuple[Finding, ...]:
@@ -354,3 +354,29 @@ class Job:
         theta = thinned(path.some_draws(slice(0, 1)))
         predicted = self.model.predict(theta.reshape(1, -1, self.plan.dim), slice(0, 1))
         return None if predicted is None else predicted.reshape(*theta.shape[:2], -1)
+
+    @property
+    def _judges_tails(self) -> bool:
+        """Whether a run stores some draws, even if it is to keep none, because the shape of the
+        draws is in doubt and the posterior is known: under noise that is not normal."""
+        doubted = shape_in_doubt(self.plan)
+        return doubted and self.model.posterior is not None
+
+    @property
+    def _thin(self) -> int:
+        """Number of kept rounds for each draw that is stored while the run goes on."""
+        if self.keep_draws or not self._judges_tails:
+            return self.thin
+        numbers = self.model.num_experiments * self.num_chains * self.plan.dim
+        return thin_for_tails(
+            self.plan.num_rounds - self.plan.num_burn_in, self.num_chains, numbers
+        )
+
+    def _tail_draws(self, chains: Chains) -> Array | None:
+        """About 10,000 draws of the first data set, (1, chain, draw, dim), by which the tails are
+        judged; None where they are not in doubt, or the posterior is not known."""
+        if chains.path is None or not chains.keeps_draws or not self._judges_tails:
+            return None
+        drawn, coordinates = chains.path.some_draws(slice(0, 1)), self.model.coordinates
+        drawn = thinned(drawn)[None].copy()
+        return drawn if coordinates is None else coordinates.to_model(drawn)

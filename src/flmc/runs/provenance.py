@@ -15,6 +15,7 @@ import numpy as np
 import threadpoolctl
 
 from flmc.base.version import VERSION
+from flmc.sampling.engine_choice import libraries_of
 
 _LIBRARIES = {
     "numpy": "numpy",
@@ -30,18 +31,21 @@ _LIBRARIES = {
     "sklearn": "scikit-learn",
     "torch": "torch",
     "numpyro": "numpyro",
+    "distributed": "distributed",
 }
-"""Libraries that may compute part of a result: the name of each module, and the name under which it
-is installed."""
+"""Libraries that may compute part of a result, or carry it from another machine: the name of each
+module, and the name under which it is installed."""
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
-def provenance() -> dict[str, Any]:
+def provenance(engine: str | None = None) -> dict[str, Any]:
     """Everything about flmc, libraries and machine that may decide the bits of a result, as plain
     values: ``flmc``, ``commit`` and ``sources`` (SHA-256 of flmc's own source files), versions of
-    the libraries that this process has imported, Python, system, processor and its features, BLAS.
-    What is not known is None."""
-    loaded = [name for name in _LIBRARIES if name in sys.modules or name == "scipy"]
+    the libraries that this process has imported and of those of the ``engine`` that ran chains,
+    Python, system, processor and its features, BLAS. What is not known is None."""
+    # The machine code of an engine may come from a file, without an import of its compiler.
+    used = {"scipy"} if engine is None else {"scipy", *libraries_of(engine)}
+    loaded = [name for name in _LIBRARIES if name in sys.modules or name in used]
     return {
         "flmc": VERSION,
         "commit": _commit(),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from flmc.runs.files.append_log import Log
 from flmc.runs.files.durable_files import read_arrays, write_arrays, write_json
 from flmc.runs.files.regular_files import digest_of_file
 from flmc.runs.ledger import Ledger
-from flmc.runs.records import SCHEMA_VERSION, clean_up, parts_of_path
+from flmc.runs.records import SCHEMA_VERSION, clean_up, how_to_resume, parts_of_path
 from flmc.sampling.chains import Chains
 
 _log = logging.getLogger(__name__)
@@ -41,7 +40,7 @@ def _writing(directory: Path) -> Iterator[None]:
     except OSError as error:
         raise RunFailed(
             f"cannot write to {str(directory)!r}: {error.strerror}; what was saved before is whole,"
-            f" and `flmc resume {shlex.quote(str(directory))}` goes on from there"
+            f" and `{how_to_resume(directory)}` goes on from there"
         ) from error
 
 

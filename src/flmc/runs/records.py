@@ -48,6 +48,7 @@ from flmc.planning.plans import Plan
 from flmc.runs.files.append_log import Log
 from flmc.runs.files.durable_files import locked, read_arrays, read_json, write_json
 from flmc.runs.files.regular_files import check_regular, digest_of_file, read_regular
+from flmc.runs.fingerprints import option_for
 from flmc.runs.ledger import rounds_seen
 from flmc.runs.provenance import provenance
 
@@ -74,16 +75,24 @@ def check_new(directory: Path) -> None:
 
 
 def how_to_resume(directory: Path) -> str:
-    """The command that resumes a run, or the Python call if the run was started in Python."""
-    if read_json(directory / "run.json").get("settings") is None:
+    """The command that resumes a run, with the option by which it finds the user's own code, or the
+    Python call if the run was started in Python."""
+    settings = read_json(directory / "run.json").get("settings")
+    if settings is None:
         return f"flmc.resume({str(directory)!r}, plan, model)"
-    return f"flmc resume {shlex.quote(str(directory))}"
+    # Imported here, because it loads pydantic, which a run from Python does not need.
+    from flmc.settings.construction import named_code
+
+    named = named_code(settings)
+    option = f" {option_for(named.values())}" if named else ""
+    return f"flmc resume {shlex.quote(str(directory))}{option}"
 
 
 @contextmanager
 def create(directory: Path, description: Mapping[str, Any]) -> Iterator[None]:
     """Context with a new record, whose lock is held: its ``run.json`` has the entries of
-    ``description``, the versions of flmc and libraries, and the provenance."""
+    ``description``, the versions of flmc and libraries, and the provenance. A run that is refused
+    (``InvalidSetting``) before its first round leaves no record behind."""
     check_new(directory)
     with ExitStack() as held:
         try:
@@ -92,17 +101,24 @@ def create(directory: Path, description: Mapping[str, Any]) -> Iterator[None]:
             # Checked again under the lock: another process may have begun a record after the first
             # check.
             check_new(directory)
-            write_json(directory / "run.json", {**_head(), **description})
+            write_json(directory / "run.json", {**_head(description), **description})
         except OSError as error:
             raise InvalidSetting(f"cannot write to {str(directory)!r}: {error.strerror}") from error
-        yield
+        try:
+            yield
+        except InvalidSetting:
+            # Nothing was spent and nothing can be resumed: the same directory serves the corrected
+            # run.
+            if not (directory / "ledger.txt").exists():
+                (directory / "run.json").unlink(missing_ok=True)
+            raise
 
 
-def _head() -> dict[str, Any]:
-    """Versions of the record format, of flmc, NumPy and Python, and the whole provenance, for
-    ``run.json``."""
+def _head(description: Mapping[str, Any]) -> dict[str, Any]:
+    """Versions of the record format, of flmc, NumPy and Python, and the whole provenance, for the
+    ``run.json`` with the entries of ``description``."""
     versions = {"flmc": VERSION, "numpy": np.__version__, "python": platform.python_version()}
-    made_by = {"versions": versions, "provenance": provenance()}
+    made_by = {"versions": versions, "provenance": provenance(description.get("engine"))}
     return {"schema_version": SCHEMA_VERSION, **made_by}
 
 

@@ -22,12 +22,15 @@ from flmc.base.tables import Grid, Listing, Row, format_percent
 from flmc.base.version import VERSION
 from flmc.evaluation import named_draws
 from flmc.evaluation.answer import OF_GRADIENTS, Answer
-from flmc.evaluation.diagnostics import Mixing, judge_mixing, judge_shape
+from flmc.evaluation.data_sets import median_interval
+from flmc.evaluation.diagnostics import Mixing, judge_mixing
 from flmc.evaluation.metrics import Metrics
 from flmc.evaluation.one_chain import OneChain, Spread
 from flmc.evaluation.shown_answer import AnswerMode, FindAnswer, ShownAnswer
 from flmc.evaluation.stein import Evidence
+from flmc.evaluation.tails import judge_shape
 from flmc.planning.plans import Plan
+from flmc.planning.plans.over_runs import OverRuns
 from flmc.planning.plans.release import Coverage, coverage_of
 from flmc.planning.plans.verdict import Verdict, verdict_of
 from flmc.runs import records
@@ -35,6 +38,7 @@ from flmc.runs.ledger import Ledger
 from flmc.runs.recorder import Recorder
 from flmc.sampling.moments import Moments
 from flmc.sampling.path import ChainPath
+from flmc.uplink.noise import is_normal
 
 
 def listing(result: Result, answer: AnswerMode = "auto") -> Listing:
@@ -101,7 +105,7 @@ def _rows_against_posterior(result: Result, metrics: Metrics) -> list[Row]:
         for label, (name, beside) in zip(words, stated.items(), strict=True)
     ]
     rows += [] if result.one_chain is None else one_chain_rows(result.one_chain)
-    return rows + [Row("note", text, severity="warning") for text in notes(result, metrics)]
+    return rows + [Row("note", text, severity="warning") for text in notes_on_chains(metrics)]
 
 
 def one_chain_rows(one: OneChain) -> list[Row]:
@@ -150,12 +154,35 @@ def _expected(result: Result, metrics: Metrics) -> tuple[float, float, str]:
     prediction = result.plan.prediction
     if prediction is None:
         return 1.0, chance, "exact draws"
-    ratio = prediction.variance_ratio
+    ratio, source = prediction.variance_ratio, "predicted"
+    runs = _predicted_runs(result.plan)
+    if runs is not None:
+        ratio = runs.median
+        source = (
+            f"predicted for half of all runs; {runs.low:.3g} to {runs.high:.3g} for nine of ten"
+        )
     if metrics.shift_from == "nothing":
         ratio += prediction.relative_mean_error
-    return ratio, chance + prediction.mean_error_squared, "predicted"
+    return ratio, chance + prediction.mean_error_squared, source
 
 
+def _predicted_runs(plan: Plan) -> OverRuns | None:
+    """Predicted variance ratios of single runs, where these differ so much that one number does not
+    describe them; else None."""
+    runs, heat, law = plan.over_runs, plan.temperature, plan.prediction
+    if runs is None or not runs.uneven or heat is None or law is None:
+        return None
+    return runs.scaled(law.variance_ratio / heat)
+
+
+_SURE_OF_MEDIAN = 0.9973
+"""Probability with which an interval holds the median over data sets that is used in place of three
+standard errors of the mean where tails are heavy."""
+_CERTAIN_OF_MEDIAN = 0.9999
+"""The same in place of five standard errors. The sign test behind it takes 15 data sets."""
+_OFF_FROM_PREDICTION = 0.1
+"""Share of the predicted variance ratio by which a measured one may be off beyond chance, for what
+the prediction neglects."""
 _OFF_IN_VARIANCE, _HOPELESS_IN_VARIANCE, _OFF_IN_MEAN = 0.25, 0.5, 0.25
 """Limits, beyond three standard errors, of a measured result: the largest deviation of the variance
 ratio from 1 without a warning, the largest that is a warning and not yet infeasible, and the
@@ -167,12 +194,19 @@ def _measured(metrics: Metrics) -> list[Finding]:
     by more than a fixed limit and three standard errors together."""
     findings = []
     ratio = metrics.variance_ratio
-    off = abs(ratio.mean - 1.0) - 3 * ratio.se  # NaN where no ratio is known, which compares false
+    typical, low, high = ratio.mean, ratio.mean - 3 * ratio.se, ratio.mean + 3 * ratio.se
+    middle = metrics.middles.get("variance_ratio")
+    if middle is not None and middle.heavy:
+        # A few data sets decide a mean and its standard error, which then show nothing.
+        held = median_interval(metrics.each["variance_ratio"], _SURE_OF_MEDIAN)
+        typical, (low, high) = middle.median, held or (low, high)
+    off = max(low - 1.0, 1.0 - high)  # NaN where no ratio is known, which compares false
     if off > _OFF_IN_VARIANCE:
-        text = f"measured variance ratio {ratio}: the draws are not those of the posterior"
+        stated = metrics.in_words("variance_ratio")
+        text = f"measured variance ratio {stated}: the draws are not those of the posterior"
         grade: Grade = "infeasible" if off > _HOPELESS_IN_VARIANCE else "warning"
-        short = f"measured variance ratio {ratio.mean:.3g}, must be 1"
-        numbers = {"variance_ratio": ratio.mean, "se": ratio.se}
+        short = f"measured variance ratio {typical:.3g}, must be 1"
+        numbers = {"variance_ratio": typical, "se": ratio.se}
         findings.append(Finding("measured-variance", grade, text, short, numbers))
     error = metrics.mean_error_squared
     chance = metrics.posterior_trace / metrics.independent_draws
@@ -185,21 +219,38 @@ def _measured(metrics: Metrics) -> list[Finding]:
     return findings
 
 
-def notes(result: Result, metrics: Metrics) -> list[str]:
-    """Sentences of caution about the metrics of a result: that the variance ratio is far from the
-    plan's prediction, or that a metric needs more chains."""
-    texts = []
-    prediction = result.plan.prediction
-    if prediction is not None:
-        off = abs(metrics.variance_ratio.mean - _expected(result, metrics)[0])
-        # A difference of five standard errors is no chance; 10 % allows for what the prediction
-        # neglects.
-        if off > 5 * metrics.variance_ratio.se + 0.1 * prediction.variance_ratio:
-            texts.append(
-                "the variance ratio is far from what was predicted: a burn-in too short, or deep"
-                " fades"
-            )
-    return texts + notes_on_chains(metrics)
+def _missed(result: Result, metrics: Metrics) -> list[Finding]:
+    """List with one finding where the measured variance ratio is not the predicted one; else
+    empty."""
+    plan = result.plan
+    if plan.prediction is None:
+        return []
+    ratio, runs = metrics.variance_ratio, _predicted_runs(plan)
+    predicted = _expected(result, metrics)[0]
+    middle = metrics.middles.get("variance_ratio")
+    low, high = ratio.mean - 5 * ratio.se, ratio.mean + 5 * ratio.se
+    if runs is not None or (middle is not None and middle.heavy):
+        held = median_interval(metrics.each.get("variance_ratio", np.empty(0)), _CERTAIN_OF_MEDIAN)
+        if held is None:  # too few data sets to tell a usual one
+            return []
+        low, high = held
+    # Where single runs differ, the median of all is known no better than their range.
+    least, most = (predicted, predicted) if runs is None else (runs.low, runs.high)
+    slack = _OFF_FROM_PREDICTION * predicted
+    if not (low > most + slack or high < least - slack):
+        return []
+    causes = ["a burn-in too short"]
+    if not plan.uplink.known_fading.constant:
+        causes.append("deep fades")
+    if not is_normal(plan.uplink.noise_law):
+        causes.append("noise of another variance than was planned for")
+    short = f"measured variance ratio is not the predicted {predicted:.3g}"
+    text = (
+        f"the variance ratio, {metrics.in_words('variance_ratio')}, is far from what was predicted,"
+        f" {predicted:.3g}: {', or '.join(causes)}"
+    )
+    numbers = {"variance_ratio": ratio.mean, "predicted": predicted}
+    return [Finding("prediction-missed", "warning", text, short, numbers)]
 
 
 def notes_on_chains(metrics: Metrics) -> list[str]:
@@ -269,6 +320,9 @@ class Result:
     find_answer: FindAnswer | None = None
     """Function that computes the answer of :meth:`posterior`, with the keyword arguments of
     :func:`flmc.evaluation.answer.find_answer`; None if no draws were kept."""
+    tail_draws: Array | None = None
+    """About 10,000 draws of the first data set, (1, chain, draw, dim), by which tails are judged
+    where noise is not normal, whether draws were kept or not; else None."""
     layout: named_draws.Layout | None = None
     """Name and shape of every parameter in theta; None for a model without names."""
 
@@ -464,7 +518,7 @@ class Result:
             "independent_draws": None if self.metrics is None else self.metrics.independent_draws,
             "wasserstein2_floor": None if self.metrics is None else self.metrics.wasserstein2_floor,
             "shift_from": None if self.metrics is None else self.metrics.shift_from,
-            "notes": [] if self.metrics is None else notes(self, self.metrics),
+            "notes": [] if self.metrics is None else notes_on_chains(self.metrics),
             "version": VERSION,
             "engine": self.engine,
             "blocking": self.blocking,
@@ -551,12 +605,21 @@ class Result:
         if of_draws and self.evidence is not None:
             findings += self.evidence.findings(mixing)
         if of_draws and self.metrics is not None:  # the posterior is known, and it is normal
-            findings += [*_measured(self.metrics), *judge_shape(self.chains, mixing)]
+            findings += [*_measured(self.metrics), *_missed(self, self.metrics)]
+            findings += self._shape_findings
         if self.num_undefined:
             text = f"{self.num_undefined} gradient entries were not finite; NaN counts as 0"
             numbers = {"num_undefined": float(self.num_undefined)}
             findings.append(Finding("not-finite", "warning", text, numbers=numbers))
         return tuple(findings)
+
+    @property
+    def _shape_findings(self) -> list[Finding]:
+        """Findings about the tails of the draws, for a normal posterior."""
+        doubted = shape_in_doubt(self.plan)
+        if self.tail_draws is None:
+            return judge_shape(self.chains, self.diagnostics, doubted=doubted)
+        return judge_shape(self.tail_draws, judge_mixing(self.tail_draws), doubted=doubted)
 
     @property
     def _answer_findings(self) -> tuple[Finding, ...]:
@@ -582,6 +645,12 @@ class Result:
     def warnings(self) -> list[str]:
         """Objections to the result, a sentence each: all findings that are not mere notes."""
         return [each.message for each in self.findings if each.severity != "note"]
+
+
+def shape_in_doubt(plan: Plan) -> bool:
+    """Whether the draws of a plan may have the right variance and yet the wrong shape, because the
+    receiver's noise is not normal; False where the aim is an answer, which draws do not enter."""
+    return plan.aim == "chain" and not is_normal(plan.uplink.noise_law)
 
 
 def metrics_document(metrics: Metrics | None) -> dict[str, Any] | None:

@@ -12,7 +12,9 @@ Every score is of one group of draws, that is of one chain, or of one point esti
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -65,6 +67,18 @@ def make_scorers(model: Model, test: FederatedData | None) -> tuple[Scorer, ...]
     if isinstance(model.posterior, Gaussian):
         scorers.append(_PosteriorScorer(model.posterior))
     return tuple(scorers)
+
+
+def note_on_test_set(count: int, accuracies: Iterable[float]) -> str:
+    """Sentence that says what the errors of scores of ``count`` held-out examples leave out: which
+    examples were held out. With ``accuracies`` it states their largest standard error for that
+    reason, sqrt(p (1 - p)/n)."""
+    spread = max((p * (1 - p) for p in accuracies), default=0.0)
+    more = f", a standard error of {math.sqrt(spread / count):.2g} of accuracy" if spread else ""
+    return (
+        "errors of the scores of held-out examples are over chains: they leave out what other"
+        f" {count} examples would give{more}"
+    )
 
 
 def _held_out_scorer(model: Model, test: FederatedData) -> Scorer:

@@ -57,6 +57,9 @@ class Engine(ABC):
     law only."""
     any_update: ClassVar[bool] = False
     """Whether the engine can run any server's update; False: Langevin's step only."""
+    libraries: ClassVar[tuple[str, ...]] = ()
+    """Modules of the libraries that compute for the engine. A record names their versions even if
+    they were not imported, such as a compiler whose machine code was read from a file."""
 
     def why_not(self, plan: Plan, model: Model) -> str | None:
         """Reason why this engine cannot run a plan with a model, as the end of a sentence; None if

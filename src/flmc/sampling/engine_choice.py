@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from functools import cache
 
 from flmc.base import checks
@@ -45,6 +46,16 @@ def choose_engine(name: str | Engine, plan: Plan, model: Model) -> Engine:
         ):
             return engine
     return NumpyEngine()
+
+
+def libraries_of(name: str) -> tuple[str, ...]:
+    """Modules of the libraries that compute for the engine of this name; for `auto` of all engines
+    that this process has loaded. None for an engine of the user's own, whose libraries are those
+    that it imports."""
+    if name == "auto":
+        loaded = [each for each, (module, *_) in COMPILED.items() if module in sys.modules]
+        return tuple(library for each in loaded for library in _class_of(each).libraries)
+    return _class_of(name).libraries if name in COMPILED else ()
 
 
 def _insist(name: str, plan: Plan, model: Model) -> Engine:

@@ -217,6 +217,7 @@ class JaxEngine(Engine):
     (:func:`flmc.sampling.chains.centre_of`), in single precision."""
 
     name: ClassVar[str] = "jax"
+    libraries: ClassVar[tuple[str, ...]] = ("jax", "jaxlib")
     threaded: ClassVar[bool] = True
 
     def obstacle(self, plan: Plan, model: Model) -> str | None:

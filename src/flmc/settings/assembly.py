@@ -54,7 +54,7 @@ from flmc.settings.registered import SCHEDULERS, UPDATES
 from flmc.settings.schema import Settings, merge
 from flmc.uplink.uplink import Uplink
 
-_OF_THE_RUN = {
+OF_THE_RUN = {
     "model",
     "devices",
     "dim",
@@ -169,7 +169,7 @@ class Problem:
         problem = assemble(merge(given, renamed), self.model) if changes else self
         equal = replace(
             problem,
-            notes=(*self.notes, shared.note(renamed)),
+            notes=(*self.notes, *shared.findings(renamed, own)),
             from_data=self.from_data or shared.from_data,
             asked=self.asked or self.settings,
         )
@@ -213,7 +213,7 @@ def assemble_for(plan: Plan, settings: Settings) -> Problem:
     """The problem for a finished ``plan``: its uplink and limits, with the model that settings
     describe. ``InvalidSetting`` if the settings include one that the plan decides."""
     given = settings.model_dump(exclude_unset=True)
-    decided = sorted(given.keys() - _OF_THE_RUN)
+    decided = sorted(given.keys() - OF_THE_RUN)
     if decided:
         raise InvalidSetting(
             f"{decided[0]} is decided by the plan that was given: leave it out, or make a new plan"
@@ -308,10 +308,16 @@ def planner_arguments(settings: Settings) -> dict[str, Any]:
 
 def _with_choices(settings: Settings, model: Model, limits: Limits) -> Problem:
     """The problem that settings describe, with values of clip, link, slope and rounds that flmc
-    chooses by rule, for those of them that the setting ``choose`` names."""
+    chooses by rule, for those of them that the setting ``choose`` names, and for a link `auto`."""
     names = [name.strip() for name in (settings.choose or "").split(",")]
     for name in names:
         checks.one_of("choose", name, ("clip", "link", "slope", "rounds"))
+    given = settings
+    if settings.link == "auto":  # one more thing to choose; the search starts from some link
+        refuse(settings, ("slope_parameter",), "is chosen where the link is 'auto'")
+        names = [*names, "link"]
+        rest = settings.model_dump(exclude_unset=True)
+        settings = merge({}, {name: value for name, value in rest.items() if name != "link"})
     setting_of = {"slope": "slope_parameter"}
     refuse(
         settings, tuple(setting_of.get(name, name) for name in names), "are chosen, so not given"
@@ -332,7 +338,7 @@ def _with_choices(settings: Settings, model: Model, limits: Limits) -> Problem:
         settled,
         notes=chosen.notes,
         from_data=chosen.from_data,
-        asked=settings,
+        asked=given,
     )
 
 
@@ -359,12 +365,13 @@ def _forecast_anew(plan: Plan, model: Model) -> Plan:
     answer = forecast_answer(plan, model, curvature, law, response)
     codes = {"mean-shift", "variance-ratio", "clipped", "no-prediction", *ANSWER_CODES}
     of_answer = (*judge_linearity(answer, law), *judge_width(answer))
+    wide = answer if plan.aim == "answer" else None
     cure = "the plan was made for other data, or for other reasons: make a new one"
     findings = (
         *(each for each in plan.findings if each.code not in codes),
-        *judge_shift((law.mean_shift if law else None) or 0.0, lambda: cure),
+        *judge_shift((law.mean_shift if law else None) or 0.0, lambda: cure, answer=wide),
         *(of_answer if plan.aim == "answer" else judge_law(law, heat)),
     )
     if not plan.judged:  # a document of an early version, which has no lights
-        findings += (*judge_budget(plan), *judge_use(plan.effective_draws))
+        findings += (*judge_budget(plan), *judge_use(plan.effective_draws, plan.unknown_step))
     return replace(plan, prediction=law, answer=answer, findings=findings, judged=True)

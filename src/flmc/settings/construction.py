@@ -10,9 +10,12 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from flmc.base import checks
 from flmc.base.errors import InvalidSetting
@@ -101,9 +104,26 @@ def data_of_file(settings: Settings, source: str) -> FederatedData:
         device_column=settings.device_column,
         standardise=settings.standardise,
     )
+    data = _with_named_classes(data, MODELS[settings.model].classes)
     if settings.deal is not None:
         data = data.split(settings.devices, settings.deal, settings.seed)
     return data
+
+
+def _with_named_classes(data: FederatedData, wanted: str | None) -> FederatedData:
+    """The data with classes where their targets are numbers and the model wants classes (``two``,
+    ``several``): the distinct whole numbers are the names, and two classes become -1 and +1. Data
+    whose targets do not fit stay as they are, and the model says why it refuses them."""
+    values = np.unique(data.targets)
+    if wanted is None or data.classes or not np.array_equal(values, np.rint(values)):
+        return data
+    if wanted == "two" and len(values) == 2:
+        targets = np.where(data.targets == values[1], 1.0, -1.0)
+    elif wanted == "several" and len(values) > 2 and np.array_equal(values, np.arange(len(values))):
+        targets = data.targets
+    else:
+        return data
+    return replace(data, targets=targets, classes=tuple(f"{value:g}" for value in values))
 
 
 def model_of(settings: Settings, data: FederatedData) -> Model:
@@ -114,6 +134,7 @@ def model_of(settings: Settings, data: FederatedData) -> Model:
     # If features were scaled with numbers from the data, plans of this model count as
     # data-dependent.
     model.made_from_data = model.made_from_data or data.data_dependent
+    model.num_examples = data.num_samples
     return model
 
 
@@ -174,6 +195,22 @@ def not_taken(settings: Settings) -> tuple[str, ...]:
     kind = scheme_of(settings)
     without_link = () if "link" in kind.setting_names() else _OF_LINKS
     return (*without_link, *(_OF_CHANNELS if kind.noise_is_exact else ()))
+
+
+def idle_settings(settings: Settings) -> set[str]:
+    """Names of the settings that have no effect beside the others: those that the scheme does not
+    take, and sizes and laws of synthetic data where the data come from a file or the model is the
+    user's own."""
+    taken = scheme_of(settings).setting_names()
+    idle = {name for name in _FIELDS if name not in taken} | set(not_taken(settings))
+    if settings.example_clip is None and settings.example_norm is None:
+        idle.add("example_shrink")
+    if settings.privacy == "off":
+        idle |= {"epsilon", "allocation"}
+    if settings.data_file is not None or settings.model not in MODELS.names:
+        idle |= {"dim", "samples", "experiments", "data"}
+        idle |= set() if settings.deal is not None else {"devices"}
+    return idle
 
 
 def scheme_of(settings: Settings) -> type[Uplink]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from flmc.base.errors import FlmcError, InvalidSetting, RunFailed
 from flmc.base.progress import Progress
 from flmc.base.tables import Grid, Listing, Row, format_short
 from flmc.models.model import Model
+from flmc.planning.answer_suggestion import AnswerQuestion
 from flmc.planning.decision import Request
 from flmc.planning.judgement import all_objections, objections
 from flmc.planning.plans import Plan
@@ -79,20 +80,16 @@ class SuggestedSettings:
         )
 
 
-def public_question(settings: Settings) -> PublicQuestion:
+def public_question(settings: Settings, requirements: Sequence[Requirement] = ()) -> PublicQuestion:
     """The search for values of the settings that a user left open, with a model that knows only
-    public numbers: those of examples, devices and entries.
+    public numbers: those of examples, devices and entries. Settings for an answer meet the
+    ``requirements``; for a chain these have no effect on the search.
 
-    Raises ``InvalidSetting`` unless the model is linear regression, the aim a chain, the uplink has
-    a channel, and there are at least as many examples as devices."""
+    Raises ``InvalidSetting`` unless the model is linear regression, the uplink has a channel, and
+    there are at least as many examples as devices."""
     if settings.model != "linear":
         raise InvalidSetting(
             f"suggestions are for linear regression, got the model {settings.model!r}"
-        )
-    if settings.aim == "answer":
-        raise InvalidSetting(
-            "suggestions are for the draws of a chain, got aim 'answer': use solve with"
-            " width<=1.2, or another bound, as a requirement"
         )
     if scheme_of(settings).noise_is_exact:
         raise InvalidSetting(
@@ -127,37 +124,48 @@ def public_question(settings: Settings) -> PublicQuestion:
         make_limits(settings),
         Request(**arguments),
     )
+    if settings.aim == "answer":
+        return AnswerQuestion(held, frozenset(fixed), requirements=tuple(requirements))
     return PublicQuestion(held, frozenset(fixed))
 
 
-def suggest_settings(settings: Settings) -> SuggestedSettings:
+def suggest_settings(
+    settings: Settings, requirements: Sequence[Requirement] = ()
+) -> SuggestedSettings:
     """Values for the settings that a user left open, with which the plan has no findings, except
-    notes and findings that no setting can remove.
+    notes and findings that no setting can remove; for an answer, those with the smallest predicted
+    interval score of all whose plans meet the ``requirements``.
 
     Raises ``RunFailed`` if there are no such values; the message says which single numbers would
     have to be relaxed, each alone, and how far, or why the values do not suit the data that were
     drawn."""
-    question = public_question(settings)
+    question = public_question(settings, requirements)
     against = ""
     for trial in question.suggestions():
         chosen = _as_settings(trial, settings)
-        worst = objections(assemble(_with(settings, chosen)).plan())
+        plan = assemble(_with(settings, chosen)).plan()
+        worst = [each.short or each.message for each in objections(plan)]
+        if settings.aim == "answer":
+            worst += [text for each in requirements if (text := each.broken(plan)) is not None]
         if not worst:
             return SuggestedSettings(chosen, trial)
-        against = worst[0].short or worst[0].message
+        against = worst[0]
     if against:
         raise RunFailed(
             "settings fit as far as public knowledge tells, but not the data that were drawn:"
             f" {against}; use more examples, or other values"
         )
-    obstacles = find_obstacles(question.calibrated)
+    obstacles, lacking = find_obstacles(question.calibrated), question.lacking
+    lacking = f" (at best, {lacking})" if lacking else ""
     if not obstacles:
         raise RunFailed(
-            "no settings fit, and relaxing a single number does not help: relax several, or what"
-            " has no number (langevin, privacy, gain, scheduling, fading)"
+            f"no settings fit{lacking}, and relaxing a single number does not help: relax several,"
+            " or what has no number (langevin, privacy, gain, scheduling, fading)"
         )
     ways = "; or ".join(each.words for each in obstacles)
-    raise RunFailed(f"no settings fit. With all else as it is, this alone would do: {ways}")
+    raise RunFailed(
+        f"no settings fit{lacking}. With all else as it is, this alone would do: {ways}"
+    )
 
 
 def _with(settings: Settings, changes: dict[str, Any]) -> Settings:
@@ -253,11 +261,15 @@ class Solution:
 
     @property
     def words(self) -> str:
-        """A sentence that states the found value, and that the search ended at the edge of its
-        range if it did."""
+        """A sentence that states the found value and what stands in the way of a smaller one, or
+        that the search ended at the edge of its range."""
         if not self.at_end:
             kind = "best" if AXES[self.name].best else "smallest"
-            return f"{self.name} = {self.value:.5g} is the {kind} value that meets the requirements"
+            text = f"{self.name} = {self.value:.5g} is the {kind} value that meets the requirements"
+            below = [each for each in self.curve if each.value < self.value and each.broken]
+            if below and not AXES[self.name].best:
+                text += f"; at {below[-1].value:.5g}, {'; '.join(below[-1].broken)}"
+            return text
         if AXES[self.name].best:
             return (
                 f"{self.name} = {self.value:.5g} is the best of the values that were tried, and the"
@@ -439,9 +451,13 @@ class _Values:
         try:
             settings = self.settings_at(value)
             if self.suggest:
-                best = public_question(settings).answer.best
-                broken = () if best else ("no settings fit",)
-                return Point(value, best.plan if best else None, broken)
+                question = public_question(settings, self.requirements)
+                best = question.answer.best
+                broken = () if best else (question.lacking or "no settings fit",)
+                plan = best.plan if best else None
+                if plan is not None and best is not None:
+                    plan = replace(plan, answer=best.answer)
+                return Point(value, plan, broken)
             plan = assemble(settings, self._model(settings)).try_plan()
         except InvalidSetting as error:
             return Point(value, None, (str(error),))
@@ -507,7 +523,7 @@ class _Values:
             settings, listing = self.settings_at(point.value), None
             try:
                 if self.suggest:
-                    suggested = suggest_settings(settings)
+                    suggested = suggest_settings(settings, self.requirements)
                     settings, listing = _with(settings, suggested.settings), suggested.listing()
                 plan = assemble(settings).plan()
             except FlmcError as error:  # the exact accountant may refuse what the estimate promised
@@ -521,7 +537,8 @@ class _Values:
 
     @property
     def curve(self) -> tuple[Point, ...]:
-        """All values that were tried, in ascending order."""
+        """The tried values of the setting that the search varies, each with the plan that it gave
+        or the reason why it gave none, in ascending order of the value."""
         return tuple(self.tried[each] for each in sorted(self.tried))
 
     def _failure(self, why: str = "") -> Unsolved:

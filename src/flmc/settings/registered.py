@@ -221,16 +221,27 @@ MODELS = Registry("model", Model)
 MODELS.add(Entry("linear", LinearGaussian, "linear regression with known noise"))
 # The entries below give classes by name, not as imported objects: JAX, Numba and the papers are
 # imported only when they are used.
-for _name, _words in (
-    ("logistic", "two classes, of data_file"),
-    ("softmax", "several classes, of data_file"),
-    ("poisson", "counts, of data_file"),
-    ("linear_unknown_noise", "linear regression that samples its noise, of data_file"),
-):
-    MODELS.add(Entry(_name, f"flmc.models.regressions:{_name}", _words))
+_REGRESSIONS = "flmc.models.regressions"
+MODELS.add(
+    Entry("logistic", f"{_REGRESSIONS}:logistic", "two classes, of data_file", classes="two")
+)
+MODELS.add(
+    Entry("softmax", f"{_REGRESSIONS}:softmax", "several classes, of data_file", classes="several")
+)
+MODELS.add(Entry("poisson", f"{_REGRESSIONS}:poisson", "counts, of data_file"))
 MODELS.add(
     Entry(
-        "mlp", "flmc.models.networks:mlp", "several classes by a network of 32 units, of data_file"
+        "linear_unknown_noise",
+        f"{_REGRESSIONS}:linear_unknown_noise",
+        "linear regression that samples its noise, of data_file",
+    )
+)
+MODELS.add(
+    Entry(
+        "mlp",
+        "flmc.models.networks:mlp",
+        "several classes by a network of 32 units, of data_file",
+        classes="several",
     )
 )
 

@@ -12,8 +12,9 @@ import sys
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
+from flmc.base import checks
 from flmc.base.errors import InvalidSetting
 
 CURRENT_DIRECTORY: ContextVar[bool] = ContextVar("current directory", default=True)
@@ -70,6 +71,9 @@ class Entry:
     """One line about the entry, for help and tables."""
     parameters: tuple[Parameter, ...] = ()
     """Parameters of the entry, in the order in which they are written in settings."""
+    classes: Literal["two", "several"] | None = None
+    """Whether the targets of a model are classes, and how many; None for numbers, and for entries
+    that are no models."""
 
     @property
     def spelling(self) -> str:
@@ -188,6 +192,17 @@ class Registry:
             raise InvalidSetting(f"{self.setting} must be one of {self.choices}; got {text!r}")
         return entry
 
+    def may_continue(self, text: str, more: str) -> bool:
+        """Whether ``text``, a comma and ``more`` may be one value: ``text`` names an entry and the
+        first of its parameters, and ``more`` is a number or belongs to a parameter of text."""
+        name, colon, _ = text.partition(":")
+        entry = self.entries.get(name)
+        if entry is None or not colon or ":" in more or more in self.entries:
+            return False
+        if any(parameter.text for parameter in entry.parameters):
+            return True
+        return checks.is_number(more) and len(entry.parameters) > 1
+
     def made_of(self, text: str) -> tuple[Any, dict[str, Any]]:
         """Class that ``text`` names, registered or a user's own, and the values by name of the
         parameters that are written behind the name. It is for a registry whose entries are
@@ -268,6 +283,8 @@ class Registry:
             ) from error
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
+            if isinstance(error, ModuleNotFoundError) and not CURRENT_DIRECTORY.get():
+                reason += " (this directory is not searched: name its place, --code-from DIR)"
             raise InvalidSetting(
                 f"{self.setting} {path!r} cannot be loaded: {reason}; known are {self.choices}"
             ) from error

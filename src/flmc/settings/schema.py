@@ -110,6 +110,15 @@ def _registry_of(name: str) -> Registry | None:
     return next((each for each in metadata if isinstance(each, Registry)), None)
 
 
+def may_continue(name: str, text: str, more: str) -> bool:
+    """Whether the texts ``text`` and ``more``, with a comma between them, may be one value of the
+    setting ``name``, such as ``rician:0.04`` and ``2``, rather than two values."""
+    if name == "choose":  # its value is a list of words with commas between them
+        return True
+    registry = _registry_of(name) if name in Settings.model_fields else None
+    return registry is not None and registry.may_continue(text, more)
+
+
 def naming() -> dict[str, Registry]:
     """Names of settings that may refer to a user's own code, ``package.module:object``, each with
     the registry of its built-in names."""

@@ -8,21 +8,32 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 
-_TRIED, _TOLERANCE = 20_000, 0.25
-"""Number of draws with which a law of noise is checked, and the largest accepted deviation of their
-mean from 0 and of their variance from 1."""
+_ROUNDS, _ENTRIES, _BATCHES = 5000, 20, 40
+"""Numbers of rounds and of entries of the draw with which a law of noise is checked, and of the
+batches of rounds from whose means standard errors are computed."""
+_SURE, _ROUGH = 5.0, 0.25
+"""Number of standard errors beyond which the mean of a draw is taken for other than 0, or its
+variance for other than 1; and the deviation of the variance from 1 beyond which it is without any
+standard error, which means little where tails are heavy."""
+_ONE_BY_ONE = 1000
+"""Number of rounds that are drawn at once and again one after the other."""
 
 
 class NoiseLaw(ABC):
     """Law of the receiver's noise in an entry, divided by its standard deviation: the ``noise_law``
     of an uplink. The NumPy engine draws from it; code that draws normal noise itself, as the
     compiled engines do, refuses other laws."""
+
+    unit_variance: ClassVar[bool] = False
+    """Whether the class states that its variance is 1 although a sample may show less, as that of
+    a law with heavy tails does. A plan says that it rests on this."""
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -37,16 +48,41 @@ class NoiseLaw(ABC):
         """
 
     def check(self) -> None:
-        """Raise ``InvalidSetting`` unless drawn numbers have a mean within 0.25 of 0 and a variance
-        within 0.25 of 1."""
-        drawn = np.asarray(self.draw(np.random.default_rng(0), (_TRIED, 1)))
-        mean, variance = float(drawn.mean()), float(drawn.var())
-        # Written with "not <=", so that NaN is refused too: every comparison with it is false.
-        if not (abs(mean) <= _TOLERANCE and abs(variance - 1.0) <= _TOLERANCE):
+        """Raise ``InvalidSetting`` for a law whose rounds depend on how many are drawn at once, and
+        for one whose mean is not 0 or whose variance is not 1, by five standard errors of 100,000
+        numbers or, for the variance, by 0.25. A sample variance below 1 is no reason to refuse a
+        law that states ``unit_variance``."""
+        name = type(self).__name__
+        whole = self.draw(np.random.default_rng(1), (_ONE_BY_ONE, 1))
+        rng = np.random.default_rng(1)
+        parts = [self.draw(rng, (1, 1)) for _ in range(_ONE_BY_ONE)]
+        if not np.array_equal(whole, np.concatenate(parts), equal_nan=True):
             raise InvalidSetting(
-                f"noise_law {type(self).__name__} must draw numbers of mean 0 and variance 1,"
-                f" because noise_power scales them; got mean {mean:.3g} and variance"
-                f" {variance:.3g} in {_TRIED} numbers"
+                f"noise_law {name} must draw the same numbers for rounds at once and one after the"
+                f" other, got others in {_ONE_BY_ONE} rounds: a run may draw any number of rounds"
+                " at once, so the noise of a round must not depend on earlier rounds"
+            )
+        drawn = np.asarray(self.draw(np.random.default_rng(0), (_ROUNDS, _ENTRIES)))
+        # Whole rounds are in one batch, so that entries of a round may depend on each other.
+        means, squares = (each.reshape(_BATCHES, -1).mean(axis=1) for each in (drawn, drawn**2))
+        mean, variance = float(means.mean()), float(squares.mean())
+        of_mean, of_variance = (
+            float(each.std(ddof=1)) / _BATCHES**0.5 for each in (means, squares)
+        )
+        # The smallest number is for laws whose squares are all the same but for rounding.
+        sure = _SURE * of_variance + 1e-9
+        # A few very large numbers carry the variance of a heavy tail, and a sample without them is
+        # too narrow; one that has them has a large standard error.
+        known = self.unit_variance and variance - 1.0 < sure
+        # Written with "not <=", so that NaN is refused too: every comparison with it is false.
+        if not (
+            abs(mean) <= _SURE * of_mean and (known or abs(variance - 1.0) <= min(_ROUGH, sure))
+        ):
+            raise InvalidSetting(
+                f"noise_law {name} must draw numbers of mean 0 and variance 1, because noise_power"
+                f" scales them; got mean {mean:.3g} ± {of_mean:.2g} and variance {variance:.4g} ±"
+                f" {of_variance:.2g} in {drawn.size} numbers: scale them or, if the variance is"
+                " known to be 1 and heavy tails hide it, state unit_variance = True"
             )
 
 

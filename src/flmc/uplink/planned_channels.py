@@ -13,6 +13,7 @@ import numpy as np
 
 from flmc.base.arrays import Array, IntArray, without_copies
 from flmc.base.errors import InvalidSetting
+from flmc.base.memory import fits
 from flmc.base.randomness import Purpose, generator
 from flmc.uplink.fading import Fading
 from flmc.uplink.scheduler import Scheduler
@@ -26,6 +27,10 @@ of path gains of all drawn rounds (256 MB), beyond which fewer rounds are drawn.
 _AT_ONCE = 2**22
 """Largest number of path gains in one part of the rounds that ``PlannedChannels.parts`` gives (32
 MB)."""
+
+_BYTES_OF_GAIN = 27.0
+"""Bytes that a path gain takes at most while a plan draws it, as measured: a complex number where
+entries are subcarriers, and its magnitude."""
 
 
 @dataclass(frozen=True)
@@ -215,6 +220,7 @@ def _draw_independent(fading: Fading, rounds: range, num_devices: int, dim: int)
     one = without_copies(fading.draw_checked(rng, rounds[:1], num_devices, dim))
     most = _MOST_NUMBERS // one.size
     enough = max(_FEWEST_ROUNDS, min(_PLANNED_ROUNDS, most))
+    fits("the path gains that a plan draws", _BYTES_OF_GAIN * enough * one.size)
     rounds = rounds[:enough]
     # A new generator with the same seed, because the draws must not depend on whether a first round
     # was drawn to see its shape.

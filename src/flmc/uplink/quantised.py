@@ -124,6 +124,20 @@ class Quantised(Uplink):
         span = float(self._levels[-1] - self._levels[0])
         return as_received(self, GaussianEvent(span, self.noise_power, sent))
 
+    def looseness(self, neighbouring: str) -> str | None:
+        """Reason why epsilon may be far above the least one: the event is that of a device which
+        sends an extreme level for certain, and this device may not; None where it does."""
+        if neighbouring == "example" and not self.example_moves_like_device:
+            return "one example is accounted as if it turned the lowest level into the highest"
+        chances = self.level_probabilities(np.array([-self.clip, self.clip]))
+        least = float(min(chances[0, 0], chances[1, -1]))
+        if least >= 1.0 - 1e-12:  # rounding of the user's function
+            return None
+        return (
+            "a device is accounted as if it sent an extreme level for certain, and at the clip it"
+            f" does with probability {least:.3g}"
+        )
+
     def shared_event(self, rounds: Transmissions, dim: int, neighbouring: str = "example") -> Event:
         """Privacy event of whole rounds of ``dim`` entries. Every entry is accounted as if it could
         move from one extreme level to the other whatever the other entries do, which is an upper

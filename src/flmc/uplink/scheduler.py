@@ -156,11 +156,41 @@ class Scheduler(ABC):
         -------
         Array or None
             1 for a device that transmits, else 0: (round, device). None: everybody, always.
+
+        Raises
+        ------
+        InvalidSetting
+            If a policy without randomness breaks its own bound ``most_rounds``.
         """
         fading = np.ones((num_rounds, num_devices, 1))
         # Another random stream than that from which a plan draws path gains, generator(0,
         # Purpose.PLANNING).
-        return self.draw_checked(generator(0, Purpose.PLANNING, 1), range(num_rounds), fading)
+        rng = generator(0, Purpose.PLANNING, 1)
+        active = self.draw_checked(rng, range(num_rounds), fading)
+        # The draw of a random policy is not the run's, and equal path gains may be none that it can
+        # meet: a run looks at its own draw.
+        broken = None if self.random else self.why_broken(active.sum(axis=0).max(), *active.shape)
+        if broken is not None:
+            raise InvalidSetting(f"{broken}; return a bound that holds for certain")
+        return active
+
+    def why_broken(self, most: float, num_rounds: int, num_devices: int) -> str | None:
+        """Message that says that the policy breaks its own bound; None if it keeps it.
+
+        Parameters
+        ----------
+        most
+            Largest number of rounds in which a device transmits.
+        num_rounds, num_devices
+            Number of rounds and of devices of the plan.
+        """
+        declared = self.most_rounds(num_rounds, num_devices)
+        if most <= declared:
+            return None
+        return (
+            f"{type(self).__name__} lets a device transmit in {int(most)} of {num_rounds} rounds,"
+            f" and its most_rounds declares {declared} at most: the plan's privacy would not hold"
+        )
 
 
 def check_active(

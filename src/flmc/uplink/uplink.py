@@ -111,8 +111,9 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
     """Whether a symbol is random given the gradient: then ``symbols`` takes a uniform random number
     for each entry."""
     standard_symbols: ClassVar[bool] = False
-    """Whether a symbol is the clipped gradient itself or, with a link, a bit that is +1 with the
-    link's probability: then engines may compute symbols in compiled code of their own."""
+    """True if a symbol is of one of the two standard kinds, which engines may compute in compiled
+    code of their own: the clipped gradient itself or, with a link, a bit that is +1 with the link's
+    probability. False for any other symbol."""
     published_step_size: ClassVar[float | None] = None
     """Step size for this scheme in section IV of the paper by Zhang, Liu and Simeone on quantised
     federated Langevin Monte Carlo; None: the paper states none."""
@@ -368,6 +369,18 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
             " privacy off"
         )
 
+    def looseness(self, neighbouring: str) -> str | None:
+        """Reason why the privacy event is that of symbols which tell more than this uplink's do, so
+        that its epsilon may be far above the least one that holds; None where no such reason is
+        known, as here.
+
+        Parameters
+        ----------
+        neighbouring
+            What is replaced in neighbouring data: all data of a ``device``, or one ``example``.
+        """
+        return None
+
     def _changed(self) -> str:
         """End of an error message that names the user's class, and those of its methods and
         attributes that decide what is received; empty for the classes of flmc."""
@@ -376,8 +389,9 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         if not own:
             return ""
         kind = min(own.values(), key=type(self).__mro__.index)
+        decide = "decides" if len(own) == 1 else "decide"
         return (
-            f", because {' and '.join(own)} of {kind.__name__} decide what is received: a class"
+            f", because {' and '.join(own)} of {kind.__name__} {decide} what is received: a class"
             " that does so states its privacy_event itself"
         )
 

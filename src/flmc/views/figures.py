@@ -7,6 +7,7 @@ from __future__ import annotations
 import atexit
 import logging
 import tempfile
+import textwrap
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -133,6 +134,23 @@ def epsilon_label(scope: str, delta: float) -> str:
     'epsilon of a round, delta = 0.01'
     """
     return f"epsilon of {'a' if scope == 'round' else 'the'} {scope}, delta = {delta:g}"
+
+
+def label_y(axes: Axes, words: str, **settings: Any) -> None:
+    """Label the y axis with ``words``, in lines of at most 24 characters, which fit beside the
+    usual panels: Matplotlib makes no room for a label that is longer than its axis, and cuts it off
+    at the edge of the picture. ``settings`` are arguments of ``set_ylabel``.
+
+    Examples
+    --------
+    >>> from flmc.views.figures import label_y, new_figure
+    >>> figure, (axes,) = new_figure(columns=1)
+    >>> label_y(axes, "epsilon of the run, delta = 1e-05")
+    >>> axes.get_ylabel()
+    'epsilon of the run,\\ndelta = 1e-05'
+    """
+    lines = (textwrap.fill(line, 24, break_long_words=False) for line in words.splitlines())
+    axes.set_ylabel("\n".join(lines), **settings)
 
 
 _log = logging.getLogger(__name__)

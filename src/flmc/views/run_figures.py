@@ -16,7 +16,7 @@ from flmc.runs.results import Result
 from flmc.uplink.power import planned_power_limit
 from flmc.uplink.schemes import Analog, Digital
 from flmc.uplink.uplink import replace
-from flmc.views.figures import COLOURS, new_figure, write_png
+from flmc.views.figures import COLOURS, label_y, new_figure, write_png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +35,7 @@ def draw_ledger_file(curve: SpentCurve, out: Path) -> Path | None:
     rounds, epsilon = zip(*curve.points, strict=True)
     axes.plot(rounds, epsilon, color=COLOURS[0], marker="o", markersize=3)
     axes.set_xlabel("round")
-    axes.set_ylabel(f"epsilon up to the round, at delta = {curve.run_delta:g}")
+    label_y(axes, f"epsilon up to the round, at delta = {curve.run_delta:g}")
     if curve.partial and np.isfinite(curve.epsilon):
         label = "the whole run, whenever it stops"
         axes.axhline(curve.epsilon, color="0.4", linewidth=1, label=label)
@@ -79,7 +79,7 @@ def draw_loss_against_snr(
     bound = digital.privacy_event([(1.0, dim)]).largest_loss
     axes.axhline(bound, color=COLOURS[0], linestyle=":", label=f"digital bound {bound:g}")
     axes.set_xlabel("SNR at the transmitter [dB]")
-    axes.set_ylabel(f"epsilon of one round at delta = {delta:g}")
+    label_y(axes, f"epsilon of one round at delta = {delta:g}")
     axes.legend(frameon=False)
 
 

@@ -17,6 +17,7 @@ from flmc.views.figures import (
     COLOURS,
     draw_curves,
     epsilon_label,
+    label_y,
     make_x_logarithmic,
     new_figure,
     write_png,
@@ -76,16 +77,18 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
         figure, panels = new_figure(len(shown), rows_of_panels, width=3.2, height=3.0)
     except MissingExtra:
         return None
-    styles = _styles_of(rows, others)
+    # A curve has one style in all panels, so the styles are made from all points: a panel may lack
+    # some curves, or their first points.
+    styles = _styles_of(done.rows, others)
     for axes, (name, words) in zip(panels, shown, strict=False):
         table, middle = _points(rows, name, x, others)
-        draw_curves(axes, table, name, list(dict.fromkeys(row["curve"] for row in table)), styles)
+        draw_curves(axes, table, name, list(styles), styles)
         if name in ("variance_ratio", "predicted_variance_ratio", "temperature", "stein_ratio"):
             axes.axhline(1.0, color="0.4", linestyle=":", linewidth=1)
         if x == "epsilon" and max(numeric[x]) >= 10 * min(numeric[x]):
             make_x_logarithmic(axes)
         axes.set_xlabel(_label(done, x, AXES_IN_WORDS.get(x, x.replace("_", " "))))
-        axes.set_ylabel(_label(done, name, words) + middle)
+        label_y(axes, _label(done, name, words) + middle)
     for axes, (name, words) in zip(panels[len(shown) :], shown, strict=False):
         of_metric = [each for each in pairs if each["metric"] == name]
         if not of_metric:
@@ -93,14 +96,18 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
             continue
         _draw_pairs(axes, of_metric, x, others, styles)
         axes.set_xlabel(_label(done, x, AXES_IN_WORDS.get(x, x.replace("_", " "))))
-        axes.set_ylabel(f"{words},\nless that of {of_metric[0]['against']}")
-    caveats = [*_caveats(rows), *_comparison(done)]
-    if caveats:
-        figure.suptitle("\n".join(caveats), fontsize=7)
+        label_y(axes, f"{words},\nless that of {of_metric[0]['against']}")
+    head = [*_caveats(rows), *_comparison(done), *_bands(rows, [name for name, _ in shown])]
+    if head:
+        figure.suptitle("\n".join(head), fontsize=7)
     if others:
-        handles, labels = panels[0].get_legend_handles_labels()
+        drawn: dict[str, Any] = {}
+        for axes in panels:
+            handles, labels = axes.get_legend_handles_labels()
+            drawn |= dict(zip(labels, handles, strict=True))
+        labels = [curve for curve in styles if curve in drawn]
         figure.legend(
-            handles,
+            [drawn[curve] for curve in labels],
             labels,
             loc="outside lower center",
             ncols=min(len(labels), 4),
@@ -118,7 +125,7 @@ def _points(
     or, if a row has heavy tails over its data sets, medians with quartiles; then the words say
     so."""
     known = [row for row in rows if row.get(name) is not None]
-    heavy = any(name in (row.get("heavy_tails") or "").split("; ") for row in known)
+    heavy = _is_heavy(rows, name)
     table = []
     for row in known:
         point = {"curve": _curve(row, others), "x": row[x], name: row[name]}
@@ -131,6 +138,28 @@ def _points(
             point |= {name: row[f"{name}_median"], **ends}
         table.append(point)
     return table, "\n(median, middle half of data sets)" if heavy else ""
+
+
+def _is_heavy(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
+    """Whether the column ``name`` has heavy tails over the data sets of a row, so that medians and
+    quartiles are drawn."""
+    return any(
+        row.get(name) is not None and name in (row.get("heavy_tails") or "").split("; ")
+        for row in rows
+    )
+
+
+def _bands(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
+    """A list with a line for the head of the figure that says what the shaded bands are; empty if
+    none of the columns ``names`` is drawn with a band of standard errors. What a band of quartiles
+    is stands at its own axis."""
+    errors = (
+        row.get(f"{name}_se") or (name.startswith("one_chain_") and row.get(DATA_SETS))
+        for name in names
+        if not _is_heavy(rows, name)
+        for row in rows
+    )
+    return ["shaded: one standard error to either side"] if any(errors) else []
 
 
 def _error_over_data_sets(row: Mapping[str, Any], name: str) -> float:
@@ -152,11 +181,10 @@ def _draw_pairs(
     standard errors, or medians with their 95 per cent interval if one of the differences has heavy
     tails."""
     heavy = any(each["heavy"] and each["median_low"] is not None for each in pairs)
-    for index, curve in enumerate(dict.fromkeys(_curve(each, others) for each in pairs)):
+    for curve in dict.fromkeys(_curve(each, others) for each in pairs):
         of_curve = sorted(
             (each for each in pairs if _curve(each, others) == curve), key=lambda each: each[x]
         )
-        style = styles.get(curve, {"color": COLOURS[(index + 1) % len(COLOURS)], "marker": "s"})
         middle = [each["median" if heavy else "mean"] for each in of_curve]
         below, above = (
             [
@@ -166,7 +194,8 @@ def _draw_pairs(
             for end in ("low", "high")
         )
         places = [each[x] for each in of_curve]
-        axes.errorbar(places, middle, (below, above), markersize=3, capsize=2, linewidth=1, **style)
+        style = {"markersize": 3, "capsize": 2, "linewidth": 1, **styles[curve]}
+        axes.errorbar(places, middle, (below, above), **style)
     # If one difference is far larger than the others, the axis is symmetric-logarithmic, so that
     # the signs of all can be seen.
     sizes = [max(abs(each["mean"]), 2 * each["se"]) for each in pairs]
@@ -186,8 +215,10 @@ def _comparison(done: Sweep) -> list[str]:
         return []
     quantity = QUANTITIES[done.equal]
     pick = "largest" if quantity.shared is max else "smallest"
+    bound = f"; of {done.bounded_energies} an upper bound" if done.bounded_energies else ""
     return [
-        f"equal {done.equal}: {quantity.words} as the {pick} that a {done.methods} has by itself"
+        f"equal {done.equal}: {quantity.words} as the {pick} that a {done.methods} has by"
+        f" itself{bound}"
     ]
 
 
@@ -236,11 +267,15 @@ def _label(done: Sweep, name: str, words: str) -> str:
 def _styles_of(
     rows: Sequence[Mapping[str, Any]], others: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    """Arguments of Matplotlib's ``plot`` for each curve, by the curve's name: a colour for each
-    value of the first setting in ``others``, a line style and a marker for each combination of the
-    rest. Empty with fewer than two settings in ``others``."""
+    """Arguments of Matplotlib's ``plot`` for each curve, by the curve's name: a colour and a marker
+    for each value of the setting in ``others``; with several settings there, a colour for each
+    value of the first, a line style and a marker for each combination of the rest."""
+    names = list(dict.fromkeys(_curve(row, others) for row in rows))
     if len(others) < 2:
-        return {}
+        return {
+            curve: {"color": COLOURS[index % len(COLOURS)], "marker": _MARKERS[index % 5]}
+            for index, curve in enumerate(names)
+        }
     colours = list(dict.fromkeys(row[others[0]] for row in rows))
     lines = list(dict.fromkeys(_curve(row, others[1:]) for row in rows))
     styles = {}
@@ -249,9 +284,13 @@ def _styles_of(
         styles[_curve(row, others)] = {
             "color": COLOURS[colours.index(row[others[0]]) % len(COLOURS)],
             "linestyle": ("-", "--", ":", "-.")[line % 4],
-            "marker": "os^Dv"[line % 5],
+            "marker": _MARKERS[line % 5],
         }
     return styles
+
+
+_MARKERS = "os^Dv"
+"""Markers of curves, in Matplotlib's letters, in the order in which they are used."""
 
 
 def _varies(values: Sequence[float | None]) -> bool:

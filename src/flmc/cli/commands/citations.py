@@ -1,4 +1,4 @@
-"""`flmc cite`: how to cite a recorded run or a sweep."""
+"""`flmc cite`: how to cite a recorded run, a sweep or a reproduced study."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ from flmc.runs.citation import cite
 
 def cite_command(
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="what `flmc run --out` or `flmc sweep --out` made")
+        Path,
+        typer.Argument(
+            metavar="DIR", help="what `flmc run`, `flmc sweep` or `flmc reproduce` made with --out"
+        ),
     ],
     json_: Json = False,
 ) -> None:
-    """A paragraph for a methods section and BibTeX entries, of what a record or a sweep says."""
+    """A paragraph for a methods section and BibTeX entries, of what a record, a sweep or a
+    reproduced study says."""
     citation = cite(directory)
     if json_:
         print_json(citation.to_document())

@@ -168,6 +168,6 @@ def _chosen(
         return settings, [], None
     from flmc.settings.questions import suggest_settings
 
-    suggested = suggest_settings(settings)
+    suggested = suggest_settings(settings, requirements)
     given = settings.model_dump(exclude_unset=True)
     return merge({}, {**given, **suggested.settings}), [suggested.listing()], None

@@ -41,6 +41,7 @@ from flmc.settings.construction import (
     named_code,
     searching_only,
 )
+from flmc.settings.resolved import resolved
 from flmc.settings.schema import Settings, merge
 
 TrustCode = Annotated[
@@ -101,9 +102,9 @@ def run_command(
         return
     settings, planned = problem.settings, problem.plan()
     engine = make_engine(settings)
-    # ``choose_engine`` is called for its check only: it raises an error, before anything is
-    # printed, if the engine cannot run the plan.
-    choose_engine(engine, planned, problem.model)
+    # Chosen here already, because it raises an error, before anything is printed, if the engine
+    # cannot run the plan.
+    chosen = choose_engine(engine, planned, problem.model)
     if not json_:
         show(planned.listing(), *data_note(settings), "")
     check_requirements(planned, require)
@@ -131,7 +132,9 @@ def run_command(
                 **(problem.asked or settings).model_dump(exclude_defaults=True),
                 **({} if given is None else {_GIVEN_PLAN: True}),
             },
-            resolved={**settings.model_dump(mode="json"), "chains": settings.num_chains},
+            resolved=resolved(
+                settings, planned, problem.model, chosen.name, given_plan=given is not None
+            ),
             checkpoint_rounds=settings.checkpoint_rounds,
             stop=stop,
         )

@@ -21,7 +21,7 @@ def reproduce_command(
         str, typer.Option("--paper", metavar="|".join(PAPERS.names), help="which study")
     ] = "qflmc",
     figure: Annotated[
-        str, typer.Option("--figure", metavar="2|3|4|beyond|all", help="which figures")
+        str, typer.Option("--figure", metavar="2|3|4|beyond|best|all", help="which figures")
     ] = "all",
     experiments: Annotated[
         int | None,

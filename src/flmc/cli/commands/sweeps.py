@@ -45,7 +45,7 @@ def sweep_command(
             "--vary",
             metavar="NAME=VALUES",
             help="a setting that varies, as in the table [sweep]: VALUE,VALUE or"
-            " START:STOP:COUNT[:log]; may be repeated",
+            " START:STOP:COUNT[:log]; with ';' between values that have commas; may be repeated",
         ),
     ] = None,
     equal: Equal = None,

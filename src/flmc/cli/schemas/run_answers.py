@@ -112,6 +112,9 @@ class CoverageDocument(Document):
         "whether the plan was computed from the devices' data: then there is no statement for a"
         " deployment"
     )
+    stated_by: str | None = words(
+        "the user's class that states it, which flmc has not proven; null: flmc states it"
+    )
 
 
 class DiagnosticsDocument(AgreementDocument):
@@ -174,7 +177,9 @@ class PosteriorDocument(Document):
     entries: list[str] = words("names of the entries of theta")
     mean: list[float] = words("mean of every entry")
     sd: list[float] = words("standard deviation of every entry")
-    covariance: list[list[float]] = words("covariance of the entries")
+    covariance: list[list[float]] | None = words(
+        "covariance of the entries; null for more than 200"
+    )
     interval: float = words("probability of the intervals")
     ends: list[tuple[float, float]] = words("lower and upper end of each entry's interval")
     width: list[float] = words("standard deviation of every entry over the exact posterior's")

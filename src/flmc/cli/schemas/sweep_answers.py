@@ -58,6 +58,7 @@ class _Columns(Document):
 
     gain_used: float = words("constant gain with the same noise as the planned gains")
     step_size_used: float = words("step of the sampler")
+    burn_in_used: int = words("rounds that were not kept")
     epsilon_round: float | None = words("upper bound for a round; null: not known or not bounded")
     delta_round: float | None = words("delta that it is stated at")
     epsilon_run: float | None = words(
@@ -72,8 +73,10 @@ class _Columns(Document):
     margin_privacy_db: float | None = words(_MARGIN)
     channel_uses: Count | None = words("symbols of one device in all rounds; null: no channel")
     energy: float | None = words(
-        "energy that a device transmits over the noise power, mean over devices (digital) or at"
-        " most (analog); null: no channel"
+        "energy that a device transmits over the noise power, mean over devices; null: no channel"
+    )
+    energy_is_bound: bool | None = words(
+        "whether that is what the clip allows at most, not a mean; null: no channel"
     )
     effective_draws: float | None = words(
         "independent draws that one chain is worth, in the worst direction; null: not known"

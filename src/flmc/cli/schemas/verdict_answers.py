@@ -139,6 +139,35 @@ class StudyDocument(AnswerDocument):
     version: str = words("the flmc that measured")
 
 
+class TrialDocument(Document):
+    """Designs of both schemes that were run on the same data sets."""
+
+    snr_db: float = words("SNR in decibels")
+    num_devices: Count = words("devices")
+    dim: Count = words("entries of theta")
+    epsilon: float = words("epsilon of the run")
+    ratio: tuple[float, float, float] = words(
+        "width of digital answers over that of analog ones, and its 99 % interval"
+    )
+
+
+class BestDocument(Document):
+    """The digital against the analog scheme, each with its best design at equal privacy of the run,
+    by the predicted error of what the server knows."""
+
+    places: Count = words("settings for which both schemes were designed")
+    answered: Count = words("those of them for which some design has an answer")
+    digital_ahead: Count = words("those of them in which digital has the smaller error")
+    smallest_ratio: float | None = words(
+        "smallest error of digital over that of analog; null: no design has an answer"
+    )
+    largest_ratio: float | None = words(
+        "largest error of digital over that of analog; null: no design has an answer"
+    )
+    claims: dict[str, ClaimDocument] = words("verdicts on the paper's claims there, by claim")
+    trials: list[TrialDocument] = words("designs that were run")
+
+
 class QuantisedStudyDocument(StudyDocument):
     """Results of repeating the published study of the digital scheme, which transmits quantised
     (one-bit) symbols: verdicts on its claims, and its numbers as measured."""
@@ -155,6 +184,9 @@ class QuantisedStudyDocument(StudyDocument):
     )
     power_gained_db: float = words(
         "how much more power the exact worst case allows than the paper's bound, in decibels"
+    )
+    best: BestDocument | None = words(
+        "both schemes at their best; null: not asked for (figures best and all)"
     )
 
 

@@ -107,8 +107,10 @@ class FigurePoint:
     epsilon
         Privacy budget of a round; None: without privacy.
     own
-        For a point of a curve that the user added, its settings, which are planned without regard
-        to ``reading`` and ``epsilon``; None for a curve of the paper.
+        For a point of a curve that the user added, its settings, with what the reading decides of
+        them; None for a curve of the paper.
+    by_entry
+        Whether the conjecture's privacy rule limits the gain of a curve that the user added.
     """
 
     figure: str
@@ -118,6 +120,7 @@ class FigurePoint:
     uplink: Uplink
     epsilon: float | None
     own: Settings | None = None
+    by_entry: bool = False
 
 
 def points_of(figure: str, base: BaseCase = PAPER) -> Iterator[FigurePoint]:
@@ -155,8 +158,9 @@ def points_of(figure: str, base: BaseCase = PAPER) -> Iterator[FigurePoint]:
 
 def own_points_of(figure: str, name: str, settings: Settings) -> Iterator[FigurePoint]:
     """Iterate over all points of the curve ``name``, which the user adds, in a figure of the paper:
-    at the SNRs of figure 2, or with the privacy budgets epsilon of figure 3 or 4. The points are
-    repeated for every reading of the paper, with the same settings."""
+    at the SNRs of figure 2, or with the privacy budgets epsilon of figure 3 or 4. Each reading of
+    the paper decides privacy criterion, Langevin limit and step where the settings do not, for the
+    schemes that it is of."""
     places = {
         "2": ("snr_db", readings.SNR_DB),
         "3": ("epsilon", readings.EPSILONS),
@@ -164,10 +168,14 @@ def own_points_of(figure: str, name: str, settings: Settings) -> Iterator[Figure
     }
     varied, values = places[figure]
     for value in values:
-        own = settings.model_copy(update={varied: value})
-        uplink = make_uplink(own)
+        asked = settings.model_copy(update={varied: value})
+        uplink = make_uplink(asked)
         for reading in readings.READINGS:
-            yield FigurePoint(figure, reading, name, value, uplink, own.epsilon, own)
+            own = reading.for_own(asked)
+            by_entry = own is not None and reading.conjecture and reading.decides_privacy(asked)
+            yield FigurePoint(
+                figure, reading, name, value, uplink, asked.epsilon, own or asked, by_entry
+            )
 
 
 class Measured(NamedTuple):
@@ -249,11 +257,14 @@ class Laboratory:
 
     def plan(self, point: FigurePoint) -> Plan:
         """The plan of a point of a figure: for its uplink, with the limits and the step size that
-        its reading of the paper prescribes, or for the user's settings of a curve that the user
-        added."""
-        if point.own is not None:
-            return assemble(point.own, self.model).plan(forecast=False)
+        its reading of the paper prescribes, or for the settings of a curve that the user added."""
         reading, uplink, epsilon = point.reading, point.uplink, point.epsilon
+        if point.own is not None:
+            planned = assemble(point.own, self.model).plan(forecast=False)
+            if not point.by_entry:
+                return planned
+            gain = entry_gain(uplink, point.own.epsilon, point.own.delta, self.model.dim)
+            return limited(planned, gain)
         step = uplink.published_step_size or "auto" if reading.paper_steps else "auto"
         limits = reading.limits(uplink.scheme, epsilon, readings.DELTA)
         # Plans are cached by their arguments, because curves without privacy have the same plan at

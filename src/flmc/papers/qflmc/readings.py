@@ -12,9 +12,10 @@ from flmc.data.synthetic import draw_linear_statistics
 from flmc.models.linear import LinearGaussian
 from flmc.papers.request import change_base_case
 from flmc.planning.limits import Limits
-from flmc.settings.construction import make_uplink
+from flmc.settings.construction import make_uplink, scheme_of
 from flmc.settings.registered import SCHEDULERS
 from flmc.settings.schema import Settings, merge
+from flmc.uplink.schemes import Analog, Digital
 from flmc.uplink.uplink import Uplink
 
 
@@ -73,6 +74,44 @@ class Reading:
             return Limits(delta=delta, privacy="off", langevin=langevin)
         return Limits(epsilon=epsilon, delta=delta, privacy=self.privacy, langevin=langevin)
 
+    def for_own(self, settings: Settings) -> Settings | None:
+        """Settings of a user's own curve with criterion, Langevin limit and step of this reading,
+        but for those that the user gave; None for a scheme that is not one of the paper's two, of
+        which alone the readings are."""
+        kind = scheme_of(settings)
+        if not issubclass(kind, (Digital, Analog)):
+            return None
+        changes: dict[str, Any] = {}
+        if self.decides_privacy(settings):
+            changes["privacy"] = "off" if self.conjecture else self.privacy
+        if not settings.model_fields_set & {"langevin", "aim"}:
+            digital = issubclass(kind, Digital)
+            changes["langevin"] = self.digital_langevin if digital else self.analog_langevin
+        if self.paper_steps and not settings.model_fields_set & _STEPS:
+            changes["step_size"] = kind.published_step_size
+        return settings.model_copy(update=changes)
+
+    def decides_privacy(self, settings: Settings) -> bool:
+        """Whether the criterion of privacy of a user's own curve is this reading's, because its
+        settings say nothing about it."""
+        return not settings.model_fields_set & _OF_PRIVACY
+
+    def how_planned(self, settings: Settings) -> str:
+        """Words about how a user's own curve is planned in this reading."""
+        if self.for_own(settings) is None:
+            return (
+                "planned by its own settings, not by the reading, which is of the digital and the"
+                " analog scheme"
+            )
+        given = sorted(settings.model_fields_set & {*_OF_PRIVACY, *_STEPS, "langevin", "aim"})
+        own = ", ".join(f"{name} = {getattr(settings, name)}" for name in given)
+        return "planned as the reading says" + (f", but for its own {own}" if own else "")
+
+
+_OF_PRIVACY = {"privacy", "scope", "neighbouring", "allocation"}
+_STEPS = {"step_size", "effective_step_size"}
+"""Settings with which a user's own curve states its privacy criterion (``_OF_PRIVACY``) or its step
+itself, whatever the reading."""
 
 READINGS = (
     Reading(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from flmc.base.errors import InvalidSetting
-from flmc.base.version import VERSION
+from flmc.papers.qflmc.best_pictures import draw_map, draw_thresholds
+from flmc.papers.qflmc.best_section import best_section
 from flmc.papers.qflmc.design_search import JudgedCombination
 from flmc.papers.qflmc.readings import (
     DELTA,
@@ -31,7 +29,7 @@ from flmc.papers.qflmc.sections import (
     summary,
 )
 from flmc.papers.qflmc.study import FULL, Study, conduct
-from flmc.papers.request import StudyRequest, refuse_given
+from flmc.papers.request import StudyRequest, made_by, refuse_given, settings_in_words
 from flmc.planning.limits import Limits
 from flmc.runs.files.durable_files import read_table, write_table
 from flmc.views.figures import (
@@ -40,6 +38,7 @@ from flmc.views.figures import (
     draw_distance,
     draw_mse,
     epsilon_label,
+    label_y,
     make_x_logarithmic,
     new_figure,
     write_png_and_pdf,
@@ -70,6 +69,8 @@ def draw_study(study: Study, out: Path) -> list[tuple[str, str]]:
                 row for row in points if (row["figure"], row["reading"]) == (number, reading.name)
             ]
             caption = f"Figure {number} of the paper, {reading.name}: {reading.words}"
+            for name, settings in study.own_settings.items():
+                caption += f"; {name}: {reading.how_planned(settings)}"
             drawn.append((_draw_figure(study, number, reading, rows, out), caption))
     if study.beyond:
         drawn.append(
@@ -80,6 +81,25 @@ def draw_study(study: Study, out: Path) -> list[tuple[str, str]]:
             )
         )
     return drawn
+
+
+def draw_best(study: Study, out: Path) -> list[tuple[str, str]]:
+    """Draw the pictures of the schemes at their best from the CSV files in the directory ``out``;
+    returns the file name of the PNG and the caption of each."""
+    if not study.best.cells:
+        return []
+    return [
+        (
+            draw_thresholds(out),
+            "Up to how many devices bits, received without noise, tell more than analog symbols at"
+            " equal privacy of the run, and the rule of thumb",
+        ),
+        (
+            draw_map(out),
+            "Predicted error of digital over that of analog, each at its best, at equal privacy of"
+            " the run; left of the rule of thumb digital may win by that rule",
+        ),
+    ]
 
 
 def _draw_figure(
@@ -94,6 +114,14 @@ def _draw_figure(
     # The margins are constants, because all these pictures have the same shape and Matplotlib's
     # automatic layout would take half of the drawing time.
     figure.subplots_adjust(left=0.125, right=0.975, bottom=0.165, top=0.9, wspace=0.36)
+    # A curve that the reading is not of says so in the picture itself, which travels alone.
+    labels = {
+        name: f"{name} (own plan)"
+        for name, settings in study.own_settings.items()
+        if reading.for_own(settings) is None
+    }
+    rows = [{**row, "curve": labels.get(row["curve"], row["curve"])} for row in rows]
+    curves = [labels.get(name, name) for name in curves]
     draw_mse(left, rows, curves, study.trace, styles=styles)
     draw_distance(right, rows, curves, study.exact_distance, styles=styles)
     for axes in (left, right):
@@ -139,7 +167,7 @@ def _draw_beyond(out: Path) -> str:
             if sweep == "epsilon":
                 make_x_logarithmic(axes)
             axes.set_xlabel(label)
-            axes.set_ylabel(words, size=9)
+            label_y(axes, words, size=9)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=7, frameon=False)
     return write_png_and_pdf(figure, out, "figure_beyond")
@@ -155,10 +183,15 @@ def write(study: Study, out: Path, command: str) -> None:
         write_table(out / "claims.csv", _claim_rows(study))
     if study.beyond:
         write_table(out / "beyond.csv", [row.to_dict() for row in study.beyond])
+    if study.best.cells:
+        write_table(out / "information.csv", [row._asdict() for row in study.best.thresholds])
+        write_table(out / "best.csv", [cell.to_dict() for cell in study.best.cells])
+        trials = [row for trial in study.best.trials for row in trial.to_rows()]
+        write_table(out / "best_trials.csv", trials)
     if study.combinations:
         rows = [_combination_row(judged) for judged in study.combinations]
         write_table(out / "search.csv", rows)
-    blocks = report(study, command, draw_study(study, out))
+    blocks = report(study, command, draw_study(study, out), draw_best(study, out))
     write_markdown(out / "report.md", blocks)
     write_html(out / "report.html", blocks)
 
@@ -192,25 +225,55 @@ def _combination_row(judged: JudgedCombination) -> dict[str, Any]:
 
 
 OWN_CURVES = (
-    "Settings of the curves that were added, with those that they have from the study; what a"
-    " figure varies is varied, and all other settings have their defaults."
+    "All settings of the curves that were added, with those that they have from the study and"
+    " defaults; what a figure varies is varied. A reading decides privacy, langevin and step_size"
+    " of a curve that does not state them, if its scheme is digital or analog. Any other curve is"
+    " planned by its own settings in all readings, so that it differs from the paper's curves in"
+    " more than its scheme."
 )
 """Sentence of the report above the list of the curves that the user added."""
 
 
-def report(study: Study, command: str, pictures: Sequence[tuple[str, str]]) -> list[Block]:
+def _own_in_words(study: Study) -> dict[str, str]:
+    """The settings of a user's own curves in words, by name: with the figures in which a setting
+    holds that others vary, and without values where a reading decides."""
+    others = {
+        "snr_db": [each for each in study.figures if each != "2"],
+        "epsilon": [each for each in study.figures if each == "2"],
+    }
+    held = {
+        name: f" (figure {' and '.join(figures)})" if figures else ""
+        for name, figures in others.items()
+    }
+    described = {}
+    for curve, settings in study.own_settings.items():
+        notes = dict(held)
+        for reading in READINGS:
+            followed = reading.for_own(settings)
+            for name in ("privacy", "langevin", "step_size"):
+                if followed is not None and getattr(followed, name) != getattr(settings, name):
+                    notes[name] = "= as the reading says"
+        described[curve] = settings_in_words(settings, notes)
+    return described
+
+
+def report(
+    study: Study,
+    command: str,
+    pictures: Sequence[tuple[str, str]],
+    pictures_of_best: Sequence[tuple[str, str]] = (),
+) -> list[Block]:
     """The report on a study as a list of blocks (headings, paragraphs, tables, pictures).
-    ``command`` is the command line that it quotes; ``pictures`` are pairs of file name and
-    caption."""
+    ``command`` is the command line that it quotes; ``pictures``, and those of the section on each
+    scheme at its best, are pairs of file name and caption."""
     preview = (
         ""
         if study.experiments >= FULL
         else f" This is a preview: the full study has {FULL} experiments."
     )
-    versions = f"flmc {VERSION}, NumPy {np.__version__}, Python {platform.python_version()}"
     made = (
         f"Made by `{command}` with seed {study.seed} and {study.experiments} experiments,"
-        f" {versions}.{preview}"
+        f" {made_by()}.{preview}"
     )
     blocks: list[Block] = [
         ("title", "Reproduction of the paper's figures and claims"),
@@ -230,13 +293,16 @@ def report(study: Study, command: str, pictures: Sequence[tuple[str, str]]) -> l
         blocks += summary(study)
         blocks += claims_section(study)
         blocks += [*landmarks_section(study), *contradiction_section()]
-    blocks += [("heading", "Figures"), ("text", FIGURES_IN_WORDS)]
+    if pictures:
+        blocks += [("heading", "Figures"), ("text", FIGURES_IN_WORDS)]
     blocks += [("picture", picture) for picture in pictures]
     if study.own_settings:
-        words = [f"`{name}`: {settings}" for name, settings in study.own_settings.items()]
+        words = [f"`{name}`: {each}" for name, each in _own_in_words(study).items()]
         blocks += [("heading", "Curves of your own"), ("text", OWN_CURVES), ("list", words)]
     if study.beyond:
         blocks += beyond_section(study)
+    if study.best.cells:
+        blocks += best_section(study.best, study.verdicts, pictures_of_best)
     if study.combinations:
         blocks += search_section(study)
     return blocks
@@ -257,6 +323,7 @@ def reproduce(**asked: Any) -> Study:
             "figure", experiments=study.experiments, seed=study.seed, data=request.data
         )
         write(study, request.out, command)
+        request.describe("qflmc", command, study.experiments, _own_in_words(study))
     except OSError as error:
         raise InvalidSetting(f"cannot write to {str(request.out)!r}: {error.strerror}") from error
     return study

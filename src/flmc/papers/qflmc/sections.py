@@ -374,6 +374,8 @@ def _findings(study: Study) -> list[str]:
         )
     if study.combinations:
         sentences.append(f"A search over what the text leaves open: {search_verdict(study)}")
+    if study.best.cells:
+        sentences.append(study.best.sentence())
     sentences.append(
         "The paper's error rewards a narrow cloud of samples, whether or not it is the posterior."
         " What brings the samples to the posterior is noise of the right size, as under"

@@ -16,6 +16,9 @@ from flmc.base.version import VERSION
 from flmc.evaluation.exact_posterior import distance_of_exact_draws
 from flmc.models.linear import LinearGaussian
 from flmc.papers.qflmc import readings
+from flmc.papers.qflmc.best_designs import DELTA, best_cells
+from flmc.papers.qflmc.best_section import Best
+from flmc.papers.qflmc.best_trials import try_all
 from flmc.papers.qflmc.better_designs import BeyondRow, compare_beyond, power_gained_db
 from flmc.papers.qflmc.claims import ClaimVerdict, Figures, judge
 from flmc.papers.qflmc.design_search import ErrorTable, JudgedCombination, search
@@ -27,19 +30,23 @@ from flmc.papers.qflmc.experiment import (
     own_points_of,
     points_of,
 )
+from flmc.papers.qflmc.information import thresholds
 from flmc.papers.qflmc.landmarks import Landmarks, landmarks_of
 from flmc.papers.qflmc.readings import BaseCase
-from flmc.papers.request import StudyRequest, read_own_curve, settings_in_words
+from flmc.papers.request import StudyRequest, read_own_curve
 from flmc.settings.construction import engine_named
 from flmc.settings.schema import Settings
 
-FIGURES = ("2", "3", "4", "beyond", "all")
+FIGURES = ("2", "3", "4", "beyond", "best", "all")
 """Values of a user's choice of figures: a figure of the paper, the comparison ``beyond`` the paper,
-or ``all``."""
+that of both schemes at their ``best``, or ``all``."""
 FULL = 1000
 """Number of experiments (data sets) of the full study; a study with fewer is called a preview."""
 BEYOND_EXPERIMENTS = 10
 BEYOND_CHAINS = 30
+FEWEST_TRIED = 20
+"""Data sets, at least, on which the best designs are run; there are as many as experiments if that
+is more."""
 SEARCH_EXPERIMENTS = 100
 SEARCH_POINTS = 16
 
@@ -47,8 +54,9 @@ SEARCH_POINTS = 16
 @dataclass
 class Study:
     """All results of reproducing the study: measured curves, verdicts on the paper's claims,
-    measured values of the numbers that its text states (``landmarks``), the comparison with better
-    schemes (``beyond``), and the search over interpretations of its text (``combinations``).
+    measured values of the numbers that its text states (``landmarks``), the comparisons with better
+    schemes (``beyond``) and of both schemes at their best (``best``), and the search over
+    interpretations of its text (``combinations``).
 
     The ``experiments`` data sets and all chains are drawn with ``seed``; ``trace`` and
     ``exact_distance`` are the errors of exact posterior draws, for comparison. ``changes`` are
@@ -76,6 +84,9 @@ class Study:
     """Measurements of the paper's schemes and of schemes whose gain flmc calibrates for temperature
     1, at equal effective step size; the comparison is not in the paper. Empty if it was not
     asked for."""
+    best: Best = field(default_factory=Best)
+    """The comparison of both schemes, each with its best design at equal privacy of the run; empty
+    if it was not asked for."""
     combinations: list[JudgedCombination] = field(default_factory=list)
     """Interpretations of the paper's text that were tried in the search, sorted by the number of
     the paper's claims that hold, largest first; empty if there was no search."""
@@ -84,13 +95,19 @@ class Study:
     there are any, no claims are judged."""
     own_curves: tuple[str, ...] = ()
     """Names of the curves that the user added."""
-    own_settings: Mapping[str, str] = field(default_factory=dict)
-    """Settings, as text, of each curve that the user added, by name of the curve."""
+    own_settings: Mapping[str, Settings] = field(default_factory=dict)
+    """Settings of each curve that the user added, by name of the curve; what a figure varies has
+    the value of the other figures."""
 
     def grid(self) -> Grid:
         """A table for the terminal: the verdict on every claim of the paper (rows) under every
         reading of its text (columns), followed by sentences that sum up the study."""
         if not self.verdicts:
+            if self.best.cells:
+                judged = tuple((v.claim, v.word) for v in self.best.verdicts().values())
+                notes = (Row("", self.best.sentence()),)
+                title = "claims of the paper at equal privacy of the run"
+                return Grid(("claim", "each scheme at its best"), judged, title, notes)
             why = "they are about the base case" if self.changes else "they need the figures 2 to 4"
             return Grid(("claim",), (), f"no claims were judged: {why}")
         first = next(iter(self.verdicts.values()))
@@ -125,6 +142,8 @@ class Study:
             ]
             if same:
                 rows.append(Row("", f"Under {kind} reading: {'; '.join(same)}."))
+        if self.best.cells:
+            rows.append(Row("", self.best.sentence()))
         return rows
 
     def to_document(self) -> dict[str, Any]:
@@ -151,6 +170,7 @@ class Study:
                 "most_claims": len(self.combinations[0].holds) if self.combinations else None,
             },
             "power_gained_db": power_gained_db(),
+            "best": self.best.to_document(),
         }
 
 
@@ -171,14 +191,21 @@ def conduct(request: StudyRequest) -> Study:
         raise InvalidSetting(
             f"experiments must be at least 2, for standard errors, got {experiments}"
         )
-    wanted = ("2", "3", "4") if figure == "all" else (figure,) if figure != "beyond" else ()
+    wanted = ("2", "3", "4") if figure == "all" else (figure,) if figure in ("2", "3", "4") else ()
 
     if request.changes and not wanted:
-        raise InvalidSetting("--set is for the figures 2, 3 and 4; figure 'beyond' has its own")
+        raise InvalidSetting(f"--set is for the figures 2, 3 and 4; figure {figure!r} has its own")
     base = BaseCase.changed(request.changes)
     own = {
         name: read_own_curve(name, path, _inherited(base)) for name, path in request.curves.items()
     }
+
+    for name, each in own.items() if wanted == ("2",) else ():
+        if "snr_db" in each.model_fields_set:
+            raise InvalidSetting(
+                f"snr_db of the curve {name!r} is the x axis of figure 2; leave it out of"
+                f" {str(request.curves[name])!r}, got {each.snr_db:g}"
+            )
 
     def draw(count: int) -> LinearGaussian:
         return base.draw(count, seed, data)
@@ -194,7 +221,7 @@ def conduct(request: StudyRequest) -> Study:
         exact,
         changes=request.changes,
         own_curves=tuple(request.curves),
-        own_settings={name: settings_in_words(each) for name, each in own.items()},
+        own_settings=own,
     )
     if wanted:
         points = [point for number in wanted for point in points_of(number, base)]
@@ -216,6 +243,17 @@ def conduct(request: StudyRequest) -> Study:
         chains, every = (BEYOND_CHAINS, 1) if whole else (8, 2)
         study.beyond = compare_beyond(
             few, seed, chains, engine=engine, every=every, progress=request.stage("beyond")
+        )
+    if figure in ("best", "all"):
+        whole = experiments >= FULL
+        study.best.thresholds = thresholds(DELTA, whole)
+        study.best.cells = best_cells(whole, request.stage("best designs"))
+        study.best.trials = try_all(
+            max(FEWEST_TRIED, experiments),
+            seed,
+            whole=whole,
+            engine=engine,
+            progress=request.stage("trials"),
         )
     if figure == "all" and experiments >= SEARCH_EXPERIMENTS:
         table = ErrorTable(draw(SEARCH_EXPERIMENTS), seed, SEARCH_POINTS, engine)

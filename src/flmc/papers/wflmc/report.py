@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from flmc.base.errors import InvalidSetting
-from flmc.base.version import VERSION
-from flmc.papers.request import StudyRequest, refuse_given
+from flmc.papers.request import StudyRequest, made_by, refuse_given
 from flmc.papers.wflmc.base_case import NUM_RUNS, SNR_DB
 from flmc.papers.wflmc.study import MOST_ADAPTIVE, CurvePoint, Study, conduct
 from flmc.runs.files.durable_files import read_table, write_table
@@ -154,11 +150,10 @@ def report(study: Study, command: str, pictures: Sequence[tuple[str, str]]) -> l
     """The report on a study as a list of blocks (headings, paragraphs, tables, pictures).
     ``command`` is the command line that it quotes; ``pictures`` are two pairs of file name and
     caption."""
-    versions = f"flmc {VERSION}, NumPy {np.__version__}, Python {platform.python_version()}"
     made = (
         f"Made by `{command}` with seed {study.seed}: {study.experiments} experiments of"
         f" {NUM_RUNS} runs (adaptive: {min(study.experiments, MOST_ADAPTIVE)}), on"
-        f" {study.case.source}, {versions}."
+        f" {study.case.source}, {made_by()}."
     )
     first, second = pictures
     blocks: list[Block] = [
@@ -176,10 +171,10 @@ def report(study: Study, command: str, pictures: Sequence[tuple[str, str]]) -> l
         ("picture", second),
         ("text", _what_is_learnt(study)),
     ]
-    if study.own_settings:
+    if study.own_designs:
         blocks.append(("heading", "Curves of your own"))
         blocks.append(
-            ("list", [f"`{name}`: {words}" for name, words in study.own_settings.items()])
+            ("list", [f"`{name}`: {each.described}" for name, each in study.own_designs.items()])
         )
     return blocks
 
@@ -318,6 +313,8 @@ def reproduce(**asked: Any) -> Study:
     try:
         command = request.command(paper="wflmc", experiments=study.experiments, seed=study.seed)
         write(study, request.out, command)
+        own = {name: each.described for name, each in study.own_designs.items()}
+        request.describe("wflmc", command, study.experiments, own)
     except OSError as error:
         raise InvalidSetting(f"cannot write to {str(request.out)!r}: {error.strerror}") from error
     return study

@@ -105,8 +105,9 @@ class Study:
     """Bound R on a device's privacy spending over a run: as published, and by the exact analysis of
     the Gaussian mechanism."""
     floor: float
-    """Squared W2 distance from the posterior, largest over kept rounds, of 100 runs of an exact
-    sampler: mean over simulated experiments."""
+    """Squared W2 distance that finite sampling alone causes: 100 independent draws of the posterior
+    in every kept round are held against the posterior, the largest distance over the rounds is
+    taken, and averaged over simulated experiments."""
     population: float
     """Squared W2 distance from the posterior, largest over kept rounds, of infinitely many runs of
     Langevin Monte Carlo with exact gradients and without a channel."""
@@ -115,8 +116,8 @@ class Study:
     points: list[CurvePoint] = field(default_factory=list)
     changed: bool = False
     """Whether the study was run with other settings than its published ones."""
-    own_settings: Mapping[str, str] = field(default_factory=dict)
-    """Settings, as text, of each curve that the user added, by name of the curve."""
+    own_designs: Mapping[str, Design] = field(default_factory=dict)
+    """The curves that the user added, by name."""
 
     @property
     def budget_db(self) -> float:
@@ -256,8 +257,8 @@ class Design:
     def described(self) -> str:
         """The settings of this curve as text, including those that it inherits from the study, and
         the study's rule for the active devices if that is used."""
-        rule = "" if self.own_rule else "; who transmits: the study's rule"
-        return settings_in_words(self.settings) + rule
+        rule = {} if self.own_rule else {"scheduling": "= the study's rule"}
+        return settings_in_words(self.settings, {"snr_db": "", **rule})
 
     def has_channel_of(self, case: BaseCase) -> bool:
         """Whether this curve can be run with the path gains and active devices of the study: it
@@ -345,7 +346,7 @@ def conduct(request: StudyRequest) -> Study:
         laboratory.population,
         tuple(request.curves),
         changed=bool(request.changes),
-        own_settings={each.name: each.described for each in own},
+        own_designs={each.name: each for each in own},
     )
     measured = _Measurements(study, laboratory, published)
     _measure_noiseless(measured, request)

@@ -142,6 +142,7 @@ def _privacy(plan: Plan, with_run: bool) -> dict[str, Any] | None:
     return {
         "criterion": plan.limits.privacy,
         "neighbouring": NEIGHBOURING[plan.limits.neighbouring],
+        "stated_by": plan.uplink.privacy_stated_by,
         "round": _cost(plan.round_cost),
         "run": run,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -130,20 +130,68 @@ def calibrated_cap(plan: Plan, cap: Array, num_active: Array) -> Array:
     return np.asarray(np.minimum(cap, limit))
 
 
+class Turns(NamedTuple):
+    """How devices take turns in the rounds that a plan counts on."""
+
+    fewest: int
+    """Number of rounds in which the device transmits that does so least often."""
+    most: int
+    """Number of rounds in which the device transmits that does so most often."""
+    longest_silence: int
+    """Largest number of rounds in a row in which a device does not transmit."""
+    num_rounds: int
+    """Number of rounds of the schedule that was looked at."""
+    exact: bool
+    """Whether the schedule is that of the run; else it was drawn, and that of the run is
+    another."""
+
+    def __str__(self) -> str:
+        often = f"{self.fewest}" if self.fewest == self.most else f"{self.fewest} to {self.most}"
+        drawn = "" if self.exact else " of one drawn schedule"
+        return (
+            f"a device transmits in {often} of {self.num_rounds} rounds{drawn}, and is silent for"
+            f" {self.longest_silence} in a row at most"
+        )
+
+
+def turns_of(plan: Plan) -> Turns | None:
+    """How devices take turns in a plan; None where every device transmits in every round."""
+    if plan.scheduler.everyone:
+        return None
+    rounds, exact = plan.expected.rounds, not plan.scheduler.random
+    if rounds is None:
+        active = plan.planned_active
+        assert active is not None  # the scheduler's array exists, because not all devices transmit
+    else:
+        fading = plan.uplink.known_fading
+        exact = fading.given or fading.constant
+        active = np.zeros((rounds.num_drawn, plan.num_devices))
+        active[rounds.numbers] = rounds.active
+        active = active[: plan.num_rounds]  # the first of several drawn runs
+    often = active.sum(axis=0)
+    # A transmission before the first round and one behind the last end the silences there.
+    edge = np.ones((1, plan.num_devices))
+    heard = np.concatenate([edge, active, edge]) > 0
+    silences = (int(np.diff(np.flatnonzero(each)).max()) - 1 for each in heard.T)
+    return Turns(int(often.min()), int(often.max()), max(silences), len(active), exact)
+
+
 def activity_in_words(plan: Plan) -> str:
-    """Number of devices that transmit in a round, in words; where path gains decide who transmits,
-    with the share of rounds in which the busiest device transmits and its standard error."""
+    """Number of devices that transmit in a round, and how they take turns, in words; where path
+    gains decide who transmits, with the share of rounds in which the busiest device transmits and
+    its standard error."""
     few, most = int(plan.num_active.min()), int(plan.num_active.max())
     count = str(few) if few == most else f"{few} to {most}"
     text = f"{count} of {plan.num_devices}"
     rounds = plan.expected.rounds
+    turns = f"; {plan.turns}"
     if rounds is None:
-        return text
+        return text + turns
     # Standard error of a share p of n independent rounds, sqrt(p (1 - p)/n).
     error = math.sqrt(max(rounds.busiest * (1 - rounds.busiest), 0.0) / rounds.num_drawn)
     return (
         f"{text}, {plan.num_active.mean():.3g} on average; {100 * rounds.skipped:.2g} % of rounds"
         f" have nobody and are skipped. A device transmits in {100 * rounds.busiest:.3g} % of"
         f" rounds at most ({rounds.num_drawn} drawn channels, ± {100 * error:.1g} %). A device of a"
-        " deployment is charged for all of them; the ledger counts those in which it did"
+        f" deployment is charged for all of them; the ledger counts those in which it did{turns}"
     )

@@ -106,6 +106,9 @@ class PrivacyDocument(Document):
 
     criterion: str = words("how a round is judged: tight, tail, paper or off")
     neighbouring: str = words("what neighbouring data replace, in words")
+    stated_by: str | None = words(
+        "the user's class that states it, which flmc has not proven; null: flmc states it"
+    )
     round: CostDocument = words("what the worst round costs")
     run: CostDocument | None = words("what the whole run costs; null: it was left out")
 
@@ -218,6 +221,9 @@ class PredictedAnswerDocument(Document):
     response: list[float] | None = words(
         "smallest and largest ratio of the curvature that rounds show to the posterior's; null"
         " where it is not known"
+    )
+    least_width: float = words(
+        "standard deviation over the exact posterior's, in the direction in which it is smallest"
     )
 
 

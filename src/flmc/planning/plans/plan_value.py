@@ -18,11 +18,14 @@ from flmc.planning.plans import document as document_of
 from flmc.planning.plans import rows
 from flmc.planning.plans.expectation import (
     Expectation,
+    Turns,
     expect,
     known_schedule,
     planned_active,
     slope_of,
+    turns_of,
 )
+from flmc.planning.plans.over_runs import OverRuns, over_runs
 from flmc.planning.plans.radio import (
     Airtime,
     EstimateEffect,
@@ -176,6 +179,12 @@ class Plan:
         return np.asarray(self.planned_active.sum(axis=1))
 
     @cached_property
+    def turns(self) -> Turns | None:
+        """How often devices transmit and how long they are silent, in the schedule that the plan
+        counts on; None where every device transmits in every round."""
+        return turns_of(self)
+
+    @cached_property
     def expected(self) -> Expectation:
         """Gains and numbers of transmitting devices that the plan expects in its kept rounds."""
         return expect(self)
@@ -231,6 +240,16 @@ class Plan:
         return self.step_size * self.slope * factor
 
     @property
+    def unknown_step(self) -> str | None:
+        """Reason why the effective step is not known, and with it the temperature, the burn-in
+        needed and the effective draws; None where it is known."""
+        if self.slope is None:
+            return "the link has no slope"
+        if self.update.step_factor is None:
+            return f"the server's update {type(self.update).__name__} declares no step_factor"
+        return None
+
+    @property
     def temperature(self) -> float | None:
         """Factor by which the sampled variance exceeds the posterior's, in kept rounds at the
         planned gain, to leading order; None for a link without slope, or a server's update that
@@ -238,6 +257,13 @@ class Plan:
         if self.effective_step_size is None:
             return None
         return self.temperature_at(self.expected.gain, self.expected.num_active)
+
+    @cached_property
+    def over_runs(self) -> OverRuns | None:
+        """Temperatures of single runs on a random channel, whose deep fades may decide them; None
+        where all runs have the same temperature, or none is known. Runs are drawn for it, which may
+        take a tenth of a second."""
+        return over_runs(self)
 
     def temperature_at(self, gain: Array, num_active: Array | float) -> float:
         """Temperature at given gains and numbers of transmitting devices, for a plan whose

@@ -116,6 +116,7 @@ class Coverage:
             "epsilon_all_chains": to_document(self.all_chains.epsilon),
             "delta": self.cost.delta,
             "data_dependent": self.data_dependent,
+            "stated_by": self.stated_by,
         }
 
 

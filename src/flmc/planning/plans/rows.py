@@ -30,7 +30,7 @@ ADVERSARY = (
 )
 """Description of the adversary against whom privacy statements hold."""
 _CRITERIA = {
-    "tight": "standard differential privacy",
+    "tight": "an upper bound, standard differential privacy",
     "tail": "probability of a larger loss at the worst pair",
     "paper": "the paper's bound",
 }
@@ -47,6 +47,8 @@ _LOUD = 1.2
 charged for the cap."""
 _ROUNDED = 1e-3
 """Relative difference of gain and limit up to which a printed plan does not tell the two apart."""
+_NO_CONVEXITY = "no convexity given"
+"""Reason why rounds of burn-in and effective draws are unknown where the effective step is not."""
 USELESS_EPSILON = 20.0
 """Epsilon of a whole run above which a printed plan says that the privacy statement guarantees next
 to nothing."""
@@ -75,7 +77,7 @@ def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
         whose = _as_stated(plan, meaning)
         rows.append(Row("privacy, one round", f"{once} ({whose}){_words_for_zero_epsilon(plan)}"))
     if with_run and plan.run_cost is not None:
-        over = f"{_charged(plan, exposure)} ({_as_stated(plan, 'tight')})"
+        over = f"{_charged(plan, exposure)} ({_as_stated(plan, 'tight: an upper bound')})"
         rows.append(Row("privacy, whole run", f"{plan.run_cost}, {over}"))
         if plan.run_cost.epsilon >= exposure.run.largest_loss * (1 - 1e-9):
             rows.append(
@@ -86,6 +88,9 @@ def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
         if plan.run_cost.epsilon > USELESS_EPSILON:
             rows.append(Row("", "such an epsilon for the whole run guarantees next to nothing"))
         rows += _price_row(plan)
+    loose = plan.uplink.looseness(limits.neighbouring)
+    if loose is not None and plan.uplink.privacy_stated_by is None:
+        rows.append(Row("upper bound", f"epsilon may be far above the least: {loose}"))
     rows += [Row("neighbouring", NEIGHBOURING[limits.neighbouring]), Row("adversary", ADVERSARY)]
     bound = exposure.round.largest_loss
     if math.isfinite(bound):
@@ -138,7 +143,7 @@ def release_in_words(plan: Plan) -> str:
     kept = plan.num_rounds - plan.num_burn_in
     given = f"one chain, {kept} kept round{'s' * (kept != 1)}"
     if plan.effective_draws is None:
-        return f"{given}; effective draws: unknown (no convexity or no slope)"
+        return f"{given}; effective draws: unknown ({plan.unknown_step or _NO_CONVEXITY})"
     # The mean of n independent draws has 1/n of the variance that the chain samples, which is the
     # temperature times the posterior's.
     share = format_percent((plan.temperature or 1.0) / plan.effective_draws)
@@ -299,17 +304,36 @@ def _sampling_rows(plan: Plan) -> list[Row]:
             " noise must be right"
         )
     sampled = [each for each in plan.findings if each.light == "sampling"]
-    heat = temperature_row(plan.temperature, sure=not gravest(sampled))
+    why = plan.unknown_step
+    heat, uneven = Row("temperature", f"unknown: {why}", severity="warning"), None
+    if plan.temperature is not None:
+        heat = temperature_row(plan.temperature, sure=not gravest(sampled))
+        # A plan that was not judged is shown without drawing runs.
+        runs = plan.over_runs if plan.judged and plan.aim == "chain" else None
+        uneven = runs if runs is not None and runs.uneven else None
+        if uneven is not None:
+            heat = Row(
+                "temperature",
+                f"{plan.temperature:.4g} in the drawn rounds; of single runs: {uneven}",
+                severity="warning",
+            )
     if plan.aim == "answer" and plan.temperature is not None:
         heat = Row("temperature", f"{plan.temperature:.4g}, which the answer takes out")
     rows = [Row("step size", step), heat]
+    late = any(each.code == "burn-in" for each in plan.findings)
+    left = None if plan.prediction is None else plan.prediction.left_variance
+    # Beyond the double, chains still travel, and can have any variance.
+    hot = format_percent(left) if late and left is not None and left <= 1.0 else ""
     if plan.prediction is not None:
         p = plan.prediction
         spread = (
             f"{p.variance_ratio_smallest:.4g} to {p.variance_ratio_largest:.4g} over directions"
         )
+        rest = "" if not hot else f", of chains at rest; about {hot} larger in these kept rounds"
+        if uneven is not None and plan.temperature:
+            rest += f"; of single runs: {uneven.scaled(p.variance_ratio / plan.temperature)}"
         rows += [
-            Row("predicted variance ratio", f"{p.variance_ratio:.4g} ({spread}; 1 is right)"),
+            Row("predicted variance ratio", f"{p.variance_ratio:.4g} ({spread}; 1 is right){rest}"),
             Row("predicted shift of the mean", _shift_in_words(p)),
             Row("predicted clipped entries", format_percent(p.clipped_fraction)),
         ]
@@ -318,9 +342,12 @@ def _sampling_rows(plan: Plan) -> list[Row]:
     followed = None if plan.prediction is None else plan.prediction.rounds_to_arrive
     by_rule = plan.rounds_needed
     needed = by_rule if followed is None else followed
-    needed_in_words = "unknown (no convexity given)" if needed is None else f"about {needed}"
+    why = plan.unknown_step or _NO_CONVEXITY
+    needed_in_words = f"unknown ({why})" if needed is None else f"about {needed}"
     if followed is not None and by_rule is not None:
         needed_in_words += f" from likely starts ({by_rule} by the rule for any start)"
+    if followed is not None and late and followed <= plan.num_burn_in:
+        needed_in_words = f"more than {plan.num_burn_in}; without noise {needed_in_words}"
     faster = plan.burn_in_step_factor
     early = "" if faster == 1 else f" (the first {plan.num_fast} with {faster:.3g} times the step)"
     rounds = (
@@ -393,12 +420,9 @@ def _allocation_in_words(plan: Plan) -> str:
     )
 
 
-def temperature_row(temperature: float | None, *, sure: bool = True) -> Row:
-    """Row that states a temperature and its meaning; None: unknown, because the link has no slope.
-    A temperature near 1 is called right only if ``sure``, that is if no other finding speaks
-    against the sampling."""
-    if temperature is None:
-        return Row("temperature", "unknown: the link has no slope", severity="warning")
+def temperature_row(temperature: float, *, sure: bool = True) -> Row:
+    """Row that states a temperature and its meaning. A temperature near 1 is called right only if
+    ``sure``, that is if no other finding speaks against the sampling."""
     if temperature > 1.05:
         meaning = (
             f"too hot: samples spread {temperature:.3g} times as wide in variance as the posterior"

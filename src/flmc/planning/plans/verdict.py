@@ -127,10 +127,16 @@ def _sampling(plan: Plan) -> tuple[State, str]:
     )
 
 
+UNASKED_BUDGET = "unasked-budget"
+"""Code of the note that the privacy budget was set by a comparison of equal methods, and nobody
+asked for it."""
+
+
 def _privacy(plan: Plan) -> tuple[State, str]:
     """State and reason of the privacy light, for a plan without findings about its privacy."""
     limits = plan.limits
-    if limits.privacy == "off" or limits.epsilon is None or plan.uplink.noise_is_exact:
+    unasked = any(each.code == UNASKED_BUDGET for each in plan.findings)
+    if unasked or limits.privacy == "off" or limits.epsilon is None or plan.uplink.noise_is_exact:
         return "not asked", "no privacy budget was asked for"
     if plan.unknown_privacy is not None:
         return "unknown", plan.unknown_privacy

@@ -15,7 +15,14 @@ from flmc.base import checks
 from flmc.base.errors import InvalidSetting
 from flmc.planning.fairness import QUANTITIES
 from flmc.settings.construction import not_taken
-from flmc.settings.schema import OF_COMPARISONS, OF_THE_DATA, Settings, merge, unknown_setting
+from flmc.settings.schema import (
+    OF_COMPARISONS,
+    OF_THE_DATA,
+    Settings,
+    may_continue,
+    merge,
+    unknown_setting,
+)
 
 _RANGE = {"start", "stop", "count", "spacing"}
 """Keys of the table that describes a range, the alternative to a list of values for a setting."""
@@ -126,8 +133,10 @@ def read_grid(document: Mapping[str, Any], options: Mapping[str, Any]) -> SweepG
 
 def read_variation(text: str) -> tuple[str, Any]:
     """Name and values of a setting that varies, from the text of one option ``--vary``:
-    ``NAME=VALUE,VALUE``, or ``NAME=START:STOP:COUNT`` with ``:log`` at the end for a range with
-    constant ratios. ``InvalidSetting`` for other texts."""
+    ``NAME=VALUE,VALUE``, with semicolons between values that have commas themselves, or
+    ``NAME=START:STOP:COUNT`` with ``:log`` at the end for a range with constant ratios.
+    ``InvalidSetting`` for other texts, and where a comma may stand between two values or within
+    one."""
     name, equals, words = text.partition("=")
     if not (name and equals and words):
         raise InvalidSetting(
@@ -139,7 +148,19 @@ def read_variation(text: str) -> tuple[str, Any]:
         start, stop, count = map(float, parts[:3])
         ends = {"start": start, "stop": stop, "count": int(count) if count % 1 == 0 else count}
         return name.replace("-", "_"), {**ends, "spacing": (parts[3:] or ["linear"])[0]}
-    return name.replace("-", "_"), [_value(each.strip()) for each in words.split(",")]
+    name = name.replace("-", "_")
+    if ";" in words:
+        texts = words.removesuffix(";").split(";")
+    else:
+        texts = words.split(",")
+        for text_before, text_after in itertools.pairwise(texts):
+            if may_continue(name, text_before.strip(), text_after.strip()):
+                raise InvalidSetting(
+                    f"--vary {text!r} can be read in two ways, because one value of {name} may have"
+                    " commas itself: put ';' between the values, and at the end of a single one"
+                    f" ('{name}={text_before.strip()},{text_after.strip()};')"
+                )
+    return name, [_value(each.strip()) for each in texts]
 
 
 def _value(text: str) -> int | float | str:

@@ -26,6 +26,7 @@ from flmc.runs.sweeps.pairs import paired_rows
 from flmc.runs.sweeps.points import Beside, data_key, forget_model, given_in, key_of
 from flmc.runs.sweeps.table import PROVENANCE, Sweep
 from flmc.runs.sweeps.workers import Work
+from flmc.settings.resolved import shared as shared_settings
 from flmc.settings.schema import OF_COMPARISONS, Settings
 
 _PROVENANCE = "provenance"
@@ -142,16 +143,15 @@ def _document(grid: SweepGrid, plan_only: bool) -> dict[str, Any]:
 
 
 def _facts(grid: SweepGrid, store: _Store, points: Sequence[Settings]) -> dict[str, Any]:
-    """Facts on which the results of a sweep rest, in plain values: all settings that do not vary,
-    defaults included; SHA-256 digests of data files and of the user's own code; and the software
-    and processors that computed the points."""
-    shared = points[0].model_dump(mode="json")
+    """Facts on which the results of a sweep rest, in plain values: all settings that have an effect
+    and do not vary, defaults included; SHA-256 digests of data files and of the user's own code;
+    and the software and processors that computed the points."""
     fingerprints = Fingerprints()
     contents: dict[str, str] = {}
     for point in points:
         contents |= fingerprints.of_settings(point.model_dump(mode="json"))
     return {
-        "resolved": {name: value for name, value in shared.items() if name not in grid.axes},
+        "resolved": shared_settings(points, grid.axes),
         "contents": contents,
         "provenance": store.provenance,
     }

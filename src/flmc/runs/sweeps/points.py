@@ -184,6 +184,8 @@ def _run_columns(settings: Settings, beside: Beside) -> dict[str, Any]:
     problem, test = _assembled(settings, beside)
     problem, equal = _made_equal(problem, settings, beside)
     plan, model = problem.plan(), problem.model
+    if test is not None:
+        make_scorers(model, test)  # refuses what cannot be scored before anything is run
     # Draws are kept only where they are needed: to judge a run whose posterior is not known, and to
     # predict held-out examples.
     keep = model.posterior is None or test is not None
@@ -294,6 +296,7 @@ def _plan_columns(plan: Plan, *, with_run: bool) -> dict[str, Any]:
         "binding": plan.binding,
         "temperature": plan.temperature,
         "step_size_used": plan.step_size,
+        "burn_in_used": plan.num_burn_in,
         "effective_step_size": plan.effective_step_size,
         "rounds_needed": plan.rounds_needed,
         "epsilon_round": once[0],
@@ -308,6 +311,7 @@ def _plan_columns(plan: Plan, *, with_run: bool) -> dict[str, Any]:
     airtime = plan.airtime
     row["channel_uses"] = None if airtime is None else airtime.channel_uses
     row["energy"] = None if airtime is None else airtime.energy
+    row["energy_is_bound"] = None if airtime is None else airtime.largest
     row["effective_draws"] = plan.effective_draws
     row["price"] = plan.release().price if with_run else None
     row["data_dependent"] = plan.data_dependent

@@ -224,6 +224,9 @@ class Sweep:
         if self.equal is not None:
             definition = QUANTITIES[self.equal].definition
             yield Row(f"equal {self.equal}", f"{definition}; equal_by says what was changed")
+            if self.bounded_energies:
+                text = f"of {self.bounded_energies} the energy is an upper bound, not what it takes"
+                yield Row("", text, severity="warning")
         heavy = sum(bool(row.get("heavy_tails")) for row in self.rows)
         if heavy:
             text = (
@@ -231,6 +234,14 @@ class Sweep:
                 " outside the middle half of them, the table shows the median [middle half]"
             )
             yield Row("", text)
+        tested = [row for row in self.rows if row.get("held_out")]
+        if tested:
+            # Imported here, because it loads the models, which few tables need.
+            from flmc.runs.scores import note_on_test_set
+
+            accuracies = [row["accuracy"] for row in tested if row.get("accuracy") is not None]
+            fewest = min(row["held_out"] for row in tested)
+            yield Row("", note_on_test_set(fewest, accuracies))
         noted = [row["notes"] for row in self.rows if row.get("notes")]
         if noted:
             text = f"{len(noted)} of {count} points have notes (column `notes`), the first:"
@@ -253,6 +264,20 @@ class Sweep:
             first = next(row for row in self.rows if row["error"] is not None)
             text = f"{self.num_failed} of {count} points failed, the first with: {first['error']}"
             yield Row("", text, severity="bad")
+
+    @property
+    def bounded_energies(self) -> str:
+        """The methods of a comparison at equal energy whose energy is only an upper bound, in
+        words; empty if there are none, or all are alike."""
+        bounds = {
+            row[self.methods]: row["energy_is_bound"]
+            for row in self.rows
+            if self.methods is not None and row.get("energy_is_bound") is not None
+        }
+        if self.equal != "energy" or len(set(bounds.values())) < 2:
+            return ""
+        names = [str(name) for name, is_bound in bounds.items() if is_bound]
+        return f"{self.methods} {' and '.join(names)}"
 
     @property
     def num_failed(self) -> int:

@@ -139,7 +139,7 @@ def _do(task: Task, *, plan_only: bool) -> tuple[str, dict[str, Any]]:
     computed it."""
     key, given = task
     row = plan_point(given) if plan_only else run_point(given)
-    return key, {**row, PROVENANCE: provenance()}
+    return key, {**row, PROVENANCE: provenance(row.get("engine_used"))}
 
 
 def _do_for(parent: int, task: Task, *, plan_only: bool) -> tuple[str, dict[str, Any]]:

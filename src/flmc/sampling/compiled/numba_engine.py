@@ -63,6 +63,7 @@ class NumbaEngine(Engine):
     with the least predicted time."""
 
     name: ClassVar[str] = "numba"
+    libraries: ClassVar[tuple[str, ...]] = ("numba", "llvmlite")
     threaded: ClassVar[bool] = True
 
     def __init__(self, arrangement: str | None = None) -> None:

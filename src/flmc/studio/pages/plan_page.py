@@ -158,7 +158,9 @@ class PlanPage:
         heat = plan.temperature
         late = (plan.rounds_needed or 0) > plan.num_burn_in
         self._tiles["temperature"].show(
-            "unknown" if heat is None else f"{heat:.4g}", heat, _heat_in_words(heat, late)
+            "unknown" if heat is None else f"{heat:.4g}",
+            heat,
+            plan.unknown_step or "" if heat is None else _heat_in_words(heat, late),
         )
 
     async def _show_forecast(self, turn: Turn, settings: Settings) -> None:
@@ -284,11 +286,9 @@ class PlanPage:
         await save_page("plan", self._command.text, listing, charts, self.state.theme)
 
 
-def _heat_in_words(heat: float | None, late: bool) -> str:
-    """Words about a temperature (factor by which the sampled variance exceeds the posterior's;
-    None: unknown); ``late`` says that the chain does not reach the posterior within the burn-in."""
-    if heat is None:
-        return "the link has no slope"
+def _heat_in_words(heat: float, late: bool) -> str:
+    """Words about a temperature (factor by which the sampled variance exceeds the posterior's);
+    ``late`` says that the chain does not reach the posterior within the burn-in."""
     if late:
         return "of a chain that has arrived: this burn-in is too short"
     if abs(heat - 1) < 0.02:

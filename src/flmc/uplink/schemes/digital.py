@@ -119,6 +119,15 @@ class Digital(Uplink):
         event = ShiftedBitEvent(self.link, self.clip, shift, self.noise_power, sent)
         return as_received(self, event)
 
+    def looseness(self, neighbouring: str) -> str | None:
+        """Reason why epsilon may be far above the least one: one example is accounted like a whole
+        device, because too little is known of the link; None where it is not."""
+        if neighbouring == "device" or self.example_moves_like_device:
+            return None
+        if self.link.accounts_moves and not self._jumps:
+            return None
+        return f"one example is accounted like a whole device with the link {self.link.name}"
+
     @property
     def _jumps(self) -> bool:
         """Whether the link jumps, or is so steep that its probabilities vanish in double precision:

@@ -1,0 +1,588 @@
+r"""The answer for many entries: what a server knows of theta where the rounds are too few to tell
+the curvature of every direction.
+
+With hundreds of entries, a regression of gradients on theta has more unknowns than rounds. So the
+curvature D of the likelihood gets a prior of its own: it is a number c, the same in every
+direction, plus a random symmetric matrix whose entries have the standard deviation :math:`\tau`
+(:math:`\sqrt2\,\tau` on the diagonal). Both numbers follow from all rounds: c by least squares,
+:math:`\tau` as the most likely value. Given them, D is normal, and its mean is :math:`c` plus a
+matrix of low rank, of as many directions as there are rounds at most. What is not known of D makes
+the data's part of the gradient uncertain at the mode, and is added to the noise there.
+
+The eigenvalues of such a matrix fill the interval :math:`c \pm 2\tau\sqrt m` for m entries. Where
+it is not well within the positive numbers, the assumption fails: few directions are so steep that
+rounds cannot tell them from noise. Such answers are refused, because their intervals were found not
+to hold. ``docs/answer.md`` derives all this.
+
+Memory is that of entries times rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting
+from flmc.base.findings import Finding
+from flmc.base.special import ndtri
+from flmc.evaluation import named_draws
+from flmc.evaluation.answer import Answer
+from flmc.evaluation.transcript import Transcript
+from flmc.models.affine import Coordinates
+from flmc.models.distributions import Gaussian
+from flmc.planning.answer_law import MOST_ANSWERED
+
+_MOST_UNLIKE = 0.5
+"""Half the range of the curvatures, as a share of their mean, above which an answer is refused: up
+to 0.5 intervals of 90 % were found to hold 86 to 91 %, from 0.55 on as little as 77 %."""
+_LIKELY = 2.0
+"""Log likelihood by which a value of tau may fall short of the most likely one and still count as
+possible (95 % of the true values): answers are judged by the largest such value, so that rounds
+which tell nothing of tau do not pass for a round posterior."""
+_MOST_BIAS = 0.2
+"""Largest share of the mean curvature by least squares that may be bias. It is (2 - q)/(n q) for n
+rounds and a step q times the curvature: with more, chains have crossed the posterior less than five
+times, and intervals were found to hold too little where curvatures differ."""
+_FLATTEST = 1e-10
+"""Share of the largest eigenvalue of a sum of squares below which a direction counts as absent."""
+_LEAST = 1e-3
+"""Smallest eigenvalue of the estimated curvature, as a share of the mean curvature."""
+_SPREADS = np.geomspace(1e-4, 1.0, 61)
+"""Values of tau/c of which the most likely is taken."""
+_COUPLED = 1e-6
+"""Largest effect that moving some entries of theta may have on the prior's gradient in the others,
+as a share of that in themselves, for entries that count as independent under the prior."""
+_WIDE = 2.0
+"""Ratio of an entry's standard deviation to the exact posterior's above which an answer gets a
+warning."""
+_MOST_WORK = 4e9
+"""Largest product of entries and squared rank for which an answer is computed; it takes some twenty
+times as many operations, up to a minute."""
+_MOST_ITERATIONS = 200
+"""Largest number of iterations for the mean curvature; five are usual."""
+_STEPS = 4
+"""Number of times that the error of the curvature and the law of theta are computed in turn: each
+depends on the other, and the second time changes the widths by a few per cent, the fourth by less
+than one in a thousand."""
+
+
+class LowRankNormal(NamedTuple):
+    """A normal law whose covariance is diagonal but for few directions: S (I + B (F - I) B') S with
+    the diagonal S = ``scale``, the orthonormal columns of B = ``basis`` and the diagonal F =
+    ``factors``.
+
+    Attributes
+    ----------
+    mean, scale
+        Mean, and standard deviations without the directions of ``basis``, (dim).
+    basis
+        Orthonormal columns, (dim, rank).
+    factors
+        Ratio of variance to that of other directions along each column, (rank), all positive.
+    """
+
+    mean: Array
+    scale: Array
+    basis: Array
+    factors: Array
+
+    def variances_along(self, rows: Array) -> Array:
+        """Variances of the linear functions of theta in ``rows`` (function, dim)."""
+        scaled = rows * self.scale
+        inner = np.square(scaled @ self.basis) @ (self.factors - 1.0)
+        return np.asarray(np.square(scaled).sum(axis=1) + inner)
+
+    @property
+    def variances(self) -> Array:
+        """Variance of every entry, (dim)."""
+        inner = np.square(self.basis) @ (self.factors - 1.0)
+        return np.asarray(np.square(self.scale) * (1.0 + inner))
+
+    @property
+    def covariance(self) -> Array:
+        """The whole covariance matrix, (dim, dim)."""
+        scaled = self.scale[:, None] * self.basis
+        return np.diag(np.square(self.scale)) + (scaled * (self.factors - 1.0)) @ scaled.T
+
+    def times(self, vector: Array) -> Array:
+        """Covariance times ``vector`` (dim)."""
+        scaled = self.scale * vector
+        inner = self.basis @ ((self.factors - 1.0) * (self.basis.T @ scaled))
+        return np.asarray(self.scale * (scaled + inner))
+
+    def draw(self, num_draws: int, rng: np.random.Generator) -> Array:
+        """Independent draws, (draw, dim)."""
+        normal = rng.standard_normal((num_draws, len(self.mean)))
+        inner = ((normal @ self.basis) * (np.sqrt(self.factors) - 1.0)) @ self.basis.T
+        return np.asarray(self.mean + self.scale * (normal + inner))
+
+
+class ShrunkCurvature(NamedTuple):
+    """What the rounds of one data set tell about the curvature D of its likelihood, in units in
+    which every entry of an estimate of the gradient has noise of variance 1 in a round of weight 1.
+
+    Attributes
+    ----------
+    basis
+        Orthonormal columns, (dim, rank): the directions in which theta or the gradients moved.
+    scatter
+        Sum of squares of theta about its mean along each column, weighted by rounds, (rank).
+    mean, deviation
+        The numbers c and tau of the prior of D.
+    largest
+        The largest tau that the rounds allow.
+    matrix
+        D's conditional mean among the columns, (rank, rank); orthogonal to them it is c.
+    """
+
+    basis: Array
+    scatter: Array
+    mean: float
+    deviation: float
+    largest: float
+    matrix: Array
+
+    @classmethod
+    def of(cls, theta: Array, gradient: Array, precision: Array, weight: float) -> ShrunkCurvature:
+        """Curvature from theta and the likelihood's gradients, both (round, dim), less their means
+        over rounds and times the root of the round's weight; ``weight`` is the sum of these
+        weights, and ``precision`` the prior's curvature, (dim). ``InvalidSetting`` where even the
+        mean of the curvature is not known."""
+        basis, scatter = _directions(theta)
+        if basis.shape[1] < theta.shape[1]:
+            # Gradients leave the span of theta only where the prior's precision or the noise
+            # differs between entries, or by one last round.
+            more, size = _directions(gradient - (gradient @ basis) @ basis.T)
+            more = more[:, size > _FLATTEST * np.square(gradient).sum()]
+            basis = np.hstack([basis, more])
+            scatter = np.concatenate([scatter, np.zeros(more.shape[1])])
+        products = (theta @ basis).T @ (gradient @ basis)
+        total = scatter.sum()
+        mean = _mean_curvature(float(np.trace(products)), float(total), precision, weight)
+        if not mean * total > (1.0 - _MOST_BIAS) * np.trace(products):
+            raise InvalidSetting(
+                f"the rounds do not tell the mean curvature of {theta.shape[1]} entries: chains"
+                " cross the posterior too rarely; plan more rounds or a larger step, or use the"
+                " draws of the chain"
+            )
+        pairs = scatter[:, None] + scatter
+        seen = products + products.T - 2 * mean * np.diag(scatter)
+        outside = theta.shape[1] - basis.shape[1]
+        chance = [_evidence(pairs, seen, np.square(mean * share), outside) for share in _SPREADS]
+        deviation = mean * float(_SPREADS[int(np.argmax(chance))])
+        possible = np.array(chance) > max(chance) - _LIKELY
+        largest = mean * float(_SPREADS[possible][-1])
+        fitted = mean * np.eye(len(scatter)) + seen / (pairs + deviation**-2.0)
+        values, turned = np.linalg.eigh(fitted)
+        matrix = (turned * np.maximum(values, _LEAST * mean)) @ turned.T
+        return cls(basis, scatter, mean, deviation, largest, matrix)
+
+    @property
+    def half_range(self) -> float:
+        """Half the range of D's eigenvalues by the semicircle law of random symmetric matrices, as
+        a share of their mean, for the largest tau that the rounds allow: 0 where all directions are
+        alike; at 1 the range reaches zero."""
+        return 2.0 * self.largest / self.mean * float(np.sqrt(len(self.basis)))
+
+    def errors(self, square: Array, outside: float) -> tuple[Array, float]:
+        """Variances of the error of D times a vector: along every column of the basis, (rank), and
+        along any direction orthogonal to them. ``square`` (rank) are the squares of the vector's
+        components along the columns, ``outside`` is the sum of its other squares."""
+        law = self.deviation**-2.0
+        pairs = 1.0 / (self.scatter[:, None] + self.scatter + law)
+        np.fill_diagonal(pairs, 1.0 / (self.scatter + law / 2.0))
+        alone = 1.0 / (self.scatter + law)
+        return pairs @ square + alone * outside, float(alone @ square + outside / law)
+
+
+def _mean_curvature(product: float, scatter: float, precision: Array, weight: float) -> float:
+    """Mean curvature c of the likelihood, or 0 where the rounds show none. ``product`` is the sum
+    over rounds and entries of theta times gradient, ``scatter`` that of squares of theta, both
+    about the means over rounds.
+
+    Least squares, ``product``/``scatter``, overestimates c: the means are estimated for every
+    entry, and theta follows the noise (Nickell's bias of panels: for n rounds and a step q times
+    the curvature it is (2 - q)/(n q) of c, however many the entries). If the likelihood's mode may
+    be anywhere, its integral adds the factor 1/c for every entry to the likelihood of c, which
+    takes this bias out; less where noise hides that the mode is not the prior's."""
+    mean = product / scatter if scatter > 0 else 0.0
+    for _ in range(_MOST_ITERATIONS):
+        if not mean > 0:
+            return 0.0
+        both = precision + mean
+        taken = float((both / (mean * both + precision / weight)).sum())
+        mean, before = (product - taken) / scatter, mean
+        if abs(mean - before) < 1e-9 * before:
+            return mean
+    return 0.0
+
+
+def _directions(rows: Array) -> tuple[Array, Array]:
+    """Orthonormal directions in which ``rows`` (row, dim) have an extent, as columns (dim, rank),
+    and the sum of squares of the rows along each."""
+    count, dim = rows.shape
+    if count >= dim:
+        size, basis = np.linalg.eigh(rows.T @ rows)
+    else:
+        size, left = np.linalg.eigh(rows @ rows.T)
+        kept = size > _FLATTEST * max(size[-1], 1e-300)
+        size = size[kept]
+        basis = (rows.T @ left[:, kept]) / np.sqrt(size)
+    return np.asarray(basis), np.maximum(size, 0.0)
+
+
+def _evidence(pairs: Array, seen: Array, variance: float, outside: int) -> float:
+    """Log likelihood of all rounds, up to a constant, if the deviations of the curvature from its
+    mean have this ``variance``. ``pairs`` (rank, rank) are the sums of scatter of two directions,
+    ``seen`` (rank, rank) the symmetric products of theta and what the mean curvature leaves of
+    gradients; ``outside`` is the number of directions without scatter."""
+    known = np.log1p(variance * pairs)
+    gain = variance * np.square(seen) / (1.0 + variance * pairs)
+    # An entry off the diagonal occurs twice, and counts once. One on the diagonal has twice the
+    # variance, and half of what the matrices say of scatter and products.
+    total = gain.sum() - known.sum()
+    diagonal = np.diag(known).sum()
+    alone = np.log1p(variance * np.diag(pairs) / 2.0).sum()
+    return float((total - diagonal) / 4.0 - outside * alone / 2.0)
+
+
+class WideLaw(NamedTuple):
+    """Law of theta of one data set, in the sampler's coordinates.
+
+    Attributes
+    ----------
+    curvature
+        What the rounds tell about the likelihood's curvature.
+    law
+        Law of theta given the transcript.
+    known
+        The same if the estimated curvature were the true one.
+    exact
+        The same without noise: the exact posterior, as far as the rounds show it.
+    """
+
+    curvature: ShrunkCurvature
+    law: LowRankNormal
+    known: LowRankNormal
+    exact: LowRankNormal
+
+
+def _law_of(
+    theta: Array, gradient: Array, weight: Array, unit: Array, prior: Callable[[Array], Array]
+) -> WideLaw:
+    """Law of theta from its values and the estimates of the gradient there, (round, dim), the
+    rounds' weights, (round), the standard deviation of the noise of an estimate of weight 1, (dim),
+    and the gradient of the negative log ``prior`` at many theta."""
+    total, root = float(weight.sum()), np.sqrt(weight)[:, None]
+    place = weight @ theta / total
+    data = gradient - prior(theta)
+    slope = weight @ data / total / unit
+    precision = _prior_precision(prior, place, unit)
+    curvature = ShrunkCurvature.of(
+        (theta - place) * unit * root, (data / unit - slope) * root, precision, total
+    )
+    if curvature.half_range > _MOST_UNLIKE:
+        raise InvalidSetting(
+            f"curvatures differ too much between directions for an answer of {len(unit)} entries"
+            f" from {len(theta)} rounds (by {curvature.half_range:.2g} of their mean to each side,"
+            f" {_MOST_UNLIKE:g} is the limit): use the draws of the chain, or coordinates in which"
+            " the posterior is round"
+        )
+    pull = prior(place[None])[0] / unit
+
+    def law(noise: Array, outside: float) -> LowRankNormal:
+        return _given(curvature, precision, pull, slope, noise, outside)
+
+    rank = len(curvature.scatter)
+    known = found = law(np.full(rank, 1.0 / total), 1.0 / total)
+    for _ in range(_STEPS):
+        # The error of D is multiplied by the distance of theta from its mean over rounds.
+        inside = curvature.basis.T @ found.mean
+        rows = found.variances_along(curvature.basis.T)
+        square = np.square(inside) + rows
+        rest = np.square(found.mean).sum() + found.variances.sum() - square.sum()
+        errors, other = curvature.errors(square, max(float(rest), 0.0))
+        found = law(1.0 / total + errors, 1.0 / total + other)
+    laws = (found, known, law(np.zeros(rank), 0.0))
+    return WideLaw(curvature, *(_moved(each, place, unit) for each in laws))
+
+
+def _given(
+    curvature: ShrunkCurvature,
+    precision: Array,
+    pull: Array,
+    slope: Array,
+    noise: Array,
+    outside: float,
+) -> LowRankNormal:
+    """Law of theta less its mean over rounds for a ``noise`` of the mean gradient along the
+    columns of the curvature's basis, (rank), and along any other direction (``outside``).
+    ``precision`` (dim) is the prior's curvature, ``pull`` (dim) its gradient and ``slope`` (dim)
+    the likelihood's, at the mean of theta."""
+    basis, matrix, mean = curvature.basis, curvature.matrix, curvature.mean
+    share = np.linalg.solve(matrix + np.diag(noise), matrix).T  # D (D + noise)^-1
+    information, other = share @ matrix, mean / (mean + outside)
+    diagonal = precision + other * mean
+    # The precision is diagonal, plus a matrix in the span of the basis: its inverse root follows
+    # from an orthonormal basis of the span in units of the diagonal.
+    frame, triangle = np.linalg.qr(basis / np.sqrt(diagonal)[:, None])
+    inner = information - other * mean * np.eye(len(matrix))
+    values, turned = np.linalg.eigh(triangle @ ((inner + inner.T) / 2) @ triangle.T)
+    factors = 1.0 / np.maximum(1.0 + values, 1e-12)
+    law = LowRankNormal(pull, 1.0 / np.sqrt(diagonal), frame @ turned, factors)
+    along = basis.T @ slope
+    informed = other * slope + basis @ (share @ along - other * along)
+    return law._replace(mean=-law.times(pull + informed))
+
+
+def _moved(law: LowRankNormal, place: Array, unit: Array) -> LowRankNormal:
+    """The ``law`` of deviations from ``place``, in noise units, as one of theta itself."""
+    return law._replace(mean=place + law.mean / unit, scale=law.scale / unit)
+
+
+def _prior_precision(prior: Callable[[Array], Array], place: Array, unit: Array) -> Array:
+    """Curvature of the negative log prior at ``place`` in noise units, (dim): differences of its
+    gradient. ``InvalidSetting`` for a prior whose entries are not independent."""
+    size = 1e-3 * (1.0 + np.abs(place))
+    odd = np.arange(len(place)) % 2
+    curved = np.zeros_like(place)
+    for still in (odd == 0, odd == 1):
+        moves = np.where(still, 0.0, size)
+        change = prior(np.stack([place + moves, place - moves]))
+        difference = change[0] - change[1]
+        if np.abs(difference[still]).max() > _COUPLED * np.abs(difference).max():
+            raise InvalidSetting(
+                f"an answer of more than {MOST_ANSWERED} entries needs a prior with independent"
+                " entries: use the draws of the chain"
+            )
+        curved[~still] = difference[~still] / (2 * size[~still])
+    return np.asarray(np.maximum(curved, 0.0) / np.square(unit))
+
+
+def wide_answer_of(
+    seen: Transcript,
+    prior: Callable[[Array], Array],
+    coordinates: Coordinates | None = None,
+    layout: named_draws.Layout | None = None,
+    exact: Gaussian | None = None,
+    predict: Callable[[Array], Array | None] | None = None,
+) -> WideAnswer:
+    """The answer of every data set from the kept rounds of its transcript ``seen`` and the gradient
+    of the negative log prior, (data set, point, dim) from theta of the same shape. Theta has the
+    sampler's coordinates in all arguments; the answer has the model's. ``InvalidSetting`` where an
+    answer of many entries cannot be given."""
+    if not seen.bounded:
+        raise InvalidSetting(
+            f"an answer of more than {MOST_ANSWERED} entries needs noise of known size: some"
+            " devices are absent, estimates of the channel are wrong, or the channel is real; use"
+            " the draws of the chain"
+        )
+    chains, dim = seen.positions.shape[1], seen.positions.shape[3]
+    if dim * min(chains * seen.num_kept, dim) ** 2 > _MOST_WORK:
+        raise InvalidSetting(
+            f"an answer of {dim} entries from {chains * seen.num_kept} kept rounds takes too long:"
+            " use fewer rounds, or the draws of the chain"
+        )
+    noise = seen.channel_noise + seen.symbol_noise
+    kept = slice(seen.positions.shape[2] - 1 - seen.num_kept, None)
+
+    def at(points: Array) -> Array:
+        return np.asarray(prior(points[None])[0])
+
+    laws = []
+    for e, positions in enumerate(seen.positions):
+        of_round = noise[min(e, len(noise) - 1), kept]
+        weight = 1.0 / of_round.mean(axis=1)  # 0 where nobody transmitted
+        heard = weight > 0
+        if not heard.any() or not np.isfinite(positions).all():
+            raise InvalidSetting(
+                "an answer needs rounds in which devices transmit, and chains within the range of"
+                " numbers: use another policy, or a smaller step"
+            )
+        unit = np.sqrt((weight[heard, None] * of_round[heard]).mean(axis=0))
+        before, after = positions[:, :-1][:, kept][:, heard], positions[:, 1:][:, kept][:, heard]
+        theta = before.reshape(-1, len(unit))
+        gradient = ((before - after) / seen.step_sizes[kept][heard, None]).reshape(theta.shape)
+        weights = np.tile(weight[heard], len(positions))
+        laws.append(_law_of(theta, gradient, weights, unit, at))
+    if exact is not None and coordinates is not None:
+        scale = coordinates.scale
+        covariance = scale @ exact.covariance @ scale.T
+        exact = Gaussian(np.asarray(coordinates.to_model(exact.mean)), covariance)
+    return WideAnswer(
+        _coordinates=coordinates,
+        layout=layout,
+        exact=exact,
+        _predict=predict,
+        _laws=tuple(laws),
+        _num_rounds=seen.num_kept * seen.positions.shape[1],
+    )
+
+
+@dataclass(frozen=True)
+class WideAnswer(Answer):
+    """The answer for a theta of many entries, whose law is normal, with a covariance that is kept
+    as a diagonal and a matrix of low rank. It has the methods of :class:`flmc.Answer`; whether the
+    gradient is linear in theta is not tested."""
+
+    _law: Any = None
+    _rounds: Any = None
+    _used: Any = None
+    _laws: tuple[WideLaw, ...] = ()
+    _num_rounds: int = 0
+
+    @property
+    def num_rounds(self) -> Array:
+        """Number of rounds that the answer uses, of all chains together, (data set)."""
+        return np.full(len(self._laws), self._num_rounds)
+
+    @cached_property
+    def mean(self) -> Array:
+        """Mean of theta as the server knows it, (data set, dim), in the model's coordinates."""
+        return self._to_model(np.stack([each.law.mean for each in self._laws]))
+
+    @property
+    def covariance(self) -> Array:
+        """Covariance of theta as the server knows it, (data set, dim, dim), in the model's
+        coordinates: computed at every use, because it may be large."""
+        whole = np.stack([each.law.covariance for each in self._laws])
+        if self._coordinates is None:
+            return whole
+        return np.asarray(self._coordinates.scale @ whole @ self._coordinates.scale.T)
+
+    def _variances(self, laws: list[LowRankNormal]) -> Array:
+        """Variances of the entries of theta in the model's coordinates under each law, (data set,
+        dim)."""
+        if self._coordinates is None:
+            return np.stack([each.variances for each in laws])
+        return np.stack([each.variances_along(self._coordinates.scale) for each in laws])
+
+    @cached_property
+    def sd(self) -> Array:
+        """Standard deviation of every entry of theta as the server knows it, (data set, dim)."""
+        return np.sqrt(self._variances([each.law for each in self._laws]))
+
+    @cached_property
+    def width(self) -> Array:
+        """Standard deviation of every entry of theta over that of the exact posterior, (data set,
+        dim); the latter is computed from the curvature that the run's gradients show."""
+        exact = self._variances([each.exact for each in self._laws])
+        return np.asarray(self.sd / np.sqrt(exact))
+
+    @cached_property
+    def parts(self) -> dict[str, Array]:
+        """Three shares of the total variance of theta, an array (data set) each, that add up to 1:
+        ``data`` is the exact posterior's own variance, ``noise`` the part added because channel,
+        quantisation and privacy hide where its mean is, ``curvature`` the part added because they
+        hide how wide it is."""
+        laws = self._laws
+        data, noisy = (
+            self._variances(each).sum(axis=1)
+            for each in ([one.exact for one in laws], [one.known for one in laws])
+        )
+        total = np.square(self.sd).sum(axis=1)
+        return {
+            "data": data / total,
+            "noise": (noisy - data) / total,
+            "curvature": (total - noisy) / total,
+        }
+
+    def intervals(self, probability: float = 0.9) -> Array:
+        """Central intervals of every entry of theta, as the server knows them.
+
+        Parameters
+        ----------
+        probability
+            Probability that an entry lies in its interval, between 0 and 1.
+
+        Returns
+        -------
+        Array
+            Lower and upper ends, (data set, dim, 2).
+        """
+        checks.between("probability", probability, 0.0, 1.0)
+        half = self.sd * float(ndtri(np.array([(1.0 + probability) / 2.0]))[0])
+        return np.stack([self.mean - half, self.mean + half], axis=-1)
+
+    def draws(self, num_draws: int = 1000, seed: int = 0) -> Array:
+        """Independent draws of theta from the law that the answer states, in the model's
+        coordinates.
+
+        Parameters
+        ----------
+        num_draws
+            Number of draws for every data set.
+        seed
+            Seed of their random numbers.
+
+        Returns
+        -------
+        Array
+            Theta, (data set, draw, dim).
+        """
+        return self._to_model(self._draw(len(self._laws), num_draws, seed))
+
+    def _draw(self, num_sets: int, num_draws: int, seed: int) -> Array:
+        """Independent draws of theta from the law that the answer states, for the first
+        ``num_sets`` data sets, (data set, draw, dim), in the coordinates in which the chain was
+        sampled."""
+        checks.at_least("num_draws", num_draws, 1)
+        laws = [each.law for each in self._laws[:num_sets]]
+        return np.stack(
+            [law.draw(num_draws, np.random.default_rng([seed, e])) for e, law in enumerate(laws)]
+        )
+
+    def findings_of(self, data_set: int) -> tuple[Finding, ...]:
+        """Findings against the answer of one data set: biased estimates of the gradient (from the
+        findings of plan and run), wide intervals, and that nothing is known of the gradient's
+        linearity where the posterior may not be normal.
+
+        Parameters
+        ----------
+        data_set
+            Number of the data set, from 0.
+        """
+        findings = list(self.of_gradients)
+        if self.exact is None:
+            short = "whether the gradient is linear in theta is not tested"
+            text = f"{short} for more than {MOST_ANSWERED} entries"
+            findings.append(Finding("linearity-unknown", "unknown", text, short))
+        width = float(self.width[data_set].max())
+        if width > _WIDE:
+            short = f"intervals are {width:.2g} times as wide as those of the exact posterior"
+            text = f"{short}; more rounds, a higher SNR, or a larger epsilon make them narrower"
+            findings.append(Finding("wide", "warning", text, short, {"width": width}, "use"))
+        return tuple(findings)
+
+    @property
+    def doubts(self) -> tuple[Finding, ...]:
+        """Findings because of which the answer of the first data set may be wrong: estimates of the
+        gradient are biased, or the posterior may not be normal, which is not tested."""
+        return tuple(each for each in self.findings if each.code != "wide")
+
+    def to_document(self, probability: float = 0.9) -> dict[str, Any]:
+        """The answer of the first data set as numbers, texts and lists by name, for JSON; the
+        covariance, which may be large, is None.
+
+        Parameters
+        ----------
+        probability
+            Probability of the intervals.
+        """
+        return {
+            "entries": named_draws.entry_names(self.mean.shape[1], self.layout),
+            "mean": self.mean[0].tolist(),
+            "sd": self.sd[0].tolist(),
+            "covariance": None,
+            "interval": probability,
+            "ends": self.intervals(probability)[0].tolist(),
+            "width": self.width[0].tolist(),
+            "parts": {name: float(share[0]) for name, share in self.parts.items()},
+            "num_rounds": int(self.num_rounds[0]),
+            "findings": [each.to_document() for each in self.findings],
+        }

@@ -12,7 +12,7 @@ REPEATS ?= 7
 CASES ?=
 OUT ?= out
 
-.PHONY: run test test-quick evidence format test-lowest accounting-check lint review bench bench-compare verdicts coverage reproduction docs clean
+.PHONY: run test test-quick evidence format test-lowest accounting-check lint review bench bench-compare verdicts coverage midpoints reproduction docs clean
 
 # One federated run in words and a picture, then the paper's figures and claims.
 run: $(VENV)/.installed
@@ -73,6 +73,10 @@ verdicts: $(VENV)/.test-installed
 # Intervals of answers against the truth, in some twenty minutes: docs/coverage.md.
 coverage: $(VENV)/.test-installed
 	$(BIN)/python benchmarks/interval_coverage.py --out docs/coverage.md
+
+# Draws of chains against reference draws, parameter by parameter: docs/evidence/midpoints.md.
+midpoints: $(VENV)/.test-installed
+	$(BIN)/python benchmarks/midpoints.py --out docs/evidence/midpoints.md
 
 # The pages about the reproductions are generated from full runs.
 reproduction: $(VENV)/.installed

@@ -153,9 +153,7 @@ CASES: dict[str, Case] = {
     "midpoints, rayleigh": _case(
         flmc.Analog(fading=flmc.RayleighFading(0.2)), _ROUND, draw_at="midpoints"
     ),
-    "midpoints, come and go": _case(
-        flmc.Digital(), _RUN, active=_COME_AND_GO, draw_at="midpoints"
-    ),
+    "midpoints, come and go": _case(flmc.Digital(), _RUN, active=_COME_AND_GO, draw_at="midpoints"),
     "midpoints, own model": _case(
         flmc.Digital(link=flmc.Sigmoid(0.2), clip=10.0), _ROUND, _logistic(), draw_at="midpoints"
     ),

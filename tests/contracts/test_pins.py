@@ -19,7 +19,7 @@ from support import QUICK
 
 PINNED = json.loads(pinned_runs.PINS.read_text())
 MACHINE = pinned_runs.machine()
-SAME_MACHINE = MACHINE == PINNED["machine"]
+SAME_MACHINE = PINNED["machine"] == MACHINE
 MOST_ERRORS = 6.0
 
 

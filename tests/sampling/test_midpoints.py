@@ -16,7 +16,9 @@ import flmc
 from flmc.base.errors import InvalidSetting
 from flmc.planning.plans.release import draws_with_memory
 from flmc.planning.server_update import LANGEVIN
-from support import full
+from midpoints import measure
+from posteriors import FOLDER
+from support import full, full_only
 
 OFF = flmc.Limits(privacy="off")
 ENGINES = ("numpy", "numba", "jax")
@@ -222,6 +224,21 @@ def test_unequal_noise_is_predicted() -> None:
     assert (
         np.abs(squares.mean(axis=0) - [1.6, 0.4]) < 5 * error + 0.05 * np.array([1.6, 0.4])
     ).all()
+
+
+@full_only
+@pytest.mark.skipif(not FOLDER.is_dir(), reason="needs ../shared/data/posteriordb")
+@pytest.mark.parametrize(
+    "name", ["kidiq-kidscore_momiq", "mesquite-logmesquite_logvash", "sblrc-blr"]
+)
+def test_published_posteriors(name: str) -> None:
+    """Some of `make midpoints`: every reference sd within 3 % and three standard errors. Positions
+    of the same chains are wider."""
+    spread = measure(name, "midpoints", 16)
+    assert spread.holds
+    assert spread.error < 0.02
+    assert not spread.doubts
+    assert abs(spread.shift) < 0.25
 
 
 UPDATES = (LANGEVIN, flmc.Momentum(0.5), flmc.MajorityVote())

@@ -2,7 +2,7 @@
 midpoints` writes ``docs/evidence/midpoints.md``.
 
 Every posterior is dealt to eight devices at random and planned for the analog uplink with
-everything automatic, as in the verdicts. Each of its parameters is compared, not the worst alone."""
+everything automatic, as in the verdicts. All parameters are compared, not the worst alone."""
 
 from __future__ import annotations
 

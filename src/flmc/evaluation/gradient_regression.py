@@ -13,6 +13,8 @@ V^{-1/2}`."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +30,8 @@ farther from the mean of the kept rounds than the square root of the number of e
 standard deviations of theta over the kept rounds: in earlier rounds gradients may be clipped, or
 the posterior may not be quadratic. The length of a vector of dim standard normal numbers is about
 the square root of dim, with a standard deviation below 1."""
+_MOST_STRETCHES = 4
+"""Largest number of changes of the step for which rounds are summed stretch by stretch."""
 _FLATTEST = 1e-12
 """Smallest pivot that the correlation matrix of theta's entries over rounds may have: below it, a
 regression of gradients on theta would fail in double precision."""
@@ -166,39 +170,55 @@ class TranscriptRounds:
         """Sums over the rounds from ``first`` to ``end`` of all chains together, of a chain not
         before its ``start`` (data set, chain). ``x`` (data set, chain, round + 1, dim) is theta
         less the fixed point ``centre``; in rounds before ``start`` it is set to 0."""
-        x, y = x[:, :, first:end], x[:, :, first + 1 : end + 1]
         weight, steps = self.weight[:, first:end], self.seen.step_sizes[first:end]
         if (start > first).any():
-            used = np.arange(first, end) >= start[:, :, None]
-            x *= used[..., None]
-        else:
-            used = np.ones((1, 1, end - first), dtype=np.bool_)
-        alike = steps.min() == steps.max() and 0 < weight.min() == weight.max()
-        if alike:
-            # With equal weights and steps two products tell all, and no weighted copy of theta is
-            # needed. Sums over the next positions y are those over x but for both ends.
-            scatter, next_products = (_transposed(x) @ each for each in (x, y))
-            theta = np.ones(x.shape[2]) @ x
-            position = np.minimum(start - first, x.shape[2] - 1).clip(0)[:, :, None, None]
-            begin = np.take_along_axis(x, position, axis=2)[:, :, 0]
-            final = np.where(start[:, :, None] < end, y[:, :, -1], 0.0)
-            own, shared = _diagonal(scatter), _diagonal(next_products)
-            factor, step = float(weight.flat[0]), float(steps[0])
-            rounds = np.broadcast_to(used.sum(axis=2), start.shape).sum(axis=1)
-            parts = (
-                theta,
-                (begin - final) / step,
-                (2 * (own - shared) - np.square(begin) + np.square(final)) / step**2,
-                scatter,
-                (scatter - next_products) / step,
-            )
-            return RoundSums(rounds, factor * rounds, *(factor * each.sum(axis=1) for each in parts))
-        count = np.broadcast_to(used * weight[:, None], x.shape[:3])
-        gradient = (x - y) / steps[:, None]
-        weighted, along = x * count[..., None], gradient * count[..., None]
+            x[:, :, first:end] *= (np.arange(first, end) >= start[:, :, None])[..., None]
+        changes = np.flatnonzero(np.diff(steps) != 0) + 1
+        alike = 0 < weight.min() == weight.max()
+        if not alike or len(changes) > _MOST_STRETCHES:
+            return self._weighted_sums(x, start, first, end)
+        # With equal weights, rounds of equal steps need no weighted copy of theta.
+        cuts = [first, *(first + changes).tolist(), end]
+        parts = [
+            self._plain_sums(x, start, *cut, float(weight.flat[0]))
+            for cut in pairwise(cuts)
+        ]
+        return reduce(RoundSums.plus, parts)
+
+    def _plain_sums(
+        self, x: Array, start: Array, first: int, end: int, weight: float
+    ) -> RoundSums:
+        """The sums of :meth:`_sums` for rounds of the same ``weight`` and step: sums over the next
+        positions y are those over x but for both ends, and products of x with itself and with y
+        tell all others."""
+        step = float(self.seen.step_sizes[first])
+        count = end - np.clip(start, first, end)
+        last = x[:, :, end] * (count > 0)[..., None]
+        x, y = x[:, :, first:end], x[:, :, first + 1 : end + 1]
+        begin = np.take_along_axis(x, np.minimum(end - first - count, end - first - 1)[:, :, None, None],
+                                   axis=2)[:, :, 0]  # fmt: skip
+        scatter, with_next = _transposed(x) @ x, _transposed(x) @ y
+        squares = 2 * (_diagonal(scatter) - _diagonal(with_next))
+        parts = (
+            np.ones(end - first) @ x,
+            (begin - last) / step,
+            (squares - np.square(begin) + np.square(last)) / step**2,
+            scatter,
+            (scatter - with_next) / step,
+        )
+        rounds = count.sum(axis=1)
+        return RoundSums(rounds, weight * rounds, *(weight * each.sum(axis=1) for each in parts))
+
+    def _weighted_sums(self, x: Array, start: Array, first: int, end: int) -> RoundSums:
+        """The sums of :meth:`_sums` for rounds with weights and steps of their own."""
+        used = np.arange(first, end) >= start[:, :, None]
+        x, y = x[:, :, first:end], x[:, :, first + 1 : end + 1]
+        weight = used * self.weight[:, None, first:end]
+        gradient = (x - y) / self.seen.step_sizes[first:end, None]
+        weighted, along = x * weight[..., None], gradient * weight[..., None]
         return RoundSums(
-            (count > 0).sum(axis=(1, 2)),
-            count.sum(axis=(1, 2)),
+            (weight > 0).sum(axis=(1, 2)),
+            weight.sum(axis=(1, 2)),
             weighted.sum(axis=(1, 2)),
             along.sum(axis=(1, 2)),
             np.einsum("ecsi,ecsi->ei", along, gradient),

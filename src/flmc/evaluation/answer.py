@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from flmc.base import checks
-from flmc.base.arrays import Array
+from flmc.base.arrays import Array, IntArray
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
 from flmc.base.special import ndtr, ndtri
@@ -40,7 +40,7 @@ model's predictions at each, (1, draw, prediction); None for a model without pre
 
 _FEWEST_DEGREES = 12.0
 """Smallest number of degrees of freedom with which the curvature along an eigenvector counts as
-known: with fewer, an answer's intervals are mostly too wide in that direction."""
+known: with fewer, an answer leaves much of the prior in that direction."""
 _WIDE, _OFF = 2.0, 0.25
 """Limits beyond which an answer gets a warning: ``_WIDE`` is that of an entry's standard deviation
 over the exact posterior's, ``_OFF`` that of the shift of the mean by a gradient that is not linear
@@ -119,7 +119,8 @@ def find_answer(
         mean, covariance = exact.mean[: len(kept)], exact.covariance[: len(kept)]
         exact = Gaussian(np.repeat(mean, repeats, 0), np.repeat(covariance, repeats, 0))
 
-    return _answer_of_model(seen.by_chain if by_chain else seen, model, exact)
+    public = plan.public_curvature
+    return _answer_of_model(seen.by_chain if by_chain else seen, model, exact, public)
 
 
 def find_federated_answer(
@@ -141,16 +142,19 @@ def find_federated_answer(
     :func:`find_answer` has them, and change nothing: there is one data set, and one chain."""
     seen = Transcript.of_rounds(plan, draws, burn_in, num_active, gain)
     if isinstance(model, Prior):
-        return answer_of(seen, model.gradient)
+        return answer_of(seen, model.gradient, public=plan.public_curvature)
     if model.coordinates is not None:
         raise InvalidSetting("a federation samples in the model's own coordinates: give that model")
-    return _answer_of_model(seen, model, model.posterior)
+    return _answer_of_model(seen, model, model.posterior, plan.public_curvature)
 
 
-def _answer_of_model(seen: Transcript, model: Model, exact: Gaussian | None) -> Answer:
+def _answer_of_model(
+    seen: Transcript, model: Model, exact: Gaussian | None, public: Curvature | None
+) -> Answer:
     """The answer of every data set from its transcript ``seen`` and the parts of a model that need
     no data: prior, coordinates, names, and predictions. ``exact`` holds the posteriors of the
-    transcript's data sets; None where they are unknown."""
+    transcript's data sets; None where they are unknown. ``public`` is what is publicly known of the
+    posterior's curvature; None: nothing."""
 
     def prior(theta: Array) -> Array:
         return model.num_devices * model.prior_share(theta)
@@ -158,7 +162,7 @@ def _answer_of_model(seen: Transcript, model: Model, exact: Gaussian | None) -> 
     def predict(theta: Array) -> Array | None:
         return model.predict(theta, slice(0, 1))
 
-    return answer_of(seen, prior, model.coordinates, model.layout, exact, predict)
+    return answer_of(seen, prior, model.coordinates, model.layout, exact, predict, public)
 
 
 @dataclass(frozen=True)
@@ -169,7 +173,7 @@ class Answer:
 
     _law: ThetaLaw
     _rounds: TranscriptRounds
-    _start: Array
+    _start: IntArray
     _coordinates: Coordinates | None = None
     layout: named_draws.Layout | None = None
     """Name and shape of every parameter in theta; None for a model without names."""
@@ -399,9 +403,9 @@ class Answer:
         if degrees < _FEWEST_DEGREES:
             short = "the rounds do not tell the curvature in some direction"
             text = (
-                f"{short} ({degrees:.2g} degrees of freedom, {_FEWEST_DEGREES:g} are needed):"
-                " intervals may be too wide there; plan more rounds, a larger step, or coordinates"
-                " in which the posterior is round"
+                f"{short} ({degrees:.2g} degrees of freedom, {_FEWEST_DEGREES:g} are needed): what"
+                " is stated there is mostly the prior; plan more rounds, a larger step, coordinates"
+                " in which the posterior is round, or a public_convexity"
             )
             findings.append(Finding("curvature-unknown", "warning", text, short, {"df": degrees}))
         slope, error = (each[data_set] for each in self._bends)

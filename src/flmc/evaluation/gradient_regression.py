@@ -12,6 +12,7 @@ V^{-1/2}`."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
@@ -19,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flmc.base.arrays import Array
+from flmc.base.arrays import Array, IntArray
 from flmc.base.errors import InvalidSetting
 from flmc.evaluation.transcript import Transcript
 from flmc.planning.answer_law import LEAST
@@ -138,7 +139,7 @@ class TranscriptRounds:
         first chain, (data set, dim)."""
         return self.seen.positions[:, 0, -1]
 
-    def fit(self) -> tuple[GradientRegression, Array]:
+    def fit(self) -> tuple[GradientRegression, IntArray]:
         """The regression over all rounds that an answer may use, and the first of these rounds of
         every chain, (data set, chain). ``InvalidSetting`` where the rounds are too few, or do not
         tell a regression."""
@@ -150,7 +151,7 @@ class TranscriptRounds:
                 " more rounds, or a shorter burn-in"
             )
         first = places - 1 - self.seen.num_kept
-        start = np.zeros(self.seen.positions.shape[:2], dtype=np.intp)
+        start: IntArray = np.zeros(self.seen.positions.shape[:2], dtype=np.int64)
         with np.errstate(over="ignore", invalid="ignore"):
             x = self.seen.positions - self.centre[:, None, None]
             sums = self._sums(x, start, first, places - 1)
@@ -166,7 +167,7 @@ class TranscriptRounds:
             sums = sums.plus(self._sums(x, start, 0, first))
         return self._regress(sums), start
 
-    def _sums(self, x: Array, start: Array, first: int, end: int) -> RoundSums:
+    def _sums(self, x: Array, start: IntArray, first: int, end: int) -> RoundSums:
         """Sums over the rounds from ``first`` to ``end`` of all chains together, of a chain not
         before its ``start`` (data set, chain). ``x`` (data set, chain, round + 1, dim) is theta
         less the fixed point ``centre``; in rounds before ``start`` it is set to 0."""
@@ -179,14 +180,11 @@ class TranscriptRounds:
             return self._weighted_sums(x, start, first, end)
         # With equal weights, rounds of equal steps need no weighted copy of theta.
         cuts = [first, *(first + changes).tolist(), end]
-        parts = [
-            self._plain_sums(x, start, *cut, float(weight.flat[0]))
-            for cut in pairwise(cuts)
-        ]
+        parts = [self._plain_sums(x, start, *cut, float(weight.flat[0])) for cut in pairwise(cuts)]
         return reduce(RoundSums.plus, parts)
 
     def _plain_sums(
-        self, x: Array, start: Array, first: int, end: int, weight: float
+        self, x: Array, start: IntArray, first: int, end: int, weight: float
     ) -> RoundSums:
         """The sums of :meth:`_sums` for rounds of the same ``weight`` and step: sums over the next
         positions y are those over x but for both ends, and products of x with itself and with y
@@ -195,8 +193,8 @@ class TranscriptRounds:
         count = end - np.clip(start, first, end)
         last = x[:, :, end] * (count > 0)[..., None]
         x, y = x[:, :, first:end], x[:, :, first + 1 : end + 1]
-        begin = np.take_along_axis(x, np.minimum(end - first - count, end - first - 1)[:, :, None, None],
-                                   axis=2)[:, :, 0]  # fmt: skip
+        at = np.minimum(end - first - count, end - first - 1)[:, :, None, None]
+        begin = np.take_along_axis(x, at, axis=2)[:, :, 0]
         scatter, with_next = _transposed(x) @ x, _transposed(x) @ y
         squares = 2 * (_diagonal(scatter) - _diagonal(with_next))
         parts = (
@@ -209,7 +207,7 @@ class TranscriptRounds:
         rounds = count.sum(axis=1)
         return RoundSums(rounds, weight * rounds, *(weight * each.sum(axis=1) for each in parts))
 
-    def _weighted_sums(self, x: Array, start: Array, first: int, end: int) -> RoundSums:
+    def _weighted_sums(self, x: Array, start: IntArray, first: int, end: int) -> RoundSums:
         """The sums of :meth:`_sums` for rounds with weights and steps of their own."""
         used = np.arange(first, end) >= start[:, :, None]
         x, y = x[:, :, first:end], x[:, :, first + 1 : end + 1]
@@ -252,7 +250,7 @@ class TranscriptRounds:
         theta = (self.centre + theta) * unit
         return GradientRegression(unit, sums.weight, theta, gradient / unit, scatter, curvature)
 
-    def bends(self, start: Array, fit: GradientRegression) -> tuple[Array, Array]:
+    def bends(self, start: IntArray, fit: GradientRegression) -> tuple[Array, Array]:
         """Slopes that reveal a gradient that is not linear in theta, and their standard errors,
         both (data set, dim), for every eigenvector of the fitted curvature. A slope is that of a
         regression: of the received gradients less the linear function in ``fit``, along the
@@ -295,11 +293,10 @@ def _root_of_scatter(sums: RoundSums) -> Array:
         covariance = sums.scatter / sums.weight[:, None, None] - theta[:, :, None] * theta[:, None]
         size = np.sqrt(_diagonal(covariance))
         correlation = covariance / size[:, :, None] / size[:, None, :]
-    try:
-        root = np.linalg.cholesky(correlation)
-        flattest = float(np.square(_diagonal(root)).min())
-    except np.linalg.LinAlgError:
-        flattest = 0.0
+    root = np.zeros_like(correlation)
+    with suppress(np.linalg.LinAlgError):  # not positive definite
+        root[:] = np.linalg.cholesky(correlation)
+    flattest = float(np.square(_diagonal(root)).min())
     if not flattest >= _FLATTEST:
         raise InvalidSetting(
             "an answer needs chains that move in every direction, within the range of numbers: use"
@@ -308,14 +305,14 @@ def _root_of_scatter(sums: RoundSums) -> Array:
     return np.asarray(root * size[:, :, None])
 
 
-def _settled(x: Array, sums: RoundSums, root: Array) -> Array:
+def _settled(x: Array, sums: RoundSums, root: Array) -> IntArray:
     """The first round of the burn-in from which on a chain stays near the mean of the kept rounds,
     (data set, chain); the number of rounds where it never does. ``x`` (data set, chain, round, dim)
     is theta during the burn-in less the same point as in ``sums``, those of the kept rounds;
     ``root`` is a root of the covariance of theta over these."""
     dim, rounds = x.shape[3], x.shape[2]
     mean = sums.theta / sums.weight[:, None]
-    to_sd = _transposed(np.linalg.inv(root))
+    to_sd = _transposed(np.asarray(np.linalg.inv(root)))
     away = x @ to_sd[:, None]
     away -= (mean[:, None] @ to_sd)[:, None]
     distance = np.einsum("ecsi,ecsi->ecs", away, away)

@@ -1,4 +1,4 @@
-r"""The law of theta given a transcript, from a regression of the server's estimates of the gradient.
+r"""The law of theta given a transcript, from a regression of estimates of the gradient.
 
 The curvature of the negative log posterior is known with an error, and the posterior's mean through
 noise; ``docs/answer.md`` derives the law of theta that is left."""
@@ -78,8 +78,7 @@ class ThetaLaw:
         if public is not None:
             # One unit of curvature in the sampler's units, along each eigenvector.
             one = np.square(directions / fit.unit[:, :, None]).sum(axis=1)
-            most = np.inf if public.smoothness is None else public.smoothness
-            bounds = Bounds((public.convexity or 0.0) * one, most * one)
+            bounds = Bounds.of(public, one)
         return cls(fit, values, directions, degrees, precision, pull, bounds)
 
     @cached_property
@@ -136,7 +135,7 @@ class ThetaLaw:
         # Bartlett's decomposition of a Wishart matrix: directions in order of falling degrees of
         # freedom. Directions of which little is known come last, each independent of all others.
         known = answer_law.well_known(self.degrees[e])
-        order = np.lexsort((-self.degrees[e], ~known))
+        order = np.lexsort((-self.degrees[e], np.logical_not(known)))
         degrees = self.degrees[e][order]
         joint = joint_degrees(degrees)
         factor = np.zeros((num_draws, dim, dim))

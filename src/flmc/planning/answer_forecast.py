@@ -88,7 +88,8 @@ def forecast_answer(
     unevenness = _unevenness(plan)
     if response is not None:
         shown = response.over(slope)
-        return predicted_answer(shown, _prior_precision(model), rounds, unevenness)
+        public = plan.public_curvature
+        return predicted_answer(shown, _prior_precision(model), rounds, unevenness, public)
     convexity = curvature.convexity
     if convexity is None:
         return None

@@ -23,6 +23,7 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.special import ndtri
+from flmc.planning.step_size import Curvature
 
 MOST_ANSWERED = 200
 """Largest number of entries of theta for which an answer is planned, and whose curvatures are all
@@ -85,6 +86,13 @@ class Bounds(NamedTuple):
     least: Array
     most: Array
 
+    @classmethod
+    def of(cls, public: Curvature, one: Array) -> Bounds:
+        """The bounds in units in which a curvature of 1 is ``one`` (..., dim) along the
+        directions."""
+        most = np.inf if public.smoothness is None else public.smoothness
+        return cls((public.convexity or 0.0) * one, most * one)
+
 
 def curvatures(
     values: Array,
@@ -116,12 +124,15 @@ def curvatures(
     data = np.clip(
         (values / degrees)[..., None] * chi - floor[..., None], least[..., None], most[..., None]
     )
-    few = ~well_known(degrees)
+    few = np.logical_not(well_known(degrees))
     if few.any():
         told = None if evidence is None else Evidence(*(each[few] for each in evidence))
         weights = np.broadcast_to(np.asarray(weight)[..., None], values.shape)
-        parts = (values, floor, degrees, np.maximum(share, -1.0), weights, least, most)
-        data[few] = _hardly_known(*(each[few] for each in parts), told)
+        shares = np.maximum(share, -1.0)
+        data[few] = _hardly_known(
+            values[few], floor[few], degrees[few], shares[few], weights[few], least[few],
+            most[few], told,
+        )  # fmt: skip
     return np.asarray(data)
 
 
@@ -290,14 +301,19 @@ def flat_response(
 
 
 def predicted_answer(
-    response: Response, prior: Array, num_rounds: int, unevenness: float = 1.0
+    response: Response,
+    prior: Array,
+    num_rounds: int,
+    unevenness: float = 1.0,
+    public: Curvature | None = None,
 ) -> PredictedAnswer | None:
     """Prediction of an answer from ``num_rounds`` rounds of a chain with this response; None
     without rounds, or where the mean Jacobian is not positive definite.
 
     ``prior`` (dim, dim) is the precision matrix of the prior. ``unevenness`` is the harmonic over
     the arithmetic mean of the rounds' noise variances, 1 where rounds are alike: a regression gives
-    quiet rounds more weight, where a chain adds up the noise of all."""
+    quiet rounds more weight, where a chain adds up the noise of all. ``public`` is what is publicly
+    known of the posterior's curvature."""
     unit = np.sqrt(response.noise * unevenness)
     jacobian = response.curvature
     shown = (jacobian + jacobian.T) / 2
@@ -317,7 +333,8 @@ def predicted_answer(
     # theta.
     scale = np.square(to_theta).sum(axis=0)
     weight = np.asarray(float(num_rounds))
-    nodes = curvatures(values, floor, degrees, weight)
+    bounds = None if public is None else Bounds.of(public, scale)
+    nodes = curvatures(values, floor, degrees, weight, bounds=bounds)
     spread, known = (
         1.0 / (each + informed_share(data, weight) * data)
         for each, data in ((floor[:, None], nodes), (floor, values - floor))

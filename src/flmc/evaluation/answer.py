@@ -10,8 +10,8 @@ privacy nor rounds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -57,12 +57,37 @@ OF_GRADIENTS = frozenset(
 )  # fmt: skip
 """Codes of findings that doubt the server's estimates of gradients: these count against an answer,
 which is computed from such estimates, as they do against a chain of draws."""
-_DOUBTS = OF_GRADIENTS | {"curvature-unknown", "not-quadratic"}
+_CLIPPED = 0.015
+"""Share of clipped gradient entries in the kept rounds up to which rounds far from the mode are no
+reason for a doubt."""
+_DOUBTS = OF_GRADIENTS | {"burn-in"} | {"curvature-unknown", "not-quadratic"}
 """Codes of findings because of which an answer may be wrong; findings with other codes say only
 that its intervals are wide."""
 _LEVEL = 0.01
 """Probability with which an answer wrongly gets the warning that its gradient is not linear in
 theta, although the posterior is normal."""
+
+
+def doubting(
+    find: Callable[..., Answer], findings: Sequence[Finding], clipped: float
+) -> Callable[..., Answer]:
+    """The function ``find``, whose answers get the ``findings`` of plan and run that doubt the
+    server's estimates of the gradient. ``clipped`` is the share of clipped gradient entries in the
+    kept rounds, not a number where it is not known: where gradients are clipped on the way to the
+    mode, a burn-in that is much too short is among the doubts."""
+    codes = OF_GRADIENTS if clipped <= _CLIPPED else OF_GRADIENTS | {"burn-in"}
+    speak = tuple(
+        each
+        for each in findings
+        if each.code in codes
+        and each.severity != "note"
+        and (each.code != "burn-in" or each.severity == "infeasible")
+    )
+
+    def found(**words: Any) -> Answer:
+        return replace(find(**words), of_gradients=speak)
+
+    return found
 
 
 def answer_of(

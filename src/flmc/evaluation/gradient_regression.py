@@ -26,11 +26,11 @@ from flmc.evaluation.transcript import Transcript
 from flmc.planning.answer_law import LEAST
 
 _NEAR = 3.0
-"""A round of the burn-in is used for an answer only if its chain is, in that round and after, never
-farther from the mean of the kept rounds than the square root of the number of entries plus this, in
-standard deviations of theta over the kept rounds: in earlier rounds gradients may be clipped, or
-the posterior may not be quadratic. The length of a vector of dim standard normal numbers is about
-the square root of dim, with a standard deviation below 1."""
+"""A round is used for an answer only if its chain is, in that round and after, never farther from
+its mean over the kept rounds than the square root of the number of entries plus this, in standard
+deviations of the stationary law of a chain with the fitted curvature: in earlier rounds gradients
+may be clipped, or the posterior may not be quadratic. The length of a vector of dim standard normal
+numbers is about the square root of dim, with a standard deviation below 1."""
 _MOST_STRETCHES = 4
 """Largest number of changes of the step for which rounds are summed stretch by stretch."""
 _FLATTEST = 1e-12
@@ -150,20 +150,25 @@ class TranscriptRounds:
                 f"an answer needs at least {needed} kept rounds for {dim} entries, got {kept}: plan"
                 " more rounds, or a shorter burn-in"
             )
-        first = places - 1 - self.seen.num_kept
+        first, end = places - 1 - self.seen.num_kept, places - 1
         start: IntArray = np.zeros(self.seen.positions.shape[:2], dtype=np.int64)
         with np.errstate(over="ignore", invalid="ignore"):
             x = self.seen.positions - self.centre[:, None, None]
-            sums = self._sums(x, start, first, places - 1)
+            sums = self._sums(x, start, first, end)
         heard = int(sums.rounds.min())
         if heard < needed:
             raise InvalidSetting(
                 f"an answer needs at least {needed} kept rounds in which devices transmit, got"
                 f" {heard}: plan more rounds, or another policy"
             )
-        root = _root_of_scatter(sums)
-        if first:
-            start = _settled(x[:, :, :first], sums, root)
+        _check_moves(sums)
+        start = self._settled(x[:, :, :end], sums)
+        if (start > first).any():
+            # So late that too few rounds would be left: the kept ones are used.
+            late = end * chains - start.sum(axis=1) < needed
+            start = np.where(late[:, None], np.minimum(start, first), start)
+            sums = self._sums(x, start, 0, end)
+        elif first:
             sums = sums.plus(self._sums(x, start, 0, first))
         return self._regress(sums), start
 
@@ -224,9 +229,11 @@ class TranscriptRounds:
             (_transposed(weighted) @ gradient).sum(axis=1),
         )
 
-    def _regress(self, sums: RoundSums) -> GradientRegression:
-        """Regression of the estimates of the gradient on theta, computed from their ``sums`` over
-        rounds."""
+    def _moments(self, sums: RoundSums) -> tuple[Array, Array, Array, Array, Array]:
+        """Means over rounds of theta less the fixed point ``centre`` and of the estimates, (data
+        set, dim) each; sums over rounds of the outer products of theta's deviations from its mean
+        with themselves and with the estimates, (data set, dim, dim) each; and the noise variance of
+        an estimate in a round of weight 1, (data set, dim)."""
         dim, total = sums.theta.shape[1], sums.weight[:, None]
         theta, gradient = sums.theta / total, sums.gradient / total
         scatter = sums.scatter - sums.theta[:, :, None] * theta[:, None]
@@ -239,6 +246,31 @@ class TranscriptRounds:
             explained = (products * np.linalg.solve(scatter, products)).sum(axis=1)
             free = sums.rounds[:, None] - dim - 1
             noise = np.clip((squares - explained) / free, self.least_noise, noise)
+        return theta, gradient, scatter, products, noise
+
+    def _settled(self, x: Array, sums: RoundSums) -> IntArray:
+        """The first round from which on a chain stays near its mean over the kept rounds, (data
+        set, chain); the number of rounds where it never does. ``x`` (data set, chain, round, dim)
+        is theta less the fixed point ``centre``; ``sums`` are those over the kept rounds."""
+        theta, _, scatter, products, noise = self._moments(sums)
+        step = self.seen.step_sizes[-1]
+        with np.errstate(divide="ignore"):
+            of_round = 1.0 / self.weight
+        noise = noise * np.where(self.weight > 0, of_round, 0.0).mean(axis=1)[:, None]
+        # In one direction a chain of curvature h, step s and noise v has the stationary variance
+        # s v/(h (2 - s h)). The fitted curvature is not made symmetric: only quadratic forms of it
+        # are taken.
+        slopes = _transposed(np.linalg.solve(scatter, products))
+        metric = (2 / step * slopes - slopes @ slopes) / noise[:, :, None]
+        away = x - theta[:, None, None]
+        distance = ((away @ _transposed(metric)[:, None]) * away).sum(axis=3)
+        near = (distance <= (np.sqrt(x.shape[3]) + _NEAR) ** 2)[:, :, ::-1]
+        return np.asarray(np.where(near.all(axis=2), 0, x.shape[2] - near.argmin(axis=2)))
+
+    def _regress(self, sums: RoundSums) -> GradientRegression:
+        """Regression of the estimates of the gradient on theta, computed from their ``sums`` over
+        rounds."""
+        theta, gradient, scatter, products, noise = self._moments(sums)
         unit = np.sqrt(noise)
         scatter = scatter * unit[:, :, None] * unit[:, None, :]
         values, directions = np.linalg.eigh(scatter)
@@ -284,9 +316,8 @@ def eigen(curvature: Array) -> tuple[Array, Array]:
     return np.maximum(values, LEAST * np.abs(values).max(axis=1, keepdims=True)), directions
 
 
-def _root_of_scatter(sums: RoundSums) -> Array:
-    """Lower triangular root of the covariance of theta over the rounds of ``sums``, (data set, dim,
-    dim). ``InvalidSetting`` unless theta moved in every direction, in numbers that can be
+def _check_moves(sums: RoundSums) -> None:
+    """Raise ``InvalidSetting`` unless theta moved in every direction, in numbers that can be
     computed with."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         theta = sums.theta / sums.weight[:, None]
@@ -296,28 +327,11 @@ def _root_of_scatter(sums: RoundSums) -> Array:
     root = np.zeros_like(correlation)
     with suppress(np.linalg.LinAlgError):  # not positive definite
         root[:] = np.linalg.cholesky(correlation)
-    flattest = float(np.square(_diagonal(root)).min())
-    if not flattest >= _FLATTEST:
+    if not float(np.square(_diagonal(root)).min()) >= _FLATTEST:
         raise InvalidSetting(
             "an answer needs chains that move in every direction, within the range of numbers: use"
             " a larger step, or more rounds"
         )
-    return np.asarray(root * size[:, :, None])
-
-
-def _settled(x: Array, sums: RoundSums, root: Array) -> IntArray:
-    """The first round of the burn-in from which on a chain stays near the mean of the kept rounds,
-    (data set, chain); the number of rounds where it never does. ``x`` (data set, chain, round, dim)
-    is theta during the burn-in less the same point as in ``sums``, those of the kept rounds;
-    ``root`` is a root of the covariance of theta over these."""
-    dim, rounds = x.shape[3], x.shape[2]
-    mean = sums.theta / sums.weight[:, None]
-    to_sd = _transposed(np.asarray(np.linalg.inv(root)))
-    away = x @ to_sd[:, None]
-    away -= (mean[:, None] @ to_sd)[:, None]
-    distance = np.einsum("ecsi,ecsi->ecs", away, away)
-    near = (distance <= (np.sqrt(dim) + _NEAR) ** 2)[:, :, ::-1]
-    return np.asarray(np.where(near.all(axis=2), 0, rounds - near.argmin(axis=2)))
 
 
 def _turned(matrix: Array, directions: Array) -> Array:

@@ -260,7 +260,7 @@ class TranscriptRounds:
         # In one direction a chain of curvature h, step s and noise v has the stationary variance
         # s v/(h (2 - s h)). The fitted curvature is not made symmetric: only quadratic forms of it
         # are taken.
-        slopes = _transposed(np.linalg.solve(scatter, products))
+        slopes = _transposed(np.asarray(np.linalg.solve(scatter, products)))
         metric = (2 / step * slopes - slopes @ slopes) / noise[:, :, None]
         away = x - theta[:, None, None]
         distance = ((away @ _transposed(metric)[:, None]) * away).sum(axis=3)

@@ -399,8 +399,8 @@ def page(rows: list[Row], seconds: float) -> str:
             " one Gaussian query of the gradient at the mode with the budget, power, clip and noise"
             " of all rounds together, and a known curvature. *Doubted* is the share of data sets in"
             " which the answer says that it may not hold, *wide* that in which it says that it is"
-            " more than twice as wide. *Off* names the levels at which it does not hold as often as it"
-            f" says, at the level 1 % over all {tests} comparisons together.",
+            " more than twice as wide. *Off* names the levels at which it does not hold as often as"
+            f" it says, at the level 1 % over all {tests} comparisons together.",
             "",
             f"Of {len(rows)} settings {len(off)} are off at some level, {len(unsaid)} of them"
             " without a doubt in at least half of the data sets.",

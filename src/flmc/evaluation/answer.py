@@ -30,6 +30,7 @@ from flmc.evaluation.transcript import Transcript
 from flmc.models.affine import Coordinates
 from flmc.models.distributions import Gaussian, Prior
 from flmc.models.model import Model
+from flmc.planning import answer_law
 from flmc.planning.answer_law import informed_share
 from flmc.planning.plans import Plan
 from flmc.planning.step_size import Curvature
@@ -38,9 +39,6 @@ Predict = Callable[[Array], Array | None]
 """A function that takes draws of theta for the first data set, (1, draw, dim), and returns the
 model's predictions at each, (1, draw, prediction); None for a model without predictions."""
 
-_FEWEST_DEGREES = 12.0
-"""Smallest number of degrees of freedom with which the curvature along an eigenvector counts as
-known: with fewer, an answer leaves much of the prior in that direction."""
 _WIDE, _OFF = 2.0, 0.25
 """Limits beyond which an answer gets a warning: ``_WIDE`` is that of an entry's standard deviation
 over the exact posterior's, ``_OFF`` that of the shift of the mean by a gradient that is not linear
@@ -424,11 +422,12 @@ class Answer:
             Number of the data set, from 0.
         """
         findings = list(self.of_gradients)
-        degrees = float(self._law.degrees[data_set].min())
-        if degrees < _FEWEST_DEGREES:
+        known = answer_law.well_known(self._law.degrees[data_set])
+        if not known.all():
+            degrees = float(self._law.degrees[data_set].min())
             short = "the rounds do not tell the curvature in some direction"
             text = (
-                f"{short} ({degrees:.2g} degrees of freedom, {_FEWEST_DEGREES:g} are needed): what"
+                f"{short} ({degrees:.2g} degrees of freedom, {answer_law.WELL_KNOWN:g} are needed): what"
                 " is stated there is mostly the prior; plan more rounds, a larger step, coordinates"
                 " in which the posterior is round, or a public_convexity"
             )

@@ -41,16 +41,17 @@ _NORMAL = ndtri(_LEVELS)
 _GRID = 64
 """Number of curvatures at which the law of one that is hardly known is computed: equidistant in
 their logarithms, so that neighbours differ by some 15 %."""
-_WELL_KNOWN = 20.0
+WELL_KNOWN = 16.0
 """Degrees of freedom from which on the law of a curvature is taken for that of a covariance matrix.
 With fewer, it may be the curvature that a regression finds in a random walk, which has more in one
-of fifty (in one dimension). With 36 in place of 20 intervals of random walks hold a few points more
-often, but where there are some 20 degrees of freedom, they are two to three times as wide on
-average."""
+of twenty (in one dimension), and answers say that it is not known. With 36 in place of 16 intervals
+of random walks hold a few points more often, but where there are some 20 degrees of freedom, they
+are up to twice as wide on average."""
 _UNKNOWN, _WALK = 24.0, 9.0
-"""Degrees of freedom that the regression finds in a random walk in one dimension, exceeded in one
-of twenty; and those that each further dimension of a random walk adds to the others. In 5
-dimensions 52 were found in the direction in which they are most, exceeded in one of twenty."""
+"""Degrees of freedom below which a direction may be that of a random walk, the more so the fewer;
+and those that such a direction adds to each direction with more. Measured on random walks: in 5
+dimensions 52 were found in the direction in which they are most, exceeded in one of twenty, in 1
+dimension 16."""
 _LEAST_OF_PRIOR = 0.1
 """Smallest curvature of the likelihood that is assumed in a direction of which the data may say
 nothing, as a share of the prior's curvature: the answer is then 0.95 times as wide as the prior."""
@@ -191,18 +192,24 @@ def known_share(degrees: Array) -> Array:
     and a regression finds curvature in a random walk: the more, the more directions there are
     without any. How much more was measured on random walks in 1, 5 and 20 dimensions."""
     others = (1.0 / joint_degrees(degrees)).sum(axis=-1) - 1.0 / degrees
-    unknown = np.maximum(1.0 - degrees / _UNKNOWN, 0.0)
-    if not unknown.any():
-        return np.asarray(1.0 - others)
-    weaker = degrees[..., None, :] < degrees[..., :, None]
-    walks = np.where(weaker, unknown[..., None, :], 0.0).sum(axis=-1)
-    return np.asarray(1.0 - others - _WALK * walks / degrees)
+    return np.asarray(1.0 - others - _of_walks(degrees) / degrees)
 
 
 def well_known(degrees: Array) -> Array:
     """Whether the curvature along each principal direction has so many ``degrees`` of freedom
-    (..., dim) that its law is that of a covariance matrix, (..., dim)."""
-    return np.asarray(degrees * known_share(degrees) >= _WELL_KNOWN)
+    (..., dim), less those that random walks in other directions add, that its law is that of a
+    covariance matrix, (..., dim)."""
+    return np.asarray(degrees - _of_walks(degrees) >= WELL_KNOWN)
+
+
+def _of_walks(degrees: Array) -> Array:
+    """Degrees of freedom, (..., dim), that random walks in the directions with fewer ``degrees``
+    (..., dim) may have added to each direction's."""
+    unknown = np.maximum(1.0 - degrees / _UNKNOWN, 0.0)
+    if not unknown.any():
+        return np.zeros_like(degrees)
+    weaker = degrees[..., None, :] < degrees[..., :, None]
+    return np.asarray(_WALK * np.where(weaker, unknown[..., None, :], 0.0).sum(axis=-1))
 
 
 def joint_degrees(degrees: Array) -> Array:

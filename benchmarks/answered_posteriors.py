@@ -25,7 +25,7 @@ import numpy as np
 import flmc
 from flmc.base.arrays import Array
 from flmc.evaluation.answer import Answer
-from posteriors import DEALS, FOLDER, POSTERIORS, Posterior, posterior
+from posteriors import DEALS, FOLDER, POSTERIORS, Posterior, Reference, posterior
 
 NOT_REGRESSIONS = ("low_dim_gauss_mix", "eight_schools", "radon_mn", "wells_data")
 REGRESSIONS = tuple(name for name in POSTERIORS if not name.startswith(NOT_REGRESSIONS))
@@ -69,6 +69,12 @@ class Row:
         if self.refused:
             return f"| {name} | {self.deal} | {self.scheme} | | | | | | refused: {self.refused} |"
         width = "" if self.predicted is None else f"{self.predicted:.2f}"
+        if not np.isfinite([self.mean, self.widest]).all():
+            nothing = "beyond numbers | | |"
+            return (
+                f"| {name} | {self.deal} | {self.scheme} | {width} | {nothing}"
+                f" {100 * self.held:.0f} % | {self.doubts or 'none'} |"
+            )
         return (
             f"| {name} | {self.deal} | {self.scheme} | {width} |"
             f" {self.mean:+.2f} ± {self.error:.2f} | {self.each:.2f} |"
@@ -105,7 +111,22 @@ def _compared(
 ) -> Row:
     """The row of answers of several chains, against the reference in its own parameters."""
     reference = given.reference()
-    columns: Array = given.columns(model, answer.draws(DRAWS))  # type: ignore[arg-type]
+    with np.errstate(over="ignore"):  # an answer without a curvature and without a prior
+        columns: Array = given.columns(model, answer.draws(DRAWS))  # type: ignore[arg-type]
+    with np.errstate(invalid="ignore"):
+        return _row(name, deal, scheme, predicted, answer, columns, reference)
+
+
+def _row(
+    name: str,
+    deal: str,
+    scheme: str,
+    predicted: float | None,
+    answer: Answer,
+    columns: Array,
+    reference: Reference,
+) -> Row:
+    """The row of answers whose draws are ``columns`` (chain, draw, entry)."""
     off = (columns.mean(axis=1) - reference.mean) / reference.sd
     mean, error = off.mean(axis=0), off.std(axis=0, ddof=1) / np.sqrt(len(off))
     worst = int(np.abs(mean).argmax())

@@ -133,7 +133,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", type=int, default=400, help="data sets of a setting")
     sets = parser.parse_args().sets
-    print("| one entry | degrees | flat | power 1/2 | uniform in the logarithm |\n|" + 5 * "---|")
+    print("| one entry | degrees | flat | power -1/2 | uniform in the logarithm |\n|" + 5 * "---|")
     for heat, reach in ((1.0, 5.0), (1.0, 50.0), (100.0, 5.0)):
         for step in (1e-5, 1e-3, 0.01, 0.03, 0.1):
             made = chains(np.ones(1), step, 300, heat, reach, sets, 1)

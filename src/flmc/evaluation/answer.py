@@ -427,9 +427,9 @@ class Answer:
             degrees = float(self._law.degrees[data_set].min())
             short = "the rounds do not tell the curvature in some direction"
             text = (
-                f"{short} ({degrees:.2g} degrees of freedom, {answer_law.WELL_KNOWN:g} are needed): what"
-                " is stated there is mostly the prior; plan more rounds, a larger step, coordinates"
-                " in which the posterior is round, or a public_convexity"
+                f"{short} ({degrees:.2g} degrees of freedom, {answer_law.WELL_KNOWN:g} are needed):"
+                " what is stated there is mostly the prior; plan more rounds, a larger step,"
+                " coordinates in which the posterior is round, or a public_convexity"
             )
             findings.append(Finding("curvature-unknown", "warning", text, short, {"df": degrees}))
         slope, error = (each[data_set] for each in self._bends)

@@ -162,7 +162,8 @@ class TranscriptRounds:
                 f" {heard}: plan more rounds, or another policy"
             )
         _check_moves(sums)
-        start = self._settled(x[:, :, :end], sums)
+        # Whatever a chain does later, half of the kept rounds are used.
+        start = self._settled(x[:, :, : first + self.seen.num_kept // 2], sums)
         if (start > first).any():
             # So late that too few rounds would be left: the kept ones are used.
             late = end * chains - start.sum(axis=1) < needed
@@ -261,9 +262,10 @@ class TranscriptRounds:
         # s v/(h (2 - s h)). The fitted curvature is not made symmetric: only quadratic forms of it
         # are taken.
         slopes = _transposed(np.asarray(np.linalg.solve(scatter, products)))
-        metric = (2 / step * slopes - slopes @ slopes) / noise[:, :, None]
+        # A copy in C's order: matrices in another order are multiplied without BLAS.
+        metric = np.ascontiguousarray((2 / step * slopes - slopes @ slopes) / noise[:, :, None])
         away = x - theta[:, None, None]
-        distance = ((away @ _transposed(metric)[:, None]) * away).sum(axis=3)
+        distance = ((away @ metric[:, None]) * away) @ np.ones(x.shape[3])
         near = (distance <= (np.sqrt(x.shape[3]) + _NEAR) ** 2)[:, :, ::-1]
         return np.asarray(np.where(near.all(axis=2), 0, x.shape[2] - near.argmin(axis=2)))
 

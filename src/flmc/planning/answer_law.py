@@ -199,7 +199,20 @@ def well_known(degrees: Array) -> Array:
     """Whether the curvature along each principal direction has so many ``degrees`` of freedom
     (..., dim), less those that random walks in other directions add, that its law is that of a
     covariance matrix, (..., dim)."""
-    return np.asarray(degrees - _of_walks(degrees) >= WELL_KNOWN)
+    own = degrees * np.square(1.0 + _repulsion(degrees))
+    return np.asarray(own - _of_walks(degrees) >= WELL_KNOWN)
+
+
+def _repulsion(degrees: Array) -> Array:
+    """Share, (..., dim), by which the noise of an estimated matrix pushes an eigenvalue down from
+    those with more ``degrees`` of freedom (..., dim): to second order in the noise, the sum over
+    these of the variance of the entry between the two, over the distance of both eigenvalues and
+    the eigenvalue itself. Eigenvalues are taken in proportion to their degrees of freedom, as they
+    are in a chain at rest, and no nearer to each other than the noise."""
+    own, other = degrees[..., :, None], degrees[..., None, :]
+    ratio = np.maximum(other / own, 1.0)
+    pushed = 2.0 / (own * (1.0 + 1.0 / ratio) * (ratio - 1.0 + np.sqrt(2.0 / own)))
+    return np.asarray(np.where(other > own, pushed, 0.0).sum(axis=-1))
 
 
 def _of_walks(degrees: Array) -> Array:

@@ -76,7 +76,7 @@ def powers(made: Chains, power: float) -> str:
     mean, away = x.mean(axis=1), x - x.mean(axis=1, keepdims=True)
     seen, precision = gradient.mean(axis=1), np.square(away).sum(axis=1) / noise
     fitted = (away * gradient).sum(axis=1) / noise / precision
-    least = 0.1 * prior
+    least = 0.01 * prior
     top = np.maximum(fitted, 0) + 6 / np.sqrt(precision) + least
     data = least * (top[:, None] / least) ** ((np.arange(400) + 0.5) / 400)
     spread = data + noise / rounds + np.square(data) / prior

@@ -52,9 +52,9 @@ _UNKNOWN, _WALK = 24.0, 9.0
 and those that such a direction adds to each direction with more. Measured on random walks: in 5
 dimensions 52 were found in the direction in which they are most, exceeded in one of twenty, in 1
 dimension 16."""
-_LEAST_OF_PRIOR = 0.1
+_LEAST_OF_PRIOR = 0.01
 """Smallest curvature of the likelihood that is assumed in a direction of which the data may say
-nothing, as a share of the prior's curvature: the answer is then 0.95 times as wide as the prior."""
+nothing, as a share of the prior's curvature: the answer is then 0.995 times the prior's width."""
 _OF_PUBLIC = 0.5
 """Share of the public convexity above which a curvature that is hardly known is taken to be: a law
 that is uniform in the logarithm above a bound puts little near it, and where the bound is the
@@ -136,6 +136,17 @@ def curvatures(
             most[few], told,
         )  # fmt: skip
     return np.asarray(data)
+
+
+def variances(
+    values: Array, floor: Array, degrees: Array, weight: Array, bounds: Bounds | None = None
+) -> Array:
+    """Variances of theta about its mean along the principal directions of the estimated curvature,
+    at each of the ``NODES`` quantiles of every curvature, (..., dim, node); units and arguments are
+    those of :func:`curvatures`."""
+    data = curvatures(values, floor, degrees, weight, bounds=bounds)
+    gain = informed_share(data, np.asarray(weight)[..., None, None])
+    return np.asarray(1.0 / (floor[..., None] + gain * data))
 
 
 def _hardly_known(
@@ -355,12 +366,8 @@ def predicted_answer(
     scale = np.square(to_theta).sum(axis=0)
     weight = np.asarray(float(num_rounds))
     bounds = None if public is None else Bounds.of(public, scale)
-    nodes = curvatures(values, floor, degrees, weight, bounds=bounds)
-    spread, known = (
-        1.0 / (each + informed_share(data, weight) * data)
-        for each, data in ((floor[:, None], nodes), (floor, values - floor))
-    )
-    spread = spread.mean(axis=1)
+    spread = variances(values, floor, degrees, weight, bounds).mean(axis=1)
+    known = 1.0 / (floor + informed_share(values - floor, weight) * (values - floor))
     total, noisy, data = (float(scale @ each) for each in (spread, known, 1.0 / values))
     root = np.linalg.cholesky(response.posterior)
     whitened = np.linalg.solve(root, to_theta)

@@ -25,12 +25,13 @@ from flmc.base.errors import InvalidSetting
 from flmc.evaluation.transcript import Transcript
 from flmc.planning.answer_law import LEAST
 
-_NEAR = 3.0
+_NEAR = 4.0
 """A round is used for an answer only if its chain is, in that round and after, never farther from
 its mean over the kept rounds than the square root of the number of entries plus this, in standard
 deviations of the stationary law of a chain with the fitted curvature: in earlier rounds gradients
 may be clipped, or the posterior may not be quadratic. The length of a vector of dim standard normal
-numbers is about the square root of dim, with a standard deviation below 1."""
+numbers is about the square root of dim, with a standard deviation below 1, and a chain at rest for
+thousands of rounds should not be cut."""
 _MOST_STRETCHES = 4
 """Largest number of changes of the step for which rounds are summed stretch by stretch."""
 _FLATTEST = 1e-12

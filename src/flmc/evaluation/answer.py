@@ -31,7 +31,8 @@ from flmc.models.affine import Coordinates
 from flmc.models.distributions import Gaussian, Prior
 from flmc.models.model import Model
 from flmc.planning import answer_law
-from flmc.planning.answer_law import informed_share
+from flmc.planning.answer_forecast import judge_degrees
+from flmc.planning.answer_law import PredictedAnswer, informed_share
 from flmc.planning.plans import Plan
 from flmc.planning.step_size import Curvature
 
@@ -67,12 +68,17 @@ theta, although the posterior is normal."""
 
 
 def doubting(
-    find: Callable[..., Answer], findings: Sequence[Finding], clipped: float
+    find: Callable[..., Answer],
+    findings: Sequence[Finding],
+    clipped: float,
+    predicted: PredictedAnswer | None = None,
 ) -> Callable[..., Answer]:
     """The function ``find``, whose answers get the ``findings`` of plan and run that doubt the
     server's estimates of the gradient. ``clipped`` is the share of clipped gradient entries in the
     kept rounds, not a number where it is not known: where gradients are clipped on the way to the
-    mode, a burn-in that is much too short is among the doubts."""
+    mode, a burn-in that is much too short is among the doubts. So is a curvature that the plan
+    ``predicted`` to remain unknown: where most answers do not know it, the few that seem to are
+    those whose estimates are too large by chance."""
     codes = OF_GRADIENTS if clipped <= _CLIPPED else OF_GRADIENTS | {"burn-in"}
     speak = tuple(
         each
@@ -81,6 +87,8 @@ def doubting(
         and each.severity != "note"
         and (each.code != "burn-in" or each.severity == "infeasible")
     )
+
+    speak += tuple(judge_degrees(predicted))
 
     def found(**words: Any) -> Answer:
         return replace(find(**words), of_gradients=speak)
@@ -424,6 +432,7 @@ class Answer:
         findings = list(self.of_gradients)
         known = answer_law.well_known(self._law.degrees[data_set])
         if not known.all():
+            findings = [each for each in findings if each.code != "curvature-unknown"]
             degrees = float(self._law.degrees[data_set].min())
             short = "the rounds do not tell the curvature in some direction"
             text = (

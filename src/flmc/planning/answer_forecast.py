@@ -277,16 +277,21 @@ def judge_linearity(
             )
             numbers = {"smallest": low, "largest": high}
             findings.append(Finding("not-linear", grade, text, short, numbers))
-    if answer is not None and answer.degrees < WELL_KNOWN:
-        short = f"the curvature will have {answer.degrees:.2g} degrees of freedom in a direction"
-        text = (
-            f"{short}, and with fewer than {WELL_KNOWN:g} an answer is mostly the prior there; use"
-            " more rounds, a larger step, coordinates in which the posterior is round, or a"
-            " public_convexity"
-        )
-        numbers = {"degrees": answer.degrees}
-        findings.append(Finding("curvature-unknown", "warning", text, short, numbers))
-    return findings
+    return [*findings, *judge_degrees(answer)]
+
+
+def judge_degrees(answer: PredictedAnswer | None) -> list[Finding]:
+    """List with a warning where the rounds are predicted to tell a curvature by too few degrees of
+    freedom for an answer; else empty."""
+    if answer is None or answer.degrees >= WELL_KNOWN:
+        return []
+    short = f"the curvature will have {answer.degrees:.2g} degrees of freedom in a direction"
+    text = (
+        f"{short}, and with fewer than {WELL_KNOWN:g} an answer is mostly the prior there; use"
+        " more rounds, a larger step, coordinates in which the posterior is round, or a"
+        " public_convexity"
+    )
+    return [Finding("curvature-unknown", "warning", text, short, {"degrees": answer.degrees})]
 
 
 def judge_arrival(plan: Plan, arrival: int | None) -> list[Finding]:

@@ -345,7 +345,7 @@ class Record:
             seen = rounds_seen(self.ledger[: plan.num_rounds], plan.num_devices)
             path = (draws[0, 0], None if burn_in is None else burn_in[0, 0])
             find: FindAnswer = partial(find_federated_answer, plan, model, *path, *seen)
-            return self._doubting(find), draws.shape
+            return self._doubting(find, plan), draws.shape
         if isinstance(model, Prior):
             raise InvalidSetting(
                 "only the record of a federation has an answer from the prior alone: give the model"
@@ -363,14 +363,15 @@ class Record:
             draws = model.coordinates.from_model(draws)
             burn_in = None if burn_in is None else model.coordinates.from_model(burn_in)
         find = partial(find_answer, plan, int(asked["seed"]), model, draws, burn_in)
-        return self._doubting(find), draws.shape
+        return self._doubting(find, plan), draws.shape
 
-    def _doubting(self, find: FindAnswer) -> FindAnswer:
+    def _doubting(self, find: FindAnswer, plan: Plan) -> FindAnswer:
         """The function ``find`` with the findings of the finished run that doubt its answers."""
         result = self.result or {}
         findings = [Finding.from_document(each) for each in result.get("findings", ())]
         clipped = result.get("clipped_fraction")
-        return doubting(find, findings, math.nan if clipped is None else float(clipped))
+        share = math.nan if clipped is None else float(clipped)
+        return doubting(find, findings, share, plan.answer)
 
     def _in_pilot_coordinates(self, model: Model) -> Model:
         """The model in the coordinates in which the second of two stages was sampled, which follow

@@ -405,7 +405,11 @@ class Result:
         """The function that computes answers, with the findings that doubt them; None if no draws
         were kept."""
         find = self.find_answer
-        return None if find is None else doubting(find, self.findings, self.clipped_fraction)
+        return (
+            None
+            if find is None
+            else doubting(find, self.findings, self.clipped_fraction, self.plan.answer)
+        )
 
     @property
     def _first_draws(self) -> Array:

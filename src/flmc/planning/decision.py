@@ -176,6 +176,7 @@ def _decide(task: Constraints, request: Request) -> Plan:
         data_dependent=(from_data and not curvature.public) or model.made_from_data,
         update=task.update,
         aim=request.aim,
+        public_curvature=curvature if curvature.public else None,
     )
     automatic = computed and request.burn_in_step_factor == "auto"
     if request.aim == "answer":

@@ -12,7 +12,7 @@ REPEATS ?= 7
 CASES ?=
 OUT ?= out
 
-.PHONY: run test test-quick evidence format test-lowest accounting-check lint review bench bench-compare verdicts coverage answered reproduction docs clean
+.PHONY: run test test-quick evidence format test-lowest accounting-check lint review bench bench-compare verdicts coverage answered midpoints reproduction docs clean
 
 # One federated run in words and a picture, then the paper's figures and claims.
 run: $(VENV)/.installed
@@ -78,6 +78,10 @@ coverage: $(VENV)/.test-installed
 # minutes: docs/answered.md.
 answered: $(VENV)/.test-installed
 	$(BIN)/python benchmarks/answered_posteriors.py --out docs/answered.md
+
+# Draws of chains against reference draws, parameter by parameter: docs/evidence/midpoints.md.
+midpoints: $(VENV)/.test-installed
+	$(BIN)/python benchmarks/midpoints.py --out docs/evidence/midpoints.md
 
 # The pages about the reproductions are generated from full runs.
 reproduction: $(VENV)/.installed

@@ -242,7 +242,9 @@ def judge(
         if "variance-ratio" in said[1] and not distance.bears_out(said[1]):
             direction = _in_predicted_directions(made, model, draws[:, ::thin] if every else draws)
             distance = replace(distance, direction=direction or distance.direction)
-        server = _server_verdict(made, model, draws[0]) if every else ("unknown", ())
+        server = ("unknown", ())
+        if every and result.path is not None:
+            server = _server_verdict(made, model, result.path.kept[0, 0])
     return Row(
         case, deal, scheme, *said, *told, *server, predicted, distance, made.num_rounds,
         made.num_burn_in, time.perf_counter() - began, planning,
@@ -250,7 +252,7 @@ def judge(
 
 
 def _server_verdict(plan: Plan, model: flmc.Model, kept: Array) -> tuple[str, tuple[str, ...]]:
-    """What a server says that has one chain, (draw, dim), and no data: nor what a plan that was
-    made with data says."""
+    """What a server says that has one chain, theta after kept rounds (round, dim), and no data: nor
+    what a plan that was made with data says."""
     theta = kept if model.coordinates is None else model.coordinates.from_model(kept)
     return verdict(result_without_data(replace(plan, findings=()), theta, 0.0).findings)

@@ -76,6 +76,8 @@ class Setting:
             burn_in_step_factor=0.5 / self.relative_step,
             public_smoothness=high,
             public_convexity=low,
+            # Numbers of examples and rounds were fixed for draws at positions.
+            draw_at="positions",
             forecast=False,
         )
 

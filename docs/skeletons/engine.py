@@ -89,6 +89,7 @@ class OneByOneEngine(Engine):
             block, index = divmod(number, ROUNDS_PER_BLOCK)
             schedule = draw(plan, seed, range(e, e + 1), block)
             noise = _draw_noise(plan, seed, e, c, block, index)
+            before = state.theta
             state, info = langevin.step(
                 state,
                 noise,
@@ -96,13 +97,10 @@ class OneByOneEngine(Engine):
                 lambda theta: model.gradient(theta, data_set),
                 plan.uplink,
             )
-            kept = state.round - plan.num_burn_in
-            if kept > 0:
-                chains.moments.add(state.theta, data_set, c)
+            if chains.keep_round(place, before, state.theta, state.round):
                 chains.num_clipped += count_clipped(
                     info.gradient, plan.uplink.clip, schedule.active_devices(index)
                 )
-                chains.keep(place, number, state.theta[:, :, None])
         chains.position[place] = state.theta
 
     def theta(self, chains: Chains, model: Model) -> Array:

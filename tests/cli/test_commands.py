@@ -181,6 +181,8 @@ def test_experiments_reach_the_check_value(capsys: pytest.CaptureFixture[str]) -
         "0.06",
         "--step-size",
         "8.28e-3",
+        "--draw-at",
+        "positions",  # as the check value is
         "--experiments",
         str(count),
     )

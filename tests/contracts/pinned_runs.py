@@ -100,7 +100,7 @@ def _case(
 ) -> Case:
     def make() -> tuple[flmc.Plan, flmc.Model]:
         chosen = _linear() if model is None else model
-        shape = {"num_rounds": 150, "num_burn_in": 60, **settings}
+        shape = {"num_rounds": 150, "num_burn_in": 60, "draw_at": "positions", **settings}
         return flmc.plan(chosen, uplink, limits, **shape), chosen
 
     return make
@@ -148,7 +148,18 @@ CASES: dict[str, Case] = {
     ),
     "own model": _case(flmc.Digital(link=flmc.Sigmoid(0.2), clip=10.0), _ROUND, _logistic()),
     "unbounded channel": _case(flmc.Analog(), flmc.Limits(langevin="off"), step_size=1e-4),
+    "midpoints, digital": _case(flmc.Digital(), _ROUND, draw_at="midpoints"),
+    "midpoints, analog": _case(flmc.Analog(), _ROUND, draw_at="midpoints"),
+    "midpoints, rayleigh": _case(
+        flmc.Analog(fading=flmc.RayleighFading(0.2)), _ROUND, draw_at="midpoints"
+    ),
+    "midpoints, come and go": _case(flmc.Digital(), _RUN, active=_COME_AND_GO, draw_at="midpoints"),
+    "midpoints, own model": _case(
+        flmc.Digital(link=flmc.Sigmoid(0.2), clip=10.0), _ROUND, _logistic(), draw_at="midpoints"
+    ),
 }
+"""Plans and models by name. Draws are at positions, as when most pins were made, unless the name
+says otherwise; pins that were added later have their own ``machine``."""
 
 
 def sha256(data: bytes) -> str:
@@ -205,6 +216,7 @@ chains = 3
 rounds = 120
 burn_in = 60
 samples = 200
+draw_at = "positions"
 devices = 4
 dim = 2
 fading = 0.2

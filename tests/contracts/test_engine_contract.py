@@ -67,12 +67,12 @@ def test_theta_is_in_the_model_s_coordinates(name: str) -> None:
     engine = engine_for(name, planned, problem)
     chains = engine.start(planned, problem, 9, 3, keep_draws=True)
     engine.advance(chains, planned, problem, 9, ROUNDS)
-    assert chains.draws is not None
+    assert chains.path is not None
     theta = engine.theta(chains, problem)
     assert theta.dtype == np.float64
     assert theta.shape == (2, 3, DIM)
     # Single precision of the deviations from the posterior mean.
-    np.testing.assert_allclose(theta, chains.draws[:, :, -1], atol=1e-6)
+    np.testing.assert_allclose(theta, chains.path.kept[:, :, -1], atol=1e-6)
     assert engine.seconds_per_round(planned, problem, 3) > 0
 
 

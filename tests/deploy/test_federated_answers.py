@@ -63,7 +63,7 @@ def by_hand(plan: Plan, thetas: Array, ledger: list[str]) -> Answer:
     gain = np.array([each.get("arrived", each["gain"]) for each in rounds])
     assert 0.2 < (active < plan.num_devices).mean() < 0.5
     noise = np.square(plan.num_devices / active[:, None] / gain) * plan.uplink.noise_power
-    # The theta before the first round is not in a record.
+    # The estimate of the first round, from the start on, is not used.
     return answer_of(
         Transcript(
             thetas[1:][None, None],
@@ -84,9 +84,11 @@ def test_the_answer_of_a_federation(tmp_path: Path, capsys: pytest.CaptureFixtur
     thetas = run_with_absences(Kit(tmp_path, make_federation(plan)))
     place = tmp_path / "record"
     record = flmc.load(place)
-    np.testing.assert_array_equal(record.arrays["burn_in"][0, 0], thetas[1 : BURN_IN + 1])
+    np.testing.assert_array_equal(record.arrays["positions"][0, 0], thetas)
+    halves = (thetas[BURN_IN:-1] + thetas[BURN_IN + 1 :]) / 2
+    np.testing.assert_array_equal(record.draws[0], halves)
     wanted, model = by_hand(plan, thetas, record.ledger), flmc.LinearGaussian(DATA)
-    kept, before = thetas[BURN_IN + 1 :], thetas[1 : BURN_IN + 1]
+    kept, before = thetas[BURN_IN + 1 :], thetas[: BURN_IN + 1]
     every = (
         result_of_record(place).posterior(),
         record.posterior(NORMAL),
@@ -117,7 +119,7 @@ def test_reports_are_no_parameters(tmp_path: Path) -> None:
     kit = Kit(tmp_path, make_federation(plan, model="linear+report"))
     thetas = run_with_absences(kit)
     record = flmc.load(tmp_path / "record")
-    assert record.arrays["burn_in"].shape == (1, 1, BURN_IN, DIM)
+    assert record.arrays["positions"].shape == (1, 1, ROUNDS + 1, DIM)
     wanted = by_hand(plan, thetas[:, :-1], record.ledger)
     answer = result_of_record(tmp_path / "record").posterior()
     np.testing.assert_allclose(answer.mean, wanted.mean, rtol=1e-9)

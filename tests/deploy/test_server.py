@@ -311,7 +311,7 @@ def test_the_record_is_like_that_of_a_simulation(
     thetas = np.stack(server.record.thetas)
     close(server)
     record = flmc.load(tmp_path / "record")
-    assert np.array_equal(record.draws[0], thetas[3:])
+    assert np.array_equal(record.draws[0], (thetas[2:-1] + thetas[3:]) / 2)
     assert len(record.ledger) == ROUNDS
     assert record.asked["federation"]["digest"] == kit.federation.digest.hex()
     curve = flmc.spent(record, kit.federation.plan)
@@ -330,7 +330,9 @@ def test_the_record_is_like_that_of_a_simulation(
     assert result["engine"] == "federation"
     for each in (
         result_of_record(tmp_path / "record"),
-        result_with_model(kit.federation.plan, flmc.LinearGaussian(DATA), thetas[3:], 1.0),
+        result_with_model(
+            kit.federation.plan, flmc.LinearGaussian(DATA), thetas[3:], 1.0, before=thetas[:3]
+        ),
     ):
         document = json.loads(json.dumps(each.to_document(), allow_nan=False))
         jsonschema.Draft202012Validator(ANSWERS["run"].schema()).validate(document)
@@ -429,7 +431,7 @@ def test_devices_report_and_the_server_judges(tmp_path: Path) -> None:
     thetas = np.stack(server.record.thetas)
     close(server)
     record = flmc.load(tmp_path / "record")
-    assert np.array_equal(record.draws[0], thetas[41:, :-1])
+    assert np.array_equal(record.draws[0], (thetas[40:-1, :-1] + thetas[41:, :-1]) / 2)
     assert np.array_equal(record.arrays["report"], thetas[41:, -1])
     result = result_of_record(tmp_path / "record")
     assert result.draws.shape == (1, 120, DIM)

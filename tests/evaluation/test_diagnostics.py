@@ -11,6 +11,7 @@ import pytest
 
 import flmc
 from flmc.base.errors import InvalidSetting
+from flmc.sampling.path import ChainPath
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def test_effective_sizes_of_a_chain_of_known_memory(result: flmc.Result) -> None
     chains = np.zeros_like(noise)
     for t in range(1, 5000):
         chains[:, :, t] = rho * chains[:, :, t - 1] + noise[:, :, t]
-    found = flmc.diagnose(replace(result, chains=chains[:, :, 100:]))
+    found = flmc.diagnose(replace(result, path=ChainPath.of_draws(chains[:, :, 100:])))
     assert found.r_hat.shape == found.ess_bulk.shape == found.ess_tail.shape == (3, 2)
     # Six estimates; each is off by some per cent, because the autocorrelations are estimated.
     np.testing.assert_allclose(found.ess_bulk, 4 * 4900 * (1 - rho) / (1 + rho), rtol=0.2)
@@ -42,9 +43,9 @@ def test_chains_that_have_not_met(result: flmc.Result) -> None:
     assert result.chains is not None
     apart = result.chains.copy()
     apart[:, 0] += 1.0
-    assert not flmc.diagnose(replace(result, chains=apart)).agreed
+    assert not flmc.diagnose(replace(result, path=ChainPath.of_draws(apart))).agreed
     moving = result.chains + np.linspace(0, 0.3, result.chains.shape[2])[:, None]
-    assert "more burn-in" in str(flmc.diagnose(replace(result, chains=moving)))
+    assert "more burn-in" in str(flmc.diagnose(replace(result, path=ChainPath.of_draws(moving))))
 
 
 def test_a_real_run_and_its_record(result: flmc.Result, tmp_path: Path) -> None:
@@ -61,7 +62,7 @@ def test_a_real_run_and_its_record(result: flmc.Result, tmp_path: Path) -> None:
 
 def test_what_cannot_be_diagnosed(result: flmc.Result) -> None:
     with pytest.raises(InvalidSetting, match="keep_draws=True"):
-        flmc.diagnose(replace(result, chains=None))
+        flmc.diagnose(replace(result, path=None))
     assert result.chains is not None
     with pytest.raises(InvalidSetting, match="at least 4 kept rounds, got 3"):
-        flmc.diagnose(replace(result, chains=result.chains[:, :, :3]))
+        flmc.diagnose(replace(result, path=ChainPath.of_draws(result.chains[:, :, :3])))

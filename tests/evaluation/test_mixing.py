@@ -16,6 +16,7 @@ from flmc.evaluation import diagnostics
 from flmc.evaluation.chain_statistics import chain_statistics
 from flmc.evaluation.diagnostics import diagnose_draws
 from flmc.evaluation.stein import Evidence
+from flmc.sampling.path import ChainPath
 from support import full
 
 RIGHT = Evidence(1.0, 0.01, 0.9, 1.1, 0.05, 0.02)
@@ -104,7 +105,9 @@ def test_chains_that_have_not_mixed_are_told_before_anything_is_blamed(result: f
     assert found[1].numbers["stein_ratio"] == result.evidence.stein_ratio
     assert not any("clip or link" in text for text in result.warnings)
     # The same evidence, with draws of chains that agree, is a warning.
-    agreed = replace(result, chains=memory(8, full(2000, 1000), 0.5, dim=3), predictions=None)
+    agreed = replace(
+        result, path=ChainPath.of_draws(memory(8, full(2000, 1000), 0.5, dim=3)), predictions=None
+    )
     assert any("clip or link" in text for text in agreed.warnings)
 
 
@@ -121,7 +124,7 @@ def test_the_document_and_the_rows(result: flmc.Result, tmp_path: Path) -> None:
     text = str(result)
     assert "R-hat at most" in text
     assert "chains, predictions" in text
-    without = replace(result, chains=None, predictions=None)
+    without = replace(result, path=None, predictions=None)
     assert without.to_document()["diagnostics"] is None
 
 
@@ -141,18 +144,22 @@ def test_a_known_posterior_has_rows_and_notes_unless_chains_are_apart(
 
 
 def test_one_chain(result: flmc.Result) -> None:
-    one = replace(result, chains=memory(1, 4000, 0.5), predictions=None, evidence=RIGHT)
+    one = replace(
+        result, path=ChainPath.of_draws(memory(1, 4000, 0.5)), predictions=None, evidence=RIGHT
+    )
     (note,) = one.findings[len(one.plan.findings) :]
     assert (note.code, note.severity) == ("one-chain", "note")
     travels = memory(1, 1000, 0.5) + np.linspace(0, 9, 1000)[:, None]
-    found = replace(one, chains=travels).findings[len(one.plan.findings) :]
+    found = replace(one, path=ChainPath.of_draws(travels)).findings[len(one.plan.findings) :]
     assert [each.code for each in found] == ["unmixed"]
 
 
 def test_few_effective_draws(result: flmc.Result) -> None:
     """An autoregression of memory 0.9 has one independent draw in 19."""
     for draws, grade in ((250, "note"), (50, "warning")):
-        few = replace(result, chains=memory(4, draws, 0.9), predictions=None, evidence=None)
+        few = replace(
+            result, path=ChainPath.of_draws(memory(4, draws, 0.9)), predictions=None, evidence=None
+        )
         found = {each.code: each for each in few.findings}["few-effective-draws"]
         assert found.severity == grade
         assert "means are uncertain" in found.message
@@ -164,7 +171,7 @@ def test_predictions_may_agree_where_entries_do_not(result: flmc.Result) -> None
     apart = 3.0 * np.arange(4)[None, :, None, None]
     chains = np.concatenate([sums[None] + apart, -apart + 0 * sums[None]], axis=3)
     chains[..., 1] += memory(4, 2000, 0.3, dim=1, seed=1)[..., 0]
-    done = replace(result, chains=chains, predictions=sums, evidence=None)
+    done = replace(result, path=ChainPath.of_draws(chains), predictions=sums, evidence=None)
     found = {each.code: each for each in done.findings}["unmixed"]
     assert found.severity == "warning"
     assert "what the model predicts does agree" in found.message

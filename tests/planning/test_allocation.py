@@ -45,7 +45,7 @@ def test_weights_of_noise() -> None:
 @pytest.mark.parametrize("epsilon", [20.0, 60.0])
 def test_adaptive_beats_static(uplink: flmc.Uplink, step: float, epsilon: float) -> None:
     """Squared W2 distance at equal budget, over data sets, by more than five standard errors."""
-    source = flmc.data.draw_linear_statistics(3, num_experiments=full(20, 6), kind="sufficient")
+    source = flmc.data.draw_linear_statistics(3, num_experiments=full(20, 10), kind="sufficient")
     model = flmc.LinearGaussian(source)
     found = {}
     for allocation in ("static", "adaptive"):

@@ -31,8 +31,11 @@ def test_calibrated_gain_and_temperature() -> None:
 def test_auto_step(model: flmc.LinearGaussian) -> None:
     assert flmc.plan(model, flmc.Digital()).step_size == pytest.approx(1.5e-3)
     analog = flmc.plan(model, flmc.Analog())
-    assert analog.step_size == pytest.approx(0.4 / (model.smoothness + model.convexity))
+    assert analog.step_size == pytest.approx(0.4 / model.smoothness)
     assert analog.temperature == pytest.approx(1.0)
+    there = flmc.plan(model, flmc.Analog(), draw_at="positions")
+    assert there.step_size == pytest.approx(0.4 / (model.smoothness + model.convexity))
+    assert there.temperature == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +54,14 @@ def test_mse(
     mse: float,
     mse_se: float,
 ) -> None:
-    plan = flmc.plan(many, uplink, flmc.Limits(langevin="off"), gain=gain, step_size=step_size)
+    plan = flmc.plan(
+        many,
+        uplink,
+        flmc.Limits(langevin="off"),
+        gain=gain,
+        step_size=step_size,
+        draw_at="positions",  # as the check values are
+    )
     result = flmc.run(plan, many, seed=1, keep_draws=False)
     assert result.metrics is not None
     # Both values carry a standard error: ours over data sets, the design's as stated.

@@ -61,7 +61,9 @@ def test_planned_draws_are_those_of_simulated_chains(uplink: flmc.Uplink) -> Non
     assert 2 < plan.effective_draws < 30
 
 
-def example_plan(uplink: flmc.Uplink, step_size: float, num_devices: int) -> flmc.Plan:
+def example_plan(
+    uplink: flmc.Uplink, step_size: float, num_devices: int, draw_at: str = "auto"
+) -> flmc.Plan:
     """A long plan at example level from public knowledge, for 20 000 examples; the gain is what the
     sampler's noise asks for."""
     model = flmc.LinearGaussian(
@@ -77,14 +79,16 @@ def example_plan(uplink: flmc.Uplink, step_size: float, num_devices: int) -> flm
         start="zero",
         public_smoothness=20_400.0,
         public_convexity=19_600.0,
+        draw_at=draw_at,
         forecast=False,
     )
 
 
+@pytest.mark.parametrize("draw_at", ["midpoints", "positions"])
 @pytest.mark.parametrize("scheme", ["analog", "digital"])
-def test_the_price_is_the_one_that_is_derived(scheme: str) -> None:
-    """mu^2 per draw is 4 m c^2/(lambda rho^2 (1 - f)), times Euler's factor 1 - q/2 and all rounds
-    over the kept ones; the smallest curvature lambda is public here."""
+def test_the_price_is_the_one_that_is_derived(scheme: str, draw_at: str) -> None:
+    """mu^2 per draw is 4 m c^2/(lambda rho^2 (1 - f)), times Euler's factor 1 - q/2 at positions
+    and all rounds over the kept ones; the smallest curvature lambda is public here."""
     c, rho, dim, convexity, num_devices, q = 4.0, shrink_factor(4.0), 5, 19_600.0, 100, 0.05
     clipping: dict[str, Any] = {"example_clip": c, "example_shrink": rho, "snr_db": 60.0}
     bits = flmc.Digital(link=flmc.Linear(0.9), clip=45.0, **clipping)
@@ -92,9 +96,10 @@ def test_the_price_is_the_one_that_is_derived(scheme: str) -> None:
     slope = 1.0 if scheme == "analog" else 0.9 / 45.0
     step = q / (slope * rho * convexity)
     share = step * num_devices / (2 * slope * rho) if scheme == "digital" else 0.0
-    plan = example_plan(uplink, step, num_devices)
+    plan = example_plan(uplink, step, num_devices, draw_at=draw_at)
     assert plan.temperature == pytest.approx(1.0)
-    expected = 4 * dim * c**2 / (convexity * rho**2 * (1 - share)) * (1 - q / 2) * 4000 / 3600
+    euler = 1 - q / 2 if draw_at == "positions" else 1.0
+    expected = 4 * dim * c**2 / (convexity * rho**2 * (1 - share)) * euler * 4000 / 3600
     # A chain of 92 draws is worth 1 % more than its rounds suggest: the formula counts the first
     # round like any other. What the accountant of bits adds at the worst place is below 15 %.
     price = plan.release().price

@@ -31,9 +31,9 @@ def test_what_may_be_required(model: flmc.LinearGaussian) -> None:
         ("temperature<=0.9", "temperature is 1"),
         ("run.epsilon<=3", "run.epsilon is 142"),
         ("margin.power>=9", "margin.power is 8.2"),
-        ("good", "one chain is worth 2.7 independent draws"),
-        ("feasible", "one chain is worth 2.7 independent draws"),
-        ("use", "one chain is worth 2.7 independent draws"),
+        ("good", "one chain is worth 2.6 independent draws"),
+        ("feasible", "one chain is worth 2.6 independent draws"),
+        ("use", "one chain is worth 2.6 independent draws"),
         ("privacy", "the budget is for a round only"),
     ):
         broken = read_requirement(text).broken(plan)
@@ -197,6 +197,7 @@ def test_a_direction_that_is_too_wide_is_not_averaged_away() -> None:
         num_rounds=6000,
         num_burn_in=4000,
         start="zero",
+        draw_at="positions",
     )
     assert plan.prediction is not None
     assert plan.prediction.variance_ratio_largest > 10

@@ -283,6 +283,7 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "allocation": ("static", "adaptive"),
     "langevin": ("calibrated", "paper"),
     "aim": ("chain", "answer"),
+    "draw_at": ("auto", "positions"),
     "noise_law": (None, "gaussian"),
     "update": ("langevin", "momentum"),
     "step_size": ("auto", 0.002),

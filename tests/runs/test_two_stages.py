@@ -18,6 +18,7 @@ from flmc.base.randomness import second_seed
 from flmc.models.affine import Coordinates
 from flmc.models.whitening import in_coordinates
 from flmc.runs.two_stage_run import effective_draws, read_pilot
+from flmc.sampling.path import ChainPath
 from support import full, full_only
 
 LIMITS = flmc.Limits(epsilon=8.0, scope="run")
@@ -251,7 +252,7 @@ def test_curvature_of_coordinates_is_bounded() -> None:
     result = flmc.run(plan, model, engine="numpy")
     for count in (120, 400):
         drawn = np.random.default_rng(count).standard_normal((1, 1, count, 20))
-        found = read_pilot(replace(result, chains=drawn))
+        found = read_pilot(replace(result, path=ChainPath.of_draws(drawn)))
         scale = found.coordinates.scale
         curvatures = np.linalg.eigvalsh(scale.T @ scale)
         assert found.convexity <= curvatures[0]

@@ -101,9 +101,10 @@ def test_empty_rounds_are_skipped(sparse: tuple[flmc.LinearGaussian, flmc.Plan])
     count = np.concatenate([each.num_active for each in schedules], axis=1)  # (experiment, round)
     assert 0.1 < (count == 0).mean() < 0.9
     for engine in ("numpy", "numba"):
-        draws = flmc.run(plan, model, seed=3, chains=2, engine=engine).kept_draws
-        assert draws is not None
-        still = (draws[:, :, 1:] == draws[:, :, :-1]).all(axis=(1, 3))  # (experiment, kept round)
+        path = flmc.run(plan, model, seed=3, chains=2, engine=engine).path
+        assert path is not None
+        theta = path.kept
+        still = (theta[:, :, 1:] == theta[:, :, :-1]).all(axis=(1, 3))  # (experiment, kept round)
         np.testing.assert_array_equal(still, count[:, 51:200] == 0)
     entries = Ledger(plan, 3, 1).entries(0, 200)
     silent = [len(json.loads(entry)["silent"]) for entry in entries]

@@ -117,7 +117,7 @@ def test_rounds_are_the_three_roles(name: str, devices: int) -> None:
     state = State(engine.theta(chains, model)[:, :1], 0)
     engine.advance(chains, plan, model, 9, 12)
     schedule = draw_schedule(plan, 9, range(1), 0)
-    assert chains.draws is not None
+    assert chains.path is not None
     for index in range(12):
         key = chain_key(9, Purpose.CHANNEL, 0, 0, 0)
         normal = np.asarray(normals(jnp, *map(jnp.asarray, counted(key, 3, index))), np.float64)
@@ -126,7 +126,7 @@ def test_rounds_are_the_three_roles(name: str, devices: int) -> None:
         noise = Noise(normal[None, None], uniform)
         state, _ = step(state, noise, schedule.round(index), model.gradient, plan.uplink)
         if index >= 2:
-            found = chains.draws[:, :1, index - 2]
+            found = chains.path.kept[:, :1, index - 2]
             np.testing.assert_allclose(found, state.theta, rtol=2e-5, atol=2e-6)
 
 
@@ -194,7 +194,7 @@ def test_a_thinned_record_goes_on_from_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Draws beyond the limit are in a file without a name; cut and resumed, they are the same."""
-    monkeypatch.setattr("flmc.sampling.chains.MOST_DRAWN_BYTES", 100)
+    monkeypatch.setattr("flmc.sampling.path.MOST_DRAWN_BYTES", 100)
     model = logistic_model()
     plan = flmc.plan(model, flmc.Digital(clip=10.0), num_rounds=300, num_burn_in=37)
     whole = flmc.run(plan, model, seed=1, chains=2, thin=3)
@@ -233,7 +233,7 @@ def test_variances_alone_where_entries_are_many(
     )
     with pytest.raises(InvalidSetting, match="only variances"):
         _ = some.covariance
-    kept = {"mean", "variance", "draws", "burn_in"}
+    kept = {"mean", "variance", "draws", "positions"}
     assert set(flmc.load(tmp_path / "record").arrays) == kept
     assert "sd" in str(some)
 

@@ -84,13 +84,14 @@ def wave(num_rounds: int = ROUNDS) -> Array:
 def received_noise(plan: flmc.Plan, model: flmc.LinearGaussian, chains: int, engine: str) -> Array:
     """Noise of the server's estimate, z/A, (experiment, round, chain and entry), in the kept rounds
     but the first: what the chains moved by, less the sum of the symbols that they were sent."""
-    draws = flmc.run(plan, model, seed=3, chains=chains, engine=engine).chains
-    assert draws is not None
-    noise = np.empty((len(draws), draws.shape[2] - 1, chains * plan.dim))
+    path = flmc.run(plan, model, seed=3, chains=chains, engine=engine).path
+    assert path is not None
+    theta = path.kept
+    noise = np.empty((len(theta), theta.shape[2] - 1, chains * plan.dim))
     for index in range(noise.shape[1]):
-        before, after = draws[:, :, index], draws[:, :, index + 1]
+        before, after = theta[:, :, index], theta[:, :, index + 1]
         symbols = plan.uplink.symbols(model.gradient(before), None).sum(axis=2)
-        noise[:, index] = ((after - before) / plan.step_size + symbols).reshape(len(draws), -1)
+        noise[:, index] = ((after - before) / plan.step_size + symbols).reshape(len(theta), -1)
     return noise
 
 

@@ -11,6 +11,7 @@ import pytest
 import flmc
 from flmc.base.errors import InvalidSetting
 from flmc.evaluation.predictive import score_probabilities
+from flmc.sampling.path import ChainPath
 from flmc.views import plot
 from support import full_only
 
@@ -79,7 +80,9 @@ def test_unknown_entries_are_refused(result: flmc.Result) -> None:
 
 def test_many_chains_are_not_drawn_over_each_other(result: flmc.Result) -> None:
     assert result.chains is not None
-    many = replace(result, chains=np.repeat(result.chains, 3, axis=1), num_chains=12)
+    many = replace(
+        result, path=ChainPath.of_draws(np.repeat(result.chains, 3, axis=1)), num_chains=12
+    )
     assert len(plot.trace(many, ["theta[0]"]).axes[0].lines) == 7
     (axes,) = plot.rank(many, ["theta[0]"]).axes
     shown = [patch.get_data().values for patch in axes.patches if hasattr(patch, "get_data")]
@@ -98,7 +101,7 @@ def test_files_show_the_entries_whose_chains_agree_least(tmp_path: Path) -> None
     chains[0, 0, :, [4, 8]] += 5.0
     chains[0, :, :, 6] = 1.0  # does not move
     names = (("layers.0.attention.projection.weight", (10,)),)
-    odd = replace(result, chains=chains, layout=names)
+    odd = replace(result, path=ChainPath.of_draws(chains), layout=names)
     entries, words = plot.shown_entries(odd)
     assert len(entries) == 6
     assert entries == sorted(entries)
@@ -116,10 +119,10 @@ def test_files_show_the_entries_whose_chains_agree_least(tmp_path: Path) -> None
     label = plot.trace(odd, entries[:1]).axes[0].get_ylabel()
     assert len(label) <= 22
     assert label.endswith(entries[0][-3:])
-    two = replace(odd, chains=np.repeat(chains, 2, axis=0))
+    two = replace(odd, path=ChainPath.of_draws(np.repeat(chains, 2, axis=0)))
     assert plot.shown_entries(two)[1].endswith("of the first data set")
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidSetting, match="cannot write"):
         plot.write_figures(odd, model, tmp_path / "file" / "below")
     with pytest.raises(InvalidSetting, match="keep_draws=True"):
-        plot.write_figures(replace(odd, chains=None), model, tmp_path)
+        plot.write_figures(replace(odd, path=None), model, tmp_path)

@@ -96,10 +96,15 @@ def log_ndtr(x: float) -> float:
     return -0.5 * x * x - math.log(-x * math.sqrt(2 * math.pi)) + math.log(series)
 
 
-def variance_of_mean(memory: Array, count: int) -> Array:
+def variance_of_mean(memory: Array, count: int, neighbours: Array | None = None) -> Array:
     r"""Variance of the mean of n = ``count`` successive values of an autoregression of order one,
     relative to that of a single value, where r = ``memory`` is the correlation of neighbours:
-    :math:`\frac1n\bigl[\frac{1+r}{1-r} - \frac{2r(1-r^n)}{n(1-r)^2}\bigr]`, 1 for :math:`r = 1`."""
+    :math:`\frac1n\bigl[\frac{1+r}{1-r} - \frac{2r(1-r^n)}{n(1-r)^2}\bigr]`, 1 for :math:`r = 1`.
+
+    With ``neighbours``, :math:`a`, values that are k apart have the correlation
+    :math:`a r^{k-1}`, as the midpoints between the values of an autoregression with :math:`a = (1 +
+    r)/2`. The result is :math:`\frac1n\bigl[1 + \frac{2a}{1-r} -
+    \frac{2a(1-r^n)}{n(1-r)^2}\bigr]`."""
     # At r = 1 both terms of the formula are infinite. At the slightly smaller r that replaces it
     # the result is near its limit 1.
     r = np.minimum(memory, 1.0 - min(1e-6, 1e-3 / count))
@@ -108,9 +113,9 @@ def variance_of_mean(memory: Array, count: int) -> Array:
     # longer than the arithmetic.
     ended = np.asarray(r**count)
     np.subtract(1, ended, out=ended)
-    ended *= 2 * r
+    ended *= 2 * (r if neighbours is None else neighbours)
     ended /= count * gap**2
-    whole = np.asarray(1 + r)
+    whole = np.asarray(1 + r if neighbours is None else gap + 2 * neighbours)
     whole /= gap
     whole -= ended
     whole /= count

@@ -97,48 +97,62 @@ class ExactPosterior:
             - 2 * cross
         )
 
-    def memory(self, effective_step_size: float | None) -> Array:
+    def memory(self, effective_step_size: float | None, *, least: float = 0.0) -> Array:
         r"""Correlation of successive rounds of a chain along each eigenvector of the posterior's
         covariance, (experiment, dim): :math:`\rho_i = 1 - \eta_{\text{eff}}/v_i` with the
-        eigenvalue :math:`v_i` and the effective step :math:`\eta_{\text{eff}}`, kept between 0 and
-        1; 1 where the step is None."""
+        eigenvalue :math:`v_i` and the effective step :math:`\eta_{\text{eff}}`, kept between
+        ``least`` and 1; 1 where the step is None."""
         if effective_step_size is None:
             return np.ones_like(self.values)
-        # A negative correlation counts as 0: otherwise the draws of a chain would count for more
-        # than independent ones.
-        return np.clip(1.0 - effective_step_size / self.values, 0.0, 1.0)
+        # A negative correlation of draws at positions counts as 0: otherwise the draws of a chain
+        # would count for more than independent ones.
+        return np.clip(1.0 - effective_step_size / self.values, least, 1.0)
 
-    def independent_draws(self, num_chains: int, num_kept: int, memory: Array) -> float:
+    def independent_draws(
+        self, num_chains: int, num_kept: int, memory: Array, *, midpoints: bool = False
+    ) -> float:
         """Number of independent draws whose mean would be as precise as that of ``num_chains``
         chains of ``num_kept`` draws each, where ``memory`` (experiment, dim) is the correlation of
-        successive draws along the posterior's eigenvectors. Directions are weighted by the
+        successive positions along the posterior's eigenvectors, and draws are these positions or
+        their ``midpoints``. Directions are weighted by the
         posterior's variances, and the variance of the mean is averaged over data sets."""
-        weight = (variance_of_mean(memory, num_kept) * self.values).sum(axis=1) / self.trace
+        first = (1.0 + memory) / 2.0 if midpoints else None
+        weight = (variance_of_mean(memory, num_kept, first) * self.values).sum(axis=1) / self.trace
         return float(num_chains / weight.mean())
 
-    def floor(self, num_chains: int, num_kept: int, memory: Array) -> float:
+    def floor(
+        self, num_chains: int, num_kept: int, memory: Array, *, midpoints: bool = False
+    ) -> float:
         r"""Expected squared 2-Wasserstein distance to the posterior of as many exact draws as
         ``num_chains`` chains of ``num_kept`` rounds have, to first order and averaged over data
-        sets. Successive draws have the correlation ``memory``, :math:`\rho_i`, along the
-        posterior's eigenvectors, (experiment, dim).
+        sets. Successive positions have the correlation ``memory``, :math:`\rho_i`, along the
+        posterior's eigenvectors, (experiment, dim); draws are these positions or their
+        ``midpoints``, whose correlation after k rounds is :math:`\rho_i^{k-1}(1 + \rho_i)/2`.
 
         With the eigenvalues :math:`v` of the posterior's covariance it is :math:`\sum_i v_i
         w(\rho_i) + \frac12\sum_{ij}(1 + \delta_{ij})\frac{v_i v_j}{v_i+v_j} w(\rho_i\rho_j)`, over
         the number of chains; :math:`w(\rho)` is the variance of the mean of a chain's draws of unit
         variance. The first sum is the error of the mean, the second that of the covariance."""
         v = self.values
-        mean_part = (v * variance_of_mean(memory, num_kept)).sum(axis=1)
+        first = (1.0 + memory) / 2.0 if midpoints else None
+        mean_part = (v * variance_of_mean(memory, num_kept, first)).sum(axis=1)
         covariance_part = np.concatenate(
-            [_covariance_part(v[part], memory[part], num_kept) for part in self._parts()]
+            [
+                _covariance_part(
+                    v[part], memory[part], num_kept, None if first is None else first[part]
+                )
+                for part in self._parts()
+            ]
         )
         return float(np.mean(mean_part + covariance_part) / num_chains)
 
 
-def _covariance_part(v: Array, memory: Array, num_kept: int) -> Array:
+def _covariance_part(v: Array, memory: Array, num_kept: int, neighbours: Array | None) -> Array:
     """Expected squared 2-Wasserstein distance to the posterior that the error of the covariance of
     one chain's exact draws causes, (experiment). ``v`` are the posterior's eigenvalues and
-    ``memory`` the correlations of successive draws along its eigenvectors, (experiment, dim)
-    each."""
+    ``memory`` the correlations of successive draws along its eigenvectors, (experiment, dim) each;
+    with ``neighbours`` these are the correlations, and ``memory`` the factor of each further
+    round."""
     # Only one triangle of the symmetric matrix of pairs is computed, with the data sets in the last
     # axis, where memory is contiguous. The whole matrix is then formed so that its sum is taken in
     # the usual order, and rounds as before.
@@ -147,7 +161,8 @@ def _covariance_part(v: Array, memory: Array, num_kept: int) -> Array:
     place = np.zeros((dim, dim), np.intp)
     place[i, j] = place[j, i] = np.arange(len(i))
     one, other = v.T[i], v.T[j]
-    both = variance_of_mean(memory.T[i] * memory.T[j], num_kept)
+    first = None if neighbours is None else neighbours.T[i] * neighbours.T[j]
+    both = variance_of_mean(memory.T[i] * memory.T[j], num_kept, first)
     triangle = one * other / (one + other) * both
     pairs = np.ascontiguousarray(triangle.T).take(place, axis=1)
     return np.asarray(0.5 * (pairs.sum(axis=(1, 2)) + np.trace(pairs, axis1=1, axis2=2)))

@@ -279,16 +279,23 @@ class Metrics:
 
 
 def measure(
-    moments: Moments, exact: ExactPosterior, effective_step_size: float | None, num_chains: int
+    moments: Moments,
+    exact: ExactPosterior,
+    effective_step_size: float | None,
+    num_chains: int,
+    *,
+    midpoints: bool = False,
 ) -> Metrics:
     """Metrics of draws, averaged over data sets. ``moments`` are those of the draws' deviations
     from the exact posterior means, and the effective step tells how strongly successive rounds are
-    correlated; with None for the step, each chain counts as one independent draw."""
+    correlated; with None for the step, each chain counts as one independent draw. ``midpoints``
+    says that draws lie half way between the positions of successive rounds."""
     num_draws = int(moments.counts.sum())
     # The number of draws per chain is counted from the moments, because at a checkpoint the run is
     # not finished.
-    shape = (num_chains, num_draws // num_chains, exact.memory(effective_step_size))
-    independent = exact.independent_draws(*shape)
+    memory = exact.memory(effective_step_size, least=-1.0 if midpoints else 0.0)
+    shape = (num_chains, num_draws // num_chains, memory)
+    independent = exact.independent_draws(*shape, midpoints=midpoints)
     enough = independent >= ENOUGH_DRAWS
     statistics = exact.statistics()
     estimates: dict[str, Any] = {}
@@ -307,7 +314,7 @@ def measure(
         posterior_trace=float(exact.trace.mean()),
         num_draws=num_draws,
         independent_draws=independent,
-        wasserstein2_floor=exact.floor(*shape),
+        wasserstein2_floor=exact.floor(*shape, midpoints=midpoints),
         chains_for_wasserstein2=(
             None if enough else math.ceil(ENOUGH_DRAWS * num_chains / independent)
         ),

@@ -27,8 +27,8 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.findings import Finding, Grade
-from flmc.base.special import variance_of_mean
 from flmc.planning.plans import Plan
+from flmc.planning.plans.release import draws_with_memory
 from flmc.privacy.root_finding import largest_argument
 from flmc.uplink.csi import bit_noise
 from flmc.uplink.report import FINENESS, question, scale_of
@@ -124,6 +124,9 @@ class Line:
     over entries."""
     response_error: float
     """Standard error of ``response``."""
+    pull: float
+    """The step size times the slopes of the fitted function, averaged over directions with the
+    mean square of the estimates along each as weight."""
 
     @classmethod
     def through(cls, rounds: Rounds, step_size: float) -> Line | None:
@@ -133,7 +136,7 @@ class Line:
         if count < _ROUNDS_PER_TERM * (dim + 1):
             return None
         terms = np.column_stack([np.ones(count), rounds.theta - rounds.theta.mean(axis=0)])
-        left, slopes = np.empty(dim), np.empty(dim)
+        left, matrix = np.empty(dim), np.empty((dim, dim))
         for i in range(dim):
             # Rounds are weighted by the inverse of their noise, which varies with gains and active
             # devices.
@@ -141,16 +144,17 @@ class Line:
             weighted, values = terms * weight[:, None], rounds.estimate[:, i] * weight
             solution = np.linalg.lstsq(weighted, values, rcond=None)[0]
             left[i] = np.square(values - weighted @ solution).sum() / (count - dim - 1)
-            slopes[i] = solution[1 + i]
+            matrix[i] = solution[1:]
         # Variance of an estimated slope: that of the noise over the number of rounds times the part
         # of theta's variance in this entry that the other entries do not explain (1 over the
         # precision).
         precision = np.linalg.pinv(np.atleast_2d(np.cov(rounds.theta.T)))
         variances = rounds.noise.mean(axis=0) * left * np.diag(precision) / count
         error = step_size * math.sqrt(float(variances.sum())) / dim
-        return cls(
-            left, math.sqrt(2.0 / (count - dim - 1)), step_size * float(slopes.mean()), error
-        )
+        response = step_size * float(np.diag(matrix).mean())
+        squares = rounds.estimate.T @ rounds.estimate
+        pull = step_size * float(np.einsum("ij,ji->", matrix, squares) / np.trace(squares))
+        return cls(left, math.sqrt(2.0 / (count - dim - 1)), response, error, pull)
 
 
 @dataclass(frozen=True)
@@ -299,13 +303,13 @@ class ServerEvidence:
         if draws is None or not 1.0 < draws < kept:
             return None
 
-        # For n kept rounds whose successive draws have the correlation r, a chain has 1/w(r, n)
-        # effective draws, with w the variance of the mean. Solved for r, the chain should cover 1 -
-        # r of its distance from the mean in a round.
+        # The number of effective draws falls with the correlation r of successive positions. Solved
+        # for r, the chain should cover 1 - r of its distance from the mean in a round.
         def excess(memory: float) -> float:
-            return draws * float(variance_of_mean(np.array(memory), kept)) - 1.0
+            return draws / draws_with_memory(memory, kept, midpoints=self.plan.midpoints) - 1.0
 
-        return 1.0 - largest_argument(excess, 0.0, 1.0)
+        lowest = -1.0 if self.plan.midpoints else 0.0
+        return 1.0 - largest_argument(excess, lowest, 1.0)
 
     def findings(self) -> list[Finding]:
         """Warnings that the chain does not sample the posterior; if there are none, one finding
@@ -489,6 +493,11 @@ def server_evidence(
         mean_square = float(np.square(rounds.estimate).mean())
         ratio = plan.step_size * mean_square / (2.0 * plan.slope)
         error = ratio * line.noise_error / math.sqrt(rounds.theta.shape[1])
+        if plan.midpoints:
+            # A midpoint is half an estimate away from the position: the covariance of the draws is
+            # less by a quarter of the mean square of a move, and the ratio by half of the pull.
+            error = math.hypot(error * (1.0 - line.pull / 2.0), ratio * line.response_error / 2.0)
+            ratio *= 1.0 - line.pull / 2.0
     saturation = Saturation.of(plan, rounds, line)
     return ServerEvidence(plan, line, ratio, error, saturation, told)
 

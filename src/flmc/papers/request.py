@@ -27,6 +27,11 @@ _FROM_THE_STUDY = (
 all curves share its data and experiments."""
 
 
+_OF_PAPERS = {"draw_at": "positions"}
+"""Settings, by name, that published studies share and that are not flmc's defaults: their samples
+are the positions of a chain."""
+
+
 def change_base_case(
     paper: str, base: Mapping[str, Any], changes: Mapping[str, str], changeable: Sequence[str]
 ) -> Settings:
@@ -38,7 +43,7 @@ def change_base_case(
             raise InvalidSetting(
                 f"--set of the study {paper!r} takes {', '.join(changeable)}; got {name!r}"
             )
-    return merge(base, changes)
+    return merge({**_OF_PAPERS, **base}, changes)
 
 
 def read_own_curve(
@@ -55,7 +60,7 @@ def read_own_curve(
                 f"{each} of the curve {name!r} comes from the study; leave it out of {str(path)!r}"
             )
     try:
-        return merge({**inherited, **file}, {})
+        return merge({**_OF_PAPERS, **inherited, **file}, {})
     except InvalidSetting as error:
         raise InvalidSetting(f"{str(path)!r}: {error}") from error
 

@@ -38,6 +38,7 @@ from flmc.planning.limits import Limits
 from flmc.planning.model_check import survey
 from flmc.planning.pilot import places_at_once
 from flmc.planning.plans import Plan
+from flmc.planning.plans.release import rounds_per_draw
 from flmc.planning.prediction import Prediction
 from flmc.planning.privacy_cost import has_budget
 from flmc.planning.privacy_estimate import estimate_limit
@@ -549,8 +550,7 @@ def _rounds_for(trial: Trial, convexity: float) -> int:
     assert plan is not None
     # Share of a deviation from the mean that a chain forgets in a round.
     forgotten = (plan.effective_step_size or 0.0) * convexity
-    # Rounds per effective draw of a chain with correlation r = 1 - forgotten: (1 + r)/(1 - r).
-    each = 1.0 if forgotten >= 1.0 else (2.0 - forgotten) / forgotten
+    each = rounds_per_draw(forgotten, midpoints=plan.midpoints)
     wanted = (plan.rounds_needed or 0) + math.ceil(_WANTED_DRAWS * each)
     unit = int(10 ** max(0, len(str(wanted)) - 2))
     return min(_MOST_ROUNDS, -(-wanted // unit) * unit)

@@ -54,6 +54,9 @@ class Constraints:
     the cap that both stages of a two-stage plan share; None: the privacy accountant computes it."""
     update: ServerUpdate = LANGEVIN
     """Server's update: what the server does with its estimate of the gradient in each round."""
+    draw_at: str = "positions"
+    """Where draws are taken: at ``positions`` of the chain or at ``midpoints``, with which an
+    automatic step may be larger."""
 
     @property
     def step_factor(self) -> float:
@@ -182,7 +185,14 @@ class Constraints:
         if self.rounds is not None:
             gain = np.minimum(self.power_gains, self.privacy_limit)
         langevin = auto_step_size(
-            self.uplink, num_devices, gain, smoothness, convexity, self.num_active, self.scheduler
+            self.uplink,
+            num_devices,
+            gain,
+            smoothness,
+            convexity,
+            self.num_active,
+            self.scheduler,
+            midpoints=self.draw_at == "midpoints",
         )
         return langevin / heat, True
 

@@ -25,7 +25,7 @@ from flmc.planning.limits import GainLimits, Limits
 from flmc.planning.plans import Plan
 from flmc.planning.plans.expectation import slope_of
 from flmc.planning.plans.release import effective_draws
-from flmc.planning.server_update import LANGEVIN, ServerUpdate, is_langevin
+from flmc.planning.server_update import DRAW_AT, LANGEVIN, ServerUpdate, is_langevin
 from flmc.planning.step_size import Curvature
 from flmc.uplink.power import largest_mean_power, power_scale
 from flmc.uplink.scheduler import Scheduler
@@ -55,6 +55,7 @@ class Request:
     public_convexity: float | None = None
     update: ServerUpdate = LANGEVIN
     aim: str = "chain"
+    draw_at: str = "auto"
 
     def curvature(self, model: Model) -> Curvature:
         """Curvature that the plan is made with: from the public values where they are given, else
@@ -93,7 +94,15 @@ def decide(
     )
     curvature = request.curvature(model)
     task = Constraints(
-        model, uplink, limits, curvature, total, policy, privacy_limit, request.update
+        model,
+        uplink,
+        limits,
+        curvature,
+        total,
+        policy,
+        privacy_limit,
+        request.update,
+        _draw_at(request),
     )
     if request.num_burn_in != "auto":
         return _decide(task, request)
@@ -177,13 +186,15 @@ def _decide(task: Constraints, request: Request) -> Plan:
         update=task.update,
         aim=request.aim,
         public_curvature=curvature if curvature.public else None,
+        draw_at=task.draw_at,
     )
     automatic = computed and request.burn_in_step_factor == "auto"
     if request.aim == "answer":
         needed = rounds_to_arrive(decided, model, curvature)
     else:
         needed = task.burn_in_needed(decided, distance, given, automatic=automatic)
-    draws = effective_draws(decided.effective_step_size, curvature.convexity, rounds.kept)
+    moved, midpoints = decided.effective_step_size, decided.midpoints
+    draws = effective_draws(moved, curvature.convexity, rounds.kept, midpoints=midpoints)
     return replace(decided, rounds_needed=needed, effective_draws=draws)
 
 
@@ -280,6 +291,21 @@ def _check_update(request: Request, limits: Limits) -> None:
             f" {type(update).__name__} samples, which is not known (it declares no step_factor):"
             " use langevin 'off', or give a gain"
         )
+
+
+def _draw_at(request: Request) -> str:
+    """Where draws are taken: as the request says, else as the server's update does. Raises
+    ``InvalidSetting`` for midpoints of an update whose midpoints nobody knows."""
+    own = request.update.draw_at
+    if request.draw_at == "auto":
+        return own
+    if checks.one_of("draw_at", request.draw_at, ("auto", *DRAW_AT)) == "midpoints" != own:
+        raise InvalidSetting(
+            "draw_at 'midpoints' needs a server's update whose midpoints are known to have the"
+            f" posterior's variance, and {type(request.update).__name__} does not say so: use"
+            " 'positions'"
+        )
+    return request.draw_at
 
 
 class _Rounds(NamedTuple):

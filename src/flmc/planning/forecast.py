@@ -37,6 +37,7 @@ from flmc.planning.plans import Plan
 from flmc.planning.prediction import (
     Prediction,
     compare_laws,
+    midpoint_covariance,
     predict_law,
     slowest_memory,
     solve_stationary,
@@ -253,6 +254,8 @@ class Forecast:
     travel: Travel | None
     noise: Array
     """Variance of an entry of the server's estimate, averaged over the chain's law, (dim)."""
+    midpoints: bool
+    """Whether draws are taken half way between the chain's successive positions."""
 
     @property
     def response(self) -> Response:
@@ -263,10 +266,15 @@ class Forecast:
 
     @property
     def prediction(self) -> Prediction:
-        """Prediction that compares the chain's law with the posterior's."""
-        laws = (self.chain.mean, self.chain.covariance, self.posterior.mean)
+        """Prediction that compares the law of the draws with the posterior's."""
+        covariance = self.chain.covariance[None]
+        if self.midpoints:
+            covariance = midpoint_covariance(covariance, self.jacobian[None], self.step_size)
         return compare_laws(
-            *(each[None] for each in (*laws, self.posterior.covariance)),
+            self.chain.mean[None],
+            covariance,
+            self.posterior.mean[None],
+            self.posterior.covariance[None],
             clipped_fraction=self.clipped_fraction,
             memory=slowest_memory(self.jacobian[None], self.step_size),
             travel=self.travel,
@@ -311,7 +319,9 @@ def _search(plan: Plan, model: Model, posterior: Law, share: float) -> Forecast 
             with np.errstate(all="ignore"):
                 travel = follow_starts(plan, model, law, jacobian)
             heard = variance.mean(axis=0)
-            return Forecast(law, jacobian, posterior, clipped, plan.step_size, travel, heard)
+            return Forecast(
+                law, jacobian, posterior, clipped, plan.step_size, travel, heard, plan.midpoints
+            )
     return None
 
 

@@ -18,7 +18,6 @@ import numpy as np
 
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding, Grade, gravest
-from flmc.base.special import variance_of_mean
 from flmc.base.tables import format_up
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
@@ -38,6 +37,7 @@ from flmc.planning.forecast import Law, follow_linear, forecast, noise_of
 from flmc.planning.model_check import HOPELESSLY_CLIPPED, check_claims, survey
 from flmc.planning.pilot import MOST_DIRECTIONS
 from flmc.planning.plans import Plan
+from flmc.planning.plans.release import draws_with_memory
 from flmc.planning.prediction import (
     EXPERIMENTS_PREDICTED,
     Prediction,
@@ -80,7 +80,9 @@ def chain_law(decided: Plan, model: Model) -> ChainLaw:
     # examples' gradients are bounded, or where devices are absent.
     entries = decided.scheduler.everyone and not uplink.clips_examples and not uplink.clips_norm
     if isinstance(model, LinearGaussian) and entries:
-        solved = predict_with_response(model, uplink, decided.step_size, noise_of(decided))
+        solved = predict_with_response(
+            model, uplink, decided.step_size, noise_of(decided), midpoints=decided.midpoints
+        )
         return ChainLaw(None) if solved is None else ChainLaw(*solved)
     if isinstance(model, WideLinear) or model.dim > MOST_DIRECTIONS:
         return ChainLaw(None)
@@ -265,7 +267,7 @@ def _draws_of(decided: Plan, law: Prediction | PublicLaw | None) -> float | None
     if memory is None:
         return decided.effective_draws
     kept = decided.num_rounds - decided.num_burn_in
-    return float(1.0 / variance_of_mean(np.array(max(0.0, memory)), kept))
+    return draws_with_memory(memory, kept, midpoints=decided.midpoints)
 
 
 def with_forecast(

@@ -22,7 +22,7 @@ from flmc.models.model import Model
 from flmc.planning.forecast import Law, posterior_law
 from flmc.planning.pilot import MeasuredCurvature, Pilot, places_at_once
 from flmc.planning.plans import Plan
-from flmc.planning.step_size import STABLE_SHARE
+from flmc.planning.step_size import stable_step
 
 TOO_LARGE = 10.0
 """Ratio of the claimed smoothness to the largest measured curvature above which a note says that
@@ -108,6 +108,13 @@ _UNSTABLE = 2.0
 _COARSE = 1.0
 """Product of the sampler's effective step and the largest curvature at which the variance of a
 chain is twice the posterior's."""
+_BEYOND_1 = {
+    "positions": "the draws are at least twice too wide",
+    "midpoints": "the chain is at least twice as wide as its draws, and these are wrong unless the"
+    " posterior is normal",
+}
+"""What is wrong with draws, in words, where that product is above 1, by the place where they are
+taken."""
 _ASYMMETRIC = 0.1
 """Largest asymmetry of the measured curvature matrix, relative to its diagonal, that is taken for
 an error of the difference quotients."""
@@ -265,7 +272,7 @@ def _too_small(model: Model, plan: Plan, measured: float, claimed: float) -> Fin
     relative = _relative_step(plan, measured)
     convexity = min(model.convexity or measured, measured)
     factor = (plan.slope or 1.0) * (plan.update.step_factor or 1.0)
-    fitting = STABLE_SHARE * 2.0 / (measured + convexity) / factor
+    fitting = stable_step(measured, convexity, midpoints=plan.midpoints) / factor
     effect = (
         f"a stable step is {fitting:.3g} at most, and the plan's is {plan.step_size:.3g}"
         if fitting < plan.step_size
@@ -286,7 +293,7 @@ def _coarse(plan: Plan, relative: float, measured: float) -> Finding:
     """Finding that the plan's step is too large for the measured curvature."""
     text = (
         f"the effective step times the largest curvature {measured:.3g} is {relative:.3g}: above 1"
-        " the draws are at least twice too wide, from 2 on chains diverge; use a step of"
+        f" {_BEYOND_1[plan.draw_at]}, from 2 on chains diverge; use a step of"
         f" {0.4 * plan.step_size / relative:.2g}"
     )
     grade: Grade = "infeasible" if relative >= _UNSTABLE else "warning"

@@ -51,6 +51,7 @@ def plan(
     public_convexity: float | None = None,
     update: ServerUpdate | None = None,
     aim: str = "chain",
+    draw_at: str = "auto",
     forecast: bool = True,
 ) -> Plan:
     """Plan of a run: gain and step, decided before round 1 under the limits of power, noise and
@@ -104,6 +105,11 @@ def plan(
         sampler. ``answer``: what the server knows after the run
         (:meth:`flmc.Result.posterior`), so the gain is the largest that power and privacy allow,
         and an automatic step is the one with the smallest predicted intervals.
+    draw_at
+        Where draws are taken: at the ``positions`` of the chain after rounds, as in the paper, or
+        at ``midpoints``, half way between the positions before and after a round, whose variance is
+        free of the error of the discrete step. ``"auto"``: midpoints, or positions with a server's
+        update whose midpoints are not known to be.
     forecast
         Whether to predict what the chain will sample and to look for warnings.
 
@@ -161,6 +167,7 @@ def plan(
         public_convexity=public_convexity,
         update=LANGEVIN if update is None else update,
         aim=aim,
+        draw_at=draw_at,
     )
     held = Candidate(model, uplink, limits or Limits(), request)
     if not free:

@@ -101,21 +101,32 @@ class Prediction:
 
 
 def predict(
-    model: LinearGaussian, uplink: Uplink, step_size: float, noise_variance: float | Array
+    model: LinearGaussian,
+    uplink: Uplink,
+    step_size: float,
+    noise_variance: float | Array,
+    *,
+    midpoints: bool = False,
 ) -> Prediction | None:
     """Prediction of what the chain will sample when all devices transmit in every round, averaged
     over at most 8 of the model's data sets. ``noise_variance``, a number or (dim), is the variance
-    of the channel's noise in the server's estimate: the noise power over the squared gain.
+    of the channel's noise in the server's estimate: the noise power over the squared gain. Draws
+    are taken at the chain's positions, or half way between them, at ``midpoints``.
 
     None where the linearised chain is unstable, nearly every gradient is clipped, or the problem is
     too large.
     """
-    solved = predict_with_response(model, uplink, step_size, noise_variance)
+    solved = predict_with_response(model, uplink, step_size, noise_variance, midpoints=midpoints)
     return None if solved is None else solved[0]
 
 
 def predict_with_response(
-    model: LinearGaussian, uplink: Uplink, step_size: float, noise_variance: float | Array
+    model: LinearGaussian,
+    uplink: Uplink,
+    step_size: float,
+    noise_variance: float | Array,
+    *,
+    midpoints: bool = False,
 ) -> tuple[Prediction, Response] | None:
     """What :func:`predict` returns; and, for the first data set, the curvature and noise that the
     server sees in its estimates, from which its answer is predicted, not yet divided by the link's
@@ -126,9 +137,12 @@ def predict_with_response(
     stationary, chain_mean, chain_covariance = solved
     experiments = slice(0, len(chain_mean))
     _, jacobian, variance = stationary.averages(chain_mean, chain_covariance)
+    drawn = chain_covariance
+    if midpoints:
+        drawn = midpoint_covariance(chain_covariance, jacobian, step_size)
     prediction = compare_laws(
         chain_mean,
-        chain_covariance,
+        drawn,
         model.posterior.mean[experiments],
         model.posterior.covariance[experiments],
         clipped_fraction=stationary.clipped_fraction(chain_mean, chain_covariance),
@@ -179,6 +193,17 @@ def compare_laws(
     )
 
 
+def midpoint_covariance(covariance: Array, jacobian: Array, step_size: float) -> Array:
+    r"""Covariance of the points half way between successive positions of a stationary chain, from
+    the covariance C of its positions and the mean Jacobian J of the received gradient, all
+    (experiment, dim, dim).
+
+    By Stein's identity successive positions have the cross covariance :math:`(I - \eta J) C`, so
+    that it is :math:`C - \eta(JC + CJ^\top)/4`."""
+    turned = jacobian @ covariance
+    return np.asarray(covariance - 0.25 * step_size * (turned + np.swapaxes(turned, 1, 2)))
+
+
 def slowest_memory(jacobian: Array, step_size: float) -> float:
     """Largest correlation of a chain's successive rounds over all directions: one minus the step
     times the smallest real part of the eigenvalues of the received gradient's mean Jacobian.
@@ -187,13 +212,24 @@ def slowest_memory(jacobian: Array, step_size: float) -> float:
 
 
 def predict_law(
-    model: LinearGaussian, uplink: Uplink, step_size: float, noise_variance: float | Array
+    model: LinearGaussian,
+    uplink: Uplink,
+    step_size: float,
+    noise_variance: float | Array,
+    *,
+    midpoints: bool = False,
 ) -> Gaussian | None:
-    """Predicted stationary law of the chain for the first data set, with mean (1, dim) and
+    """Predicted stationary law of the draws for the first data set, with mean (1, dim) and
     covariance (1, dim, dim). The arguments, and the cases in which it is None, are those of
     :func:`predict`."""
     solved = _solve(model, uplink, step_size, noise_variance)
-    return None if solved is None else Gaussian(solved[1][:1], solved[2][:1])
+    if solved is None:
+        return None
+    stationary, mean, covariance = solved
+    if midpoints:
+        jacobian = stationary.averages(mean, covariance)[1]
+        covariance = midpoint_covariance(covariance, jacobian, step_size)
+    return Gaussian(mean[:1], covariance[:1])
 
 
 def _solve(

@@ -94,7 +94,8 @@ class PublicModel(Model):
 
         With the step :math:`\eta`, N examples, the averaged slope :math:`\bar\kappa` and the
         averaged variance :math:`\bar V` of the server's estimate, the variance ratio is
-        :math:`\eta\bar V/(\bar\kappa(2 - \eta\bar\kappa N))`. Where local gradients sum to zero,
+        :math:`\eta\bar V/(\bar\kappa(2 - \eta\bar\kappa N))` at positions and
+        :math:`\eta\bar V/(2\bar\kappa)` at midpoints. Where local gradients sum to zero,
         mean symbols need not: their sum over K devices has in each of m entries the variance
         :math:`K r^2`, where :math:`r^2` is the part of a mean symbol's variance that a straight
         line in the gradient does not explain. This moves the mean by :math:`\sqrt{m K
@@ -120,7 +121,10 @@ class PublicModel(Model):
         squared = self.num_devices * bent / self.num_samples / slope**2
         squared += typical_shift_variance(uplink.example_clip, uplink.example_norm, self.dim)
         shift = math.sqrt(self.dim * squared)
-        return PublicLaw(step * variance / (slope * rest), shift, outside)
+        # The midpoints of successive positions, whose correlation is rest - 1, have half of
+        # rest times the variance of the positions.
+        ratio = step * variance / (slope * rest)
+        return PublicLaw(ratio * rest / 2.0 if plan.midpoints else ratio, shift, outside)
 
     def _estimate_variance(self, plan: Plan, uplink: Uplink, gradient: Array) -> float:
         """Variance of an entry of the server's gradient estimate, averaged over a plan's kept

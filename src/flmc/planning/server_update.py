@@ -18,6 +18,10 @@ import numpy as np
 from flmc.base import checks
 from flmc.base.arrays import Array
 
+DRAW_AT = ("midpoints", "positions")
+"""Where draws of a chain may be taken: half way between the positions before and after a round, or
+at the positions after rounds."""
+
 
 class ServerState(NamedTuple):
     """State that the server carries from round to round.
@@ -51,6 +55,10 @@ class ServerUpdate(ABC):
     """Number of vectors, of ``dim`` numbers each, that the update remembers beside theta."""
     random: ClassVar[bool] = False
     """Whether the update needs standard normal numbers of its own in every round."""
+    draw_at: ClassVar[str] = "positions"
+    """Where draws are taken unless the user says: at the ``positions`` of the chain, or at its
+    ``midpoints`` if their variance, for a normal posterior at temperature 1, is known to be the
+    posterior's at every step."""
 
     @property
     def step_factor(self) -> float | None:
@@ -111,6 +119,8 @@ class Langevin(ServerUpdate):
     r"""The sampler's own update, :math:`\theta \leftarrow \theta - \eta\hat g` with the step size
     :math:`\eta` and the estimate :math:`\hat g` of the summed gradient."""
 
+    draw_at: ClassVar[str] = "midpoints"
+
     @property
     def step_factor(self) -> float:
         """1, by definition: this is Langevin's update."""
@@ -138,7 +148,8 @@ class Momentum(ServerUpdate):
     :math:`\lambda` the variance is that of the normal posterior times the temperature over :math:`1
     - a/(2(1+\beta))`, with :math:`a = \eta\kappa\lambda` and the slope :math:`\kappa` of the link:
     at an equal effective step the discretisation error is smaller than Langevin's by
-    :math:`(1-\beta)/(1+\beta)`.
+    :math:`(1-\beta)/(1+\beta)`. Successive positions have the correlation :math:`1 -
+    a/(1+\beta)`, so that midpoints have no such error, as with Langevin's update.
 
     Parameters
     ----------
@@ -148,6 +159,7 @@ class Momentum(ServerUpdate):
 
     beta: float
     num_slots: ClassVar[int] = 1
+    draw_at: ClassVar[str] = "midpoints"
 
     def __post_init__(self) -> None:
         if self.beta != 0.0:

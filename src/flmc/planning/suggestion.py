@@ -19,6 +19,7 @@ from flmc.base.findings import Finding
 from flmc.planning.decision import Request
 from flmc.planning.judgement import FEW_DRAWS, clip_in_words
 from flmc.planning.plans import Plan
+from flmc.planning.plans.release import rounds_per_draw
 from flmc.planning.privacy_cost import has_budget, privacy_limited_gain
 from flmc.planning.privacy_estimate import estimate_gain, gain_estimator
 from flmc.planning.public_model import PublicModel
@@ -282,9 +283,8 @@ class PublicQuestion:
         forgotten = min(1.0, (plan.effective_step_size or 0.0) * convexity)
         if not free or forgotten <= 0.0:
             return trial
-        # An effective draw of a chain with correlation r = 1 - forgotten takes (1 + r)/(1 - r)
-        # rounds.
-        kept = math.ceil(_LONGER * FEW_DRAWS * (2.0 - forgotten) / forgotten)
+        each = rounds_per_draw(forgotten, midpoints=plan.midpoints)
+        kept = math.ceil(_LONGER * FEW_DRAWS * each)
         if kept <= plan.num_rounds - plan.num_burn_in:
             return trial
         longer = self.asked(trial.candidate, plan.num_burn_in + kept, plan.num_burn_in)

@@ -158,18 +158,20 @@ def noiseless_sampler(plan: Plan, model: Model) -> Plan:
     that adds noise of standard deviation :math:`\sqrt{2\eta}` in each round, with the step size
     :math:`\eta`. The step is the effective one of ``plan``, or the automatic one where that is
     larger."""
-    asked = make_plan(model, Ideal(), **_rounds(plan), forecast=False)
+    same = {**_rounds(plan), "draw_at": plan.draw_at, "forecast": False}
+    asked = make_plan(model, Ideal(), **same)
     faster = plan.effective_step_size
     if faster is None or faster <= asked.step_size:
         return asked
-    return make_plan(model, Ideal(), **_rounds(plan), step_size=faster, forecast=False)
+    return make_plan(model, Ideal(), **same, step_size=faster)
 
 
 def _local_samplers(plan: Plan, model: Model) -> Iterator[tuple[Plan, Model]]:
     """Yield a plan and a model for each device: the model has the data of this device alone, and
     the plan samples its posterior with exact gradients and the automatic step for its curvature."""
     for own in local_models(model):
-        yield make_plan(own, Ideal(), **_rounds(plan), forecast=False), own
+        same = {**_rounds(plan), "draw_at": plan.draw_at, "forecast": False}
+        yield make_plan(own, Ideal(), **same), own
 
 
 def distance(model: Model) -> float:
@@ -233,6 +235,7 @@ def _plan(
         scheduler=plan.scheduler,
         step_size=step,
         burn_in_step_factor=1.0,
+        draw_at="positions",  # what is averaged are the points of descent
         update=update,
         forecast=False,
     )

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from flmc.base.arrays import Array, one_blas_thread
-from flmc.base.errors import Interrupted, RunFailed
+from flmc.base.errors import Interrupted, InvalidSetting, RunFailed
 from flmc.base.findings import Finding
 from flmc.base.version import VERSION
-from flmc.evaluation.answer import find_answer
+from flmc.evaluation.answer import Answer, find_answer
 from flmc.evaluation.diagnostics import thinned
 from flmc.evaluation.exact_posterior import ExactPosterior
 from flmc.evaluation.metrics import Metrics, measure
@@ -41,6 +41,7 @@ from flmc.runs.snapshots import SnapshotObserver, Watch
 from flmc.sampling.chains import Chains
 from flmc.sampling.engine import Engine, Resources
 from flmc.sampling.moments import Moments
+from flmc.sampling.path import ChainPath
 from flmc.sampling.schedule import Activity, draw_activity
 from flmc.sampling.simulation import RoundObserver, simulate
 
@@ -65,6 +66,18 @@ def _measured_before(quality: OneChain | None) -> OneChain | None:
     """The argument itself: the quality of single chains that was computed earlier. This is a
     function of the module, not a lambda, because a result that refers to it must be picklable."""
     return quality
+
+
+def _answer_from(plan: Plan, seed: int, model: Model, path: ChainPath, **words: Any) -> Answer:
+    """The answer of a finished run from the positions in its path, which are read only here; the
+    other arguments are those of :func:`~flmc.evaluation.answer.find_answer`."""
+    if path.thin > 1:
+        kept = plan.num_rounds - plan.num_burn_in
+        raise InvalidSetting(
+            f"an answer needs the draws of all {kept} kept rounds, got {kept // path.thin}: run"
+            " with thin=1"
+        )
+    return find_answer(plan, seed, model, path.kept, path.burn_in, **words)
 
 
 @dataclass(frozen=True)
@@ -160,7 +173,13 @@ class Job:
         # that are kept so far.
         counts = moments.counts * kept / (self.plan.num_rounds - self.plan.num_burn_in)
         so_far = replace(moments, counts=counts)
-        return measure(so_far, self._exact, self.plan.effective_step_size, self.num_chains)
+        return measure(
+            so_far,
+            self._exact,
+            self.plan.effective_step_size,
+            self.num_chains,
+            midpoints=self.plan.midpoints,
+        )
 
     @cached_property
     def _exact(self) -> ExactPosterior:
@@ -263,7 +282,7 @@ class Job:
         # transmissions in all rounds times entries of theta in all chains.
         if chains.num_undefined >= active.mean(axis=0).sum() * chains.position.size:
             raise RunFailed("not one gradient was finite: nothing was sampled")
-        draws = chains.draws if self.keep_draws else None
+        path = chains.path if self.keep_draws else None
         return Result(
             plan=self.plan,
             seed=self.seed,
@@ -274,30 +293,23 @@ class Job:
             clipped_fraction=chains.clipped_fraction(active[:, self.plan.num_burn_in :]),
             num_undefined=chains.num_undefined,
             moments=chains.moments.in_batches().mapped(self.model.coordinates),
-            chains=self._in_coordinates_of_the_model(draws),
+            path=None if path is None else path.mapped(self.model.coordinates),
             evidence=self._examine(chains),
             model_findings=checked,
-            predictions=self._predict(draws),
+            predictions=self._predict(path),
             measure_one_chain=self._one_chain(chains),
-            burn_in=self._in_coordinates_of_the_model(chains.burn_in if self.keep_draws else None),
             tail_draws=self._tail_draws(chains),
-            find_answer=self._answer(chains),
+            find_answer=self._answer(path),
             layout=self.model.layout,
             blocking=self.engine.blocking(self.plan, self.model, self.num_chains),
         )
 
-    def _answer(self, chains: Chains) -> FindAnswer | None:
+    def _answer(self, path: ChainPath | None) -> FindAnswer | None:
         """A function that computes the answer of a finished run, that is what the server knows of
         theta; None if no draws were kept."""
-        if chains.draws is None or not self.keep_draws:
+        if path is None:
             return None
-        return partial(find_answer, self.plan, self.seed, self.model, chains.draws, chains.burn_in)
-
-    def _in_coordinates_of_the_model(self, draws: Array | None) -> Array | None:
-        """Draws in the coordinates of the user's model, converted if the sampler worked in other
-        ones; None if ``draws`` is None."""
-        coordinates = self.model.coordinates
-        return draws if draws is None or coordinates is None else coordinates.to_model(draws)
+        return partial(_answer_from, self.plan, self.seed, self.model, path)
 
     @cached_property
     def activity(self) -> Activity:
@@ -326,20 +338,20 @@ class Job:
             return (Finding("model-not-checked", "warning", text),)
 
     def _examine(self, chains: Chains) -> Evidence | None:
-        """Stein ratios and shifts of the first data set, from gradients at its kept draws or, if
-        none were kept, at the last positions of its chains; None if the posterior is known."""
+        """Stein ratios and shifts of the first data set, from gradients at its draws or, if these
+        were not kept, at the last draw of each chain; None if the posterior is known."""
         if self.model.posterior is not None:
             return None
-        if chains.draws is not None:
-            return examine(self.model, chains.draws[0])
+        if chains.path is not None:
+            return examine(self.model, chains.path.some_draws(slice(0, 1))[0])
         return examine(self.model, self.engine.theta(chains, self.model)[0][:, None])
 
-    def _predict(self, draws: Array | None) -> Array | None:
-        """Predictions of the model at some of the kept ``draws`` of the first data set, (chain,
-        draw, prediction); None for a model without predictions, or without kept draws."""
-        if draws is None:
+    def _predict(self, path: ChainPath | None) -> Array | None:
+        """Predictions of the model at some kept draws of the first data set, (chain, draw,
+        prediction); None for a model without predictions, or without kept draws."""
+        if path is None:
             return None
-        theta = thinned(draws)
+        theta = thinned(path.some_draws(slice(0, 1)))
         predicted = self.model.predict(theta.reshape(1, -1, self.plan.dim), slice(0, 1))
         return None if predicted is None else predicted.reshape(*theta.shape[:2], -1)
 
@@ -363,6 +375,8 @@ class Job:
     def _tail_draws(self, chains: Chains) -> Array | None:
         """About 10,000 draws of the first data set, (1, chain, draw, dim), by which the tails are
         judged; None where they are not in doubt, or the posterior is not known."""
-        if chains.draws is None or not self._judges_tails:
+        if chains.path is None or not chains.keeps_draws or not self._judges_tails:
             return None
-        return self._in_coordinates_of_the_model(thinned(chains.draws)[None].copy())
+        drawn, coordinates = chains.path.some_draws(slice(0, 1)), self.model.coordinates
+        drawn = thinned(drawn)[None].copy()
+        return drawn if coordinates is None else coordinates.to_model(drawn)

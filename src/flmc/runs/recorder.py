@@ -96,10 +96,15 @@ class Recorder:
         # Positions are written first: a checkpoint must not count any that are not on the disk. A
         # file of positions without its checkpoint does no harm, because the resumed run writes the
         # same positions again.
-        new = range(*(chains.places_until(r) for r in (self._saved_round, chains.round)))
-        if chains.path is not None and len(new):
-            part = np.ascontiguousarray(chains.path[:, :, new.start : new.stop])
-            write_arrays(self.directory / f"path-{new.start}-{new.stop}.npz", {"path": part})
+        path = chains.path
+        if path is not None:
+            # The start has a place, too, where draws are midpoints: it comes with the first rounds.
+            done = path.places_until(self._saved_round) if self._saved_round else 0
+            new = range(done, path.places_until(chains.round))
+            if len(new):
+                part = np.ascontiguousarray(path.positions[:, :, new.start : new.stop])
+                name = f"path-{new.start}-{new.stop}.npz"
+                write_arrays(self.directory / name, {"positions": part})
         current = self.directory / "checkpoint.npz"
         # The last checkpoint is kept as ``previous.npz``: if the new one is damaged later, the run
         # goes on from there.
@@ -166,8 +171,8 @@ class Recorder:
             raise ValueError("its arrays have other shapes")
         done = int(saved["round"])
         if chains.path is not None:
-            count = chains.places_until(done)
-            pairs.append((self._read_path(count, chains.path), chains.path[:, :, :count]))
+            count, stored = chains.path.places_until(done), chains.path.positions
+            pairs.append((self._read_path(count, stored), stored[:, :, :count]))
         # All that can fail has been done: from here on the chains are restored completely.
         for new, old in pairs:
             old[...] = new
@@ -182,7 +187,7 @@ class Recorder:
         from the files ``path-A-B.npz``, whose ranges may overlap after an interruption. ``like`` is
         an array with the same axes, which has the sizes of all but the third. A damaged file is
         removed; ``ValueError`` if positions are missing."""
-        path = np.empty((*like.shape[:2], count, like.shape[3]))
+        path = np.empty((*like.shape[:2], count, like.shape[3]), like.dtype)
         # Files are read in the order of their first positions; of each, only positions beyond those
         # already read are used.
         done = 0
@@ -190,7 +195,7 @@ class Recorder:
             if first <= done < min(last, count):
                 file = self.directory / f"path-{first}-{last}.npz"
                 try:
-                    part = read_arrays(file)["path"]
+                    part = read_arrays(file)["positions"]
                 except RunFailed as error:
                     # The positions of the damaged file are then missing, so an earlier checkpoint
                     # is used, and the rounds that made them run again.

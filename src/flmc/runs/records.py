@@ -14,7 +14,7 @@
     The round and the metrics so far, until the run is finished.
 ``draws.npz``
     Mean, covariance (or variance, where entries are many) and, if they were kept, all draws of a
-    finished run, and its positions during the burn-in.
+    finished run, and its positions: those of the burn-in, or all where draws are midpoints.
 ``result.json``
     Plan, metrics and everything else of a finished run.
 
@@ -241,9 +241,10 @@ class Record:
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Arrays of a finished run by name: ``mean`` (experiment, dim), ``covariance`` (experiment,
         dim, dim) or, where entries are many, ``variance`` (experiment, dim), and, if they were
-        kept, ``draws`` (experiment, chain, draw, dim) and ``burn_in`` (experiment, chain, round,
-        dim). ``InvalidSetting`` if the run is not finished, ``RunFailed`` if the file is
-        damaged."""
+        kept, ``draws`` (experiment, chain, draw, dim) and what an answer needs beside them: theta
+        during the burn-in, ``burn_in`` (experiment, chain, round, dim), or, where draws are
+        midpoints, at the start and after all rounds, ``positions``, with the same axes.
+        ``InvalidSetting`` if the run is not finished, ``RunFailed`` if the file is damaged."""
         if self.result is None:
             raise InvalidSetting(
                 f"the run in {str(self.directory)!r} is not finished: go on with flmc.resume"
@@ -339,13 +340,13 @@ class Record:
                 f"the record in {str(self.directory)!r} has another plan"
                 f" ({asked['plan_digest'][:12]}, given {plan.digest[:12]})"
             )
-        draws, burn_in = (arrays.get(name) for name in ("draws", "burn_in"))
-        assert draws is not None
+        shape = arrays["draws"].shape
+        draws, burn_in = _positions(plan, arrays)
         if "federation" in asked:
             seen = rounds_seen(self.ledger[: plan.num_rounds], plan.num_devices)
             path = (draws[0, 0], None if burn_in is None else burn_in[0, 0])
             find: FindAnswer = partial(find_federated_answer, plan, model, *path, *seen)
-            return self._doubting(find, plan), draws.shape
+            return self._doubting(find, plan), shape
         if isinstance(model, Prior):
             raise InvalidSetting(
                 "only the record of a federation has an answer from the prior alone: give the model"
@@ -363,7 +364,7 @@ class Record:
             draws = model.coordinates.from_model(draws)
             burn_in = None if burn_in is None else model.coordinates.from_model(burn_in)
         find = partial(find_answer, plan, int(asked["seed"]), model, draws, burn_in)
-        return self._doubting(find, plan), draws.shape
+        return self._doubting(find, plan), shape
 
     def _doubting(self, find: FindAnswer, plan: Plan) -> FindAnswer:
         """The function ``find`` with the findings of the finished run that doubt its answers."""
@@ -400,6 +401,25 @@ class Record:
         if "draws" not in arrays:
             raise InvalidSetting("this run kept no draws: run it with keep_draws=True")
         return np.asarray(arrays["draws"].reshape(-1, *arrays["draws"].shape[2:]))
+
+
+def _positions(plan: Plan, arrays: Mapping[str, Array]) -> tuple[Array, Array | None]:
+    """Theta after every kept round, and after every round of the burn-in (None: not stored), both
+    (experiment, chain, round, dim), from the arrays of a record. Where these have the draws alone,
+    draws at positions are returned, all of them or thinned out. ``InvalidSetting`` for midpoints
+    alone."""
+    if not plan.midpoints:
+        return arrays["draws"], arrays.get("burn_in")
+    if "positions" not in arrays:
+        raise InvalidSetting(
+            "an answer needs the positions after all rounds, and this record has only draws between"
+            " them: run with thin=1"
+        )
+    theta, burn_in = arrays["positions"], plan.num_burn_in
+    # The first place is that of the start, or of the last round of the burn-in.
+    whole = burn_in > 0 and theta.shape[2] == plan.num_rounds + 1
+    first = theta.shape[2] - (plan.num_rounds - burn_in)
+    return theta[:, :, first:], theta[:, :, 1:first] if whole else None
 
 
 def load(directory: str | Path) -> Record:

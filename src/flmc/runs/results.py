@@ -37,6 +37,7 @@ from flmc.runs import records
 from flmc.runs.ledger import Ledger
 from flmc.runs.recorder import Recorder
 from flmc.sampling.moments import Moments
+from flmc.sampling.path import ChainPath
 from flmc.uplink.noise import is_normal
 
 
@@ -277,7 +278,7 @@ def notes_on_chains(metrics: Metrics) -> list[str]:
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run, made by :func:`flmc.run`: its plan, its draws (``chains``) or their
+    """A finished run, made by :func:`flmc.run`: its plan, its draws (from ``path``) or their
     ``moments``, and their quality and privacy. ``metrics`` state the quality where the exact
     posterior is known, ``evidence`` where it is not."""
 
@@ -300,8 +301,9 @@ class Result:
     moments: Moments
     """Sums over kept rounds of the deviation of theta from a fixed point and of products of its
     entries, from which mean and covariance are computed."""
-    chains: Array | None
-    """Kept draws, (experiment, chain, draw, dim); None if they were not kept."""
+    path: ChainPath | None
+    """Stored positions of the chains, from which draws and answer follow; None if no draws were
+    kept."""
     evidence: Evidence | None = None
     """Stein ratios and shifts of the first data set, from gradients at the draws; None for a model
     whose posterior is known."""
@@ -315,9 +317,6 @@ class Result:
     """How the engine grouped the chains for speed, in words; empty where it had no choice."""
     measure_one_chain: Callable[[], OneChain | None] = lambda: None
     """Function that computes :attr:`one_chain`, the quality of single chains."""
-    burn_in: Array | None = None
-    """Theta after every round of the burn-in, (experiment, chain, round, dim); None if it was not
-    kept: with draws thinned out, without them, or where it would take too much memory."""
     find_answer: FindAnswer | None = None
     """Function that computes the answer of :meth:`posterior`, with the keyword arguments of
     :func:`flmc.evaluation.answer.find_answer`; None if no draws were kept."""
@@ -326,6 +325,12 @@ class Result:
     where noise is not normal, whether draws were kept or not; else None."""
     layout: named_draws.Layout | None = None
     """Name and shape of every parameter in theta; None for a model without names."""
+
+    @cached_property
+    def chains(self) -> Array | None:
+        """Kept draws, (experiment, chain, draw, dim), computed from the positions when they are
+        first asked for; None if they were not kept."""
+        return None if self.path is None else self.path.draws
 
     @property
     def draws(self) -> Array:
@@ -345,6 +350,12 @@ class Result:
     def kept_draws(self) -> Array | None:
         """Kept draws, (experiment, chain, draw, dim); None if they were not kept."""
         return self.chains
+
+    @property
+    def burn_in(self) -> Array | None:
+        """Theta after every round of the burn-in, (experiment, chain, round, dim); None if it was
+        not kept: with draws thinned out, without them, or where it would take too much memory."""
+        return None if self.path is None else self.path.burn_in
 
     @property
     def mean(self) -> Array:
@@ -475,7 +486,7 @@ class Result:
         path = Path(directory)
         with records.create(
             path,
-            describe(self.plan, self.seed, self.num_chains, self.engine, self.chains is not None),
+            describe(self.plan, self.seed, self.num_chains, self.engine, self.path is not None),
         ):
             Recorder(path, Ledger(self.plan), lambda _: None, "").finish(
                 self.to_document(), self.arrays
@@ -491,8 +502,11 @@ class Result:
             arrays["covariance"] = self.covariance
         else:
             arrays["variance"] = self.variance
-        kept = {"draws": self.chains, "burn_in": self.burn_in}
-        return arrays | {name: array for name, array in kept.items() if array is not None}
+        if self.chains is not None:
+            arrays["draws"] = self.chains
+        if self.path is not None:
+            arrays |= self.path.arrays
+        return arrays
 
     def to_document(self) -> dict[str, Any]:
         """The result without its arrays as plain values, for JSON; what is not a number is null."""

@@ -57,9 +57,9 @@ class SnapshotObserver:
         ``now``), then call ``watch`` with a snapshot."""
         if self._recorder is not None:
             self._recorder.ended(chains, now=now)
-        draws = chains.draws
-        if draws is not None:
-            draws = draws[0, :, : chains.draws_until(chains.round)]
+        draws = None
+        if chains.path is not None and chains.keeps_draws:
+            draws = chains.path.some_draws(slice(0, 1), chains.round)[0]
         self._watch(Snapshot(chains.round, self._num_rounds, draws, self._metrics(chains)))
 
     def restore(self, chains: Chains) -> None:

@@ -3,8 +3,6 @@ hold all of it."""
 
 from __future__ import annotations
 
-import math
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +12,9 @@ import numpy as np
 from flmc.base.arrays import Array, broadcast
 from flmc.base.errors import RunFailed
 from flmc.models.model import Model
-from flmc.planning.answer_law import MOST_ANSWERED
 from flmc.planning.plans import Plan
 from flmc.sampling.moments import Moments
-
-MOST_DRAWN_BYTES = 256_000_000
-"""Largest number of bytes of a run's draws that are held in memory; where they take more, a run
-that is recorded on disk holds them in a file."""
+from flmc.sampling.path import ChainPath, Place
 
 
 @dataclass
@@ -41,10 +35,9 @@ class Chains:
     moments: Moments
     """Sums, over the kept rounds so far, of the deviations of theta from a fixed point of each data
     set, and of products of their entries."""
-    path: Array | None
-    """Theta after every ``thin``-th round that follows the first ``path_from`` rounds,
-    (experiment, chain, stored round, dim). Entries of rounds that have not been run yet are
-    uninitialised. None if draws are not kept."""
+    path: ChainPath | None
+    """Stored positions, from which draws are computed: those of all draws (``keeps_draws``), or of
+    the last draw alone; None if there are none."""
     num_clipped: int = 0
     """Number of gradient entries of active devices that clipping changed, summed over all chains
     and kept rounds."""
@@ -53,11 +46,11 @@ class Chains:
     all rounds; engines that refuse such gradients leave it 0."""
     num_burn_in: int = 0
     """Number of burn-in rounds, which come before the first kept round."""
-    thin: int = 1
-    """Number of kept rounds for each draw: with 10, the 10th, the 20th and so on are draws."""
-    path_from: int = 0
-    """Number of rounds at the beginning of the run that ``path`` leaves out: 0, or ``num_burn_in``
-    where the positions of the burn-in are not stored."""
+    midpoints: bool = False
+    """Whether draws, and the sums in ``moments``, are of points half way between the positions
+    before and after a round; False: of the positions after rounds."""
+    keeps_draws: bool = False
+    """Whether ``path`` has the positions of all draws; False: at most those of the last one."""
     memory: Array | None = None
     """Numbers that the server's update carries from round to round beside theta, such as a
     momentum, (experiment, chain, slot, dim); None for an update that carries none."""
@@ -71,58 +64,53 @@ class Chains:
         keep_draws: bool,
         thin: int = 1,
         directory: Path | None = None,
+        *,
+        origin: Array | None = None,
     ) -> Chains:
         """State of the chains before round 1, at ``position`` (experiment, chain, dim), which is
-        stored as it is. Draws that take more than ``MOST_DRAWN_BYTES`` bytes are stored in a file
-        of ``directory``, if one is given."""
+        stored as it is: theta, or its deviation from ``origin`` (experiment, dim) if that is given.
+        Draws that take much memory are stored in a file of ``directory``, if one is given."""
         num_chains = position.shape[1]
         num_kept = plan.num_rounds - plan.num_burn_in
         moments = Moments.empty(centre_of(model), num_chains, num_kept)
-        first = path_from(plan, model.num_experiments * num_chains, thin)
-        shape = (model.num_experiments, num_chains, (plan.num_rounds - first) // thin, model.dim)
-        path = _empty_path(shape, directory) if keep_draws else None
+        path = None
+        # Where the posterior is not known, gradients at the last draws tell how right they are; the
+        # last position is no midpoint, so that the one before it is stored, too.
+        if keep_draws or (plan.midpoints and model.posterior is None):
+            every = thin if keep_draws else num_kept
+            path = ChainPath.empty(plan, position, origin, every, directory)
         slots = plan.update.num_slots
         memory = np.zeros((*position.shape[:2], slots, model.dim)) if slots else None
-        return cls(0, position, moments, path, 0, 0, plan.num_burn_in, thin, first, memory)
+        burn_in, midpoints = plan.num_burn_in, plan.midpoints
+        return cls(0, position, moments, path, 0, 0, burn_in, midpoints, keep_draws, memory)
 
     @property
     def draws(self) -> Array | None:
-        """Theta after every ``thin``-th kept round, (experiment, chain, draw, dim); None if draws
+        """Theta of all draws, (experiment, chain, draw, dim), computed at each call; None if they
         are not kept."""
-        return None if self.path is None else self.path[:, :, self.num_burn_in - self.path_from :]
+        return self.path.draws if self.path is not None and self.keeps_draws else None
 
-    @property
-    def burn_in(self) -> Array | None:
-        """Theta after every round of the burn-in, (experiment, chain, round, dim); None if it is
-        not kept."""
-        if self.path is None or self.path_from == self.num_burn_in:
-            return None
-        return self.path[:, :, : self.num_burn_in]
+    def keep(self, place: Place, first: int, positions: Array) -> None:
+        """Copy the ``positions`` (..., chain, round, dim) of consecutive rounds, in the coordinates
+        of ``position``, into ``path``, leaving out rounds that it does not store. ``first`` is the
+        number of the first of these rounds, counted from 0, and ``place`` is the index of the data
+        sets and chains along the first two axes."""
+        if self.path is not None:
+            self.path.keep(place, first, positions)
 
-    def draws_until(self, rounds: int) -> int:
-        """Number of draws of each chain in the first ``rounds`` rounds of the run."""
-        return max(0, rounds - self.num_burn_in) // self.thin
-
-    def places_until(self, rounds: int) -> int:
-        """Number of each chain's positions in ``path`` that come from the first ``rounds`` rounds
-        of the run."""
-        return max(0, rounds - self.path_from) // self.thin
-
-    def keep(self, place: tuple[int | slice, slice], first: int, theta: Array) -> None:
-        """Copy the positions ``theta`` (..., chain, round, dim) of consecutive rounds into
-        ``path``, leaving out rounds that ``path`` does not store. ``first`` is the number of the
-        first of these rounds, counted from 0, and ``place`` is the index of the data sets and
-        chains along the first two axes of ``path``."""
-        if self.path is None:
-            return
-        kept = np.arange(first + 1, first + 1 + theta.shape[-2]) - self.path_from
-        chosen = (kept > 0) & (kept % self.thin == 0)
-        if chosen.any():
-            # ``numbers`` are the indices of the stored rounds in ``path``. They are consecutive, so
-            # a slice selects them.
-            numbers = kept[chosen] // self.thin - 1
-            part = slice(int(numbers[0]), int(numbers[-1]) + 1)
-            self.path[place][..., part, :] = theta[..., chosen, :]
+    def keep_round(
+        self, place: tuple[slice, slice], before: Array, after: Array, done: int
+    ) -> bool:
+        """Keep the position ``after`` (experiment, chain, dim) a round, and add the round's draw to
+        the moments if it is a kept one, which is what is returned. For an engine whose positions
+        are theta: ``before`` is theta before the round, ``done`` the number of rounds that are
+        finished with it, and ``place`` says which data sets and chains they are of."""
+        self.keep(place, done - 1, after[:, :, None])
+        kept = done > self.num_burn_in
+        if kept:
+            draw = (before + after) * 0.5 if self.midpoints else after
+            self.moments.add(draw, place[0], place[1].start)
+        return kept
 
     def clipped_fraction(self, num_active: Array) -> float:
         """Share, between 0 and 1, of the gradient entries of active devices in kept rounds that
@@ -132,30 +120,6 @@ class Chains:
         # A single row of ``num_active`` stands for all data sets, so it counts once for each.
         active = num_active.sum() * (experiments // len(num_active))
         return float(self.num_clipped / (active * chains * dim))
-
-
-def path_from(plan: Plan, num_chains: int, thin: int) -> int:
-    """Number of rounds at the beginning of a run whose positions are not stored: 0, because an
-    answer also uses the burn-in, or the whole burn-in if no answer can be computed.
-
-    The burn-in is left out if ``thin`` is more than 1, if theta has too many entries for an answer,
-    or if the positions of ``num_chains`` chains (all data sets together) would take more than
-    ``MOST_DRAWN_BYTES`` bytes."""
-    size = 8 * plan.num_rounds * plan.dim * num_chains
-    whole = thin == 1 and plan.dim <= MOST_ANSWERED and size <= MOST_DRAWN_BYTES
-    return 0 if whole else plan.num_burn_in
-
-
-def _empty_path(shape: tuple[int, ...], directory: Path | None) -> Array:
-    """An uninitialised array of doubles for positions: in memory, or, if it takes more than
-    ``MOST_DRAWN_BYTES`` bytes and a ``directory`` is given, mapped to a nameless file there."""
-    if directory is None or 8 * math.prod(shape) <= MOST_DRAWN_BYTES:
-        return np.empty(shape)
-    # A memory map stays valid after its file object is closed. The operating system writes its
-    # pages to the disk when it needs memory, and frees the disk space once the array is gone, even
-    # after a crash.
-    with tempfile.TemporaryFile(dir=directory) as file:
-        return np.memmap(file, np.float64, "w+", shape=shape)
 
 
 def centre_of(model: Model) -> Array:

@@ -119,7 +119,10 @@ class DataSetRun(NamedTuple):
         arrays = (centre, _whole_block(pull), _shared(noise), _weights(schedule, plan))
         middle, pull, noise, weights = (array.astype(np.float32) for array in arrays)
         clip, factor = np.float32(uplink.clip), np.float32(link_factor(uplink))
-        return Fixed(self.data, middle, keys[0], keys[1], pull, noise, weights, clip, factor)
+        midpoints = np.bool_(plan.midpoints)
+        return Fixed(
+            self.data, middle, keys[0], keys[1], pull, noise, weights, clip, factor, midpoints
+        )
 
     def _stretch(self, fixed: Fixed, tile: range, first: int, rounds: range, at_once: int) -> None:
         """Run some rounds of the block of rounds that begins with round ``first``, for the chains
@@ -156,8 +159,7 @@ class DataSetRun(NamedTuple):
         chains.num_clipped += int(after.clipped.sum(dtype=np.int64))
         chains.num_undefined += int(after.undefined.sum(dtype=np.int64))
         if chains.path is not None:
-            centre = centre_of(self.model)[self.experiment]
-            chains.keep(place, first + rounds.start, centre + after.draws[:, : len(rounds)])
+            chains.keep(place, first + rounds.start, after.draws[:, : len(rounds)])
 
 
 def _pair(numbers: Array) -> tuple[Any, Any]:
@@ -261,7 +263,15 @@ class JaxEngine(Engine):
                 theta = model.prior.draw(generator(seed, Purpose.INIT, e, c), model.dim)
             position[e, c] = theta - centre[e]
         # The position is in single precision, which its declared type does not say.
-        return Chains.at_start(plan, model, position, keep_draws, thin, directory)  # type: ignore[arg-type]
+        return Chains.at_start(
+            plan,
+            model,
+            position,  # type: ignore[arg-type]
+            keep_draws,
+            thin,
+            directory,
+            origin=centre,
+        )
 
     def advance(
         self,

@@ -234,6 +234,8 @@ class Fixed(NamedTuple):
     clip, link_factor
         Largest magnitude of a local gradient's entry, or of its norm where that is clipped; and
         the factor of the gradient in the link's mean bit, as :func:`link_factor` returns it.
+    midpoints
+        Whether sums are of the points half way between the positions before and after a round.
     """
 
     data: Any
@@ -245,6 +247,7 @@ class Fixed(NamedTuple):
     weights: Any
     clip: Any
     link_factor: Any
+    midpoints: Any
 
 
 class Span(NamedTuple):
@@ -302,7 +305,11 @@ def _round(
     draws = before.draws
     if draws.shape[1]:
         draws = jax.lax.dynamic_update_slice_in_dim(draws, position[:, None], place, 1)
-    sums = jax.lax.cond(kept, _summed, lambda sums, _: sums, before[1:5], position)
+    # Half the sum with the position before; or, at positions, with the position itself, which is
+    # exact: so one compiled loop serves both.
+    other = numpy.where(fixed.midpoints, before.position, position)
+    draw = np.float32(0.5) * (other + position)
+    sums = jax.lax.cond(kept, _summed, lambda sums, _: sums, before[1:5], draw)
     clipped = before.clipped.at[place].set(numpy.where(kept, clipped, 0))
     undefined = before.undefined.at[place].set(undefined)
     return Stretch._make((position, *sums, draws, clipped, undefined))

@@ -175,6 +175,7 @@ def _advance_tile(
                 continue
             # NumPy's warnings are off because a diverging chain overflows; the check for infinite
             # theta below reports it with its number.
+            before = state.theta
             with np.errstate(over="ignore", invalid="ignore"):
                 state, info = langevin.step(
                     state, noise, schedule.round(index), gradient, plan.uplink, plan.update
@@ -185,10 +186,7 @@ def _advance_tile(
             finite = np.isfinite(info.gradient)
             if not finite.all():
                 chains.num_undefined += count_marked(~finite, schedule.active_devices(index))
-            chains.keep(tile.place, state.round - 1, state.theta[:, :, None])
-            kept = state.round - plan.num_burn_in
-            if kept > 0:
-                chains.moments.add(state.theta, tile.rows, tile.chains.start)
+            if chains.keep_round(tile.place, before, state.theta, state.round):
                 chains.num_clipped += count_clipped(
                     info.gradient,
                     plan.uplink.clip,

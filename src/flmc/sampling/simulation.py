@@ -16,10 +16,11 @@ from flmc.base.progress import report_within
 from flmc.base.randomness import ROUNDS_PER_BLOCK
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
-from flmc.sampling.chains import Chains, path_from
+from flmc.sampling.chains import Chains
 from flmc.sampling.engine import DEFAULT_RESOURCES, Engine, Resources
 from flmc.sampling.engine_choice import choose_engine
 from flmc.sampling.moments import keeps_covariance
+from flmc.sampling.path import first_place
 from flmc.sampling.schedule import DrawSchedule, draw_schedule
 
 _STRETCH, _PATIENCE = 0.5, 5.0
@@ -77,11 +78,14 @@ def simulate(
     draws gains and active devices; a study that sets them in another way than the plan passes its
     own. ``InvalidSetting`` if the engine cannot run the plan or memory does not suffice,
     ``RunFailed`` if theta of a chain becomes infinite or NaN."""
-    # ``each`` is the number of bytes of one chain in double precision: its position, sums, draws
-    # and products.
-    first = path_from(plan, model.num_experiments * num_chains, thin)
-    kept = (plan.num_rounds - first) // thin if keep_draws and not directory else 0
-    each = 8.0 * plan.dim * (2 + kept)
+    # ``each`` is the number of bytes of one chain in double precision: its position, sums, stored
+    # positions, draws and products.
+    first = first_place(plan, model.num_experiments * num_chains, thin)
+    stored = 0
+    if keep_draws and not directory:
+        draws = (plan.num_rounds - plan.num_burn_in) // thin
+        stored = (plan.num_rounds + 1 - first) // thin + plan.midpoints * draws
+    each = 8.0 * plan.dim * (2 + stored)
     each += 8.0 * plan.dim ** (2 if keeps_covariance(plan.dim, num_chains) else 1)
     fits("the chains" + " and their draws" * keep_draws, each * model.num_experiments * num_chains)
     chosen = choose_engine(engine, plan, model)

@@ -293,6 +293,7 @@ def planner_arguments(settings: Settings) -> dict[str, Any]:
         "num_rounds": settings.rounds,
         "num_burn_in": burn_in,
         "aim": settings.aim,
+        "draw_at": settings.draw_at,
         "step_size": settings.step_size,
         "effective_step_size": settings.effective_step_size,
         "gain": settings.gain,

@@ -176,6 +176,14 @@ class Settings(BaseModel):
             " answer, what the server knows after it"
         ),
     )
+    draw_at: Annotated[Literal["auto", "midpoints", "positions"], PLAN] = Field(
+        "auto",
+        description=(
+            "where draws are taken: midpoints (half way between the positions before and after a"
+            " round, free of the error of the discrete step), or positions, as in the paper;"
+            " auto: midpoints where the server's update allows it"
+        ),
+    )
     step_size: Annotated[Positive | Literal["auto"], PLAN] = Field(
         "auto", description="a number or auto"
     )

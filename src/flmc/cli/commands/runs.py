@@ -31,8 +31,8 @@ from flmc.runs.ledger_cost import check_ledger, spent
 from flmc.runs.records import Record, check_new, clean_up, describe, is_finished, load
 from flmc.runs.results import Result
 from flmc.runs.two_stage_run import TwoStageResult, run_two_stages
-from flmc.sampling.chains import MOST_DRAWN_BYTES
 from flmc.sampling.engine_choice import choose_engine
+from flmc.sampling.path import MOST_DRAWN_BYTES
 from flmc.settings.assembly import Problem, assemble, assemble_for, planner_arguments, read_plan
 from flmc.settings.construction import (
     in_words,
@@ -141,7 +141,7 @@ def run_command(
     if not kept_anyway:
         # Draws that were kept only to compute the answer are taken out of the result, which would
         # otherwise judge them; they stay with --out or --plots.
-        result = replace(result, chains=None, predictions=None)
+        result = replace(result, path=None, predictions=None)
     _show_result(result, settings.answer, out, json_)
     if plots is not None:
         _write_plots(result, problem.model, plots, json_)

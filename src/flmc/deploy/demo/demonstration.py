@@ -82,7 +82,7 @@ def demonstrate(
         raise KeyboardInterrupt
     seconds = time.monotonic() - began
     held = read_recorded(federation.record)
-    path = (held.kept, held.seconds, held.ledger, held.burn_in)
+    path = (held.kept, held.seconds, held.ledger, held.before)
     return Demonstrated(result_with_model(plan, model, *path), seconds, status)
 
 

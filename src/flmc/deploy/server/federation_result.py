@@ -31,6 +31,7 @@ from flmc.runs.results import Result
 from flmc.sampling.chains import Chains, centre_of
 from flmc.sampling.engine_choice import choose_engine
 from flmc.sampling.moments import Moments
+from flmc.sampling.path import ChainPath
 
 _HOTTER = 0.05
 """Relative excess of the mean temperature of the kept rounds over the plan's, above which the
@@ -44,23 +45,24 @@ def result_without_data(
     ledger: Sequence[str] = (),
     *,
     reports: bool = False,
-    burn_in: Array | None = None,
+    before: Array | None = None,
     prior: Prior | None = None,
 ) -> Result:
     """The result as the server knows it: without data, so without a posterior to compare with, and
     judged by :func:`flmc.evaluation.server_evidence.judge_without_data`.
 
-    ``kept`` holds the kept draws (draw, dim), ``seconds`` is CPU time, and ``ledger`` has one line
-    of JSON for each round, with gains and absent devices. With ``reports`` the last entry of
-    ``kept`` is not a parameter but the sum of the devices' reports, and the result's draws leave it
-    out. ``burn_in`` has the positions during the burn-in (round, dim), without reports; without the
-    model's ``prior`` the result has no answer."""
+    ``kept`` holds theta after every kept round (round, dim), ``seconds`` is CPU time, and
+    ``ledger`` has one line of JSON for each round, with gains and absent devices. With ``reports``
+    the last entry of ``kept`` is not a parameter but the sum of the devices' reports, and the
+    result leaves it out. ``before`` has theta at the start and after every round of the burn-in, or
+    after the last ones of these, (place, dim), without reports; None: not known, and then the first
+    kept round has no midpoint. Without the model's ``prior`` the result has no answer."""
     active, gains = (None, None)
     if ledger[plan.num_burn_in : plan.num_rounds]:
         active, gains = rounds_seen(ledger[plan.num_burn_in : plan.num_rounds], plan.num_devices)
     judgement = judge_without_data(plan, kept, active, gains, reports=reports)
     kept = kept[:, :-1] if reports else kept
-    chains = chains_of(plan, kept, kept.mean(axis=0)[None])
+    chains = chains_of(plan, kept, before, kept.mean(axis=0)[None])
     return Result(
         plan=plan,
         seed=0,
@@ -71,28 +73,23 @@ def result_without_data(
         clipped_fraction=float("nan"),
         num_undefined=0,
         moments=chains.moments,
-        chains=chains.draws,
+        path=chains.path,
         model_findings=(*absences(plan, ledger), *judgement),
-        burn_in=None if burn_in is None else burn_in[None, None],
-        find_answer=_answer(plan, prior, kept, burn_in, ledger),
+        find_answer=_answer(plan, prior, chains.path, ledger),
     )
 
 
 def _answer(
-    plan: Plan,
-    model: Model | Prior | None,
-    kept: Array,
-    burn_in: Array | None,
-    ledger: Sequence[str],
+    plan: Plan, model: Model | Prior | None, path: ChainPath | None, ledger: Sequence[str]
 ) -> FindAnswer:
-    """A function that computes the answer, what the server knows of theta: from the positions
-    during the burn-in and the kept draws, (round, dim) each, and the ledger's line of JSON for each
-    round. ``model`` is the model or only its prior; if it is None, the function raises
-    ``InvalidSetting``."""
+    """A function that computes the answer, what the server knows of theta, from the positions of
+    its chain and the ledger's line of JSON for each round. ``model`` is the model or only its
+    prior; if it is None, the function raises ``InvalidSetting``."""
     seen = rounds_seen(ledger[: plan.num_rounds], plan.num_devices)
-    if model is None:
+    if model is None or path is None:
         return partial(_refuse, PRIOR_UNKNOWN)
-    return partial(find_federated_answer, plan, model, kept, burn_in, *seen)
+    burn_in = None if path.burn_in is None else path.burn_in[0, 0]
+    return partial(find_federated_answer, plan, model, path.kept[0, 0], burn_in, *seen)
 
 
 def _refuse(why: str, **words: object) -> Answer:
@@ -107,15 +104,14 @@ def result_with_model(
     kept: Array,
     seconds: float,
     ledger: Sequence[str] = (),
-    burn_in: Array | None = None,
+    before: Array | None = None,
 ) -> Result:
     """The result with the model of all devices' data, like that of a simulation: with metrics
-    against the exact posterior where it is known. ``kept`` holds the kept draws (draw, dim),
-    ``seconds`` is CPU time, ``ledger`` has one line of JSON for each round, and ``burn_in`` the
-    positions during the burn-in (round, dim)."""
-    chains = chains_of(plan, kept, centre_of(model))
+    against the exact posterior where it is known. The arguments are those of
+    :func:`result_without_data`."""
+    chains = chains_of(plan, kept, before, centre_of(model))
     # Devices do not tell the server which gradients they clipped: with the data of all devices the
-    # clipped entries are counted at the kept draws.
+    # clipped entries are counted at the kept positions.
     local = plan.uplink.local_gradients(model, kept[None])
     clip, by_norm = plan.uplink.clip, plan.uplink.clips_norm
     chains.num_clipped = count_clipped(local, clip, None, by_norm=by_norm)
@@ -124,20 +120,29 @@ def result_with_model(
     result = job.result_of(chains, every, seconds, absences(plan, ledger))
     # For the answer, who transmitted and with which gain comes from the ledger of the run, not from
     # what a seed would draw in a simulation.
-    find = _answer(plan, model, kept, burn_in, ledger)
-    before = None if burn_in is None else burn_in[None, None]
-    return replace(result, engine=ENGINE, blocking="", find_answer=find, burn_in=before)
+    find = _answer(plan, model, chains.path, ledger)
+    return replace(result, engine=ENGINE, blocking="", find_answer=find)
 
 
-def chains_of(plan: Plan, kept: Array, centre: Array) -> Chains:
+def chains_of(plan: Plan, kept: Array, before: Array | None, centre: Array) -> Chains:
     """The single chain of a federation as ``Chains``, made from theta after every kept round,
-    (draw, dim); its moments are computed for deviations from ``centre``, (1, dim)."""
-    moments = Moments.empty(centre, 1, len(kept))
-    for theta in kept:
+    (round, dim), and at the start and in the burn-in, (place, dim) or None; the moments of its
+    draws are computed for deviations from ``centre``, (1, dim)."""
+    thetas = kept if before is None else np.concatenate([before, kept])
+    first, burn_in = plan.num_rounds + 1 - len(thetas), plan.num_burn_in
+    path = ChainPath(thetas[None, None], None, first, burn_in, plan.midpoints)
+    draws = path.draws[0, 0]
+    moments = Moments.empty(centre, 1, len(draws))
+    for theta in draws:
         moments.add(theta[None, None], slice(0, 1), 0)
-    position, burn_in = kept[-1][None, None], plan.num_burn_in
     return Chains(
-        plan.num_rounds, position, moments, kept[None, None], num_burn_in=burn_in, path_from=burn_in
+        plan.num_rounds,
+        kept[-1][None, None],
+        moments,
+        path,
+        num_burn_in=burn_in,
+        midpoints=plan.midpoints,
+        keeps_draws=True,
     )
 
 
@@ -174,22 +179,22 @@ class Recorded(NamedTuple):
     plan
         The plan of the run.
     kept
-        Kept draws, (draw, dim), with the entry that adds up the devices' reports, if there were
-        any.
+        Theta after every kept round, (round, dim), with the entry that adds up the devices'
+        reports, if there were any.
     seconds
         CPU seconds of the server.
     ledger
         One line of JSON for each round.
-    burn_in
-        Positions during the burn-in, (round, dim), without reports; None in a record of an earlier
-        version.
+    before
+        Theta at the start and during the burn-in, (place, dim), without reports; None in a record
+        of an earlier version.
     """
 
     plan: Plan
     kept: Array
     seconds: float
     ledger: list[str]
-    burn_in: Array | None
+    before: Array | None
 
 
 def read_recorded(directory: Path) -> Recorded:
@@ -197,13 +202,17 @@ def read_recorded(directory: Path) -> Recorded:
     ledger."""
     record = load(directory)
     arrays = record.arrays
-    kept = arrays["draws"][0, 0]
+    plan = Plan.from_document(record.asked["plan"])
+    # Draws are midpoints where all positions have an array of their own.
+    name, count = "positions" if plan.midpoints else "draws", plan.num_rounds - plan.num_burn_in
+    kept = arrays[name][0, 0, -count:]
     if REPORT in arrays:
         kept = np.column_stack([kept, arrays[REPORT]])
     seconds = float((record.result or {}).get("seconds", 0.0))
-    burn_in = arrays["burn_in"][0, 0] if "burn_in" in arrays else None
-    plan = Plan.from_document(record.asked["plan"])
-    return Recorded(plan, kept, seconds, record.ledger, burn_in)
+    before = arrays["burn_in"][0, 0] if "burn_in" in arrays else None
+    if plan.midpoints:
+        before = arrays[name][0, 0, :-count]
+    return Recorded(plan, kept, seconds, record.ledger, before)
 
 
 def result_of_record(directory: Path) -> Result:
@@ -216,6 +225,6 @@ def result_of_record(directory: Path) -> Result:
         held.seconds,
         held.ledger,
         reports=REPORT in record.arrays,
-        burn_in=held.burn_in,
+        before=held.before,
         prior=prior_in(record.asked),
     )

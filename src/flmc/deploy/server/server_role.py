@@ -247,14 +247,14 @@ class ServerRole(Role):
         kept = np.stack(record.thetas[plan.num_burn_in + 1 :])
         seconds = time.process_time()
         reports = self.federation.reports
-        before = np.reshape(record.thetas[1 : plan.num_burn_in + 1], (-1, plan.dim))
+        before = np.stack(record.thetas[: plan.num_burn_in + 1])
         result = result_without_data(
             plan,
             kept,
             seconds,
             record.ledger,
             reports=reports,
-            burn_in=before[:, :-1] if reports else before,
+            before=before[:, :-1] if reports else before,
             prior=record.prior,
         )
         record.finish(result)

@@ -100,7 +100,11 @@ def compare_beyond(
     rows, measured = [], dict[str, Metrics]()
     for index, (sweep, x, snr_db, epsilon) in enumerate(cases):
         reference = plan(
-            model, Digital(snr_db=snr_db), Limits(epsilon=epsilon, privacy="tail"), forecast=False
+            model,
+            Digital(snr_db=snr_db),
+            Limits(epsilon=epsilon, privacy="tail"),
+            draw_at="positions",
+            forecast=False,
         )
         effective = reference.effective_step_size or math.nan
         # The burn-in is 10 % longer than the planner requires, and has at least the 200 rounds of
@@ -115,6 +119,7 @@ def compare_beyond(
                 step_size=step,
                 num_rounds=burn_in + KEPT,
                 num_burn_in=burn_in,
+                draw_at="positions",
                 forecast=False,
             )
             # Plans that lead to the same chains are run only once. There are such plans: the sweeps

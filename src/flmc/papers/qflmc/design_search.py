@@ -268,7 +268,13 @@ class ErrorTable:
             uplink = Analog(snr_db=200.0, clipping=clipping)
         step = _STEP_SIZES[scheme] * factor
         planned = plan(
-            self.model, uplink, Limits(langevin="off"), step_size=step, gain=gain, forecast=False
+            self.model,
+            uplink,
+            Limits(langevin="off"),
+            step_size=step,
+            gain=gain,
+            draw_at="positions",
+            forecast=False,
         )
         return squared_errors(simulate(planned, self.model, self.seed, engine=self.engine).moments)
 

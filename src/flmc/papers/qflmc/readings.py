@@ -235,6 +235,7 @@ class BaseCase:
             "num_rounds": self.settings.rounds,
             "num_burn_in": self.settings.burn_in,
             "start": self.settings.start,
+            "draw_at": "positions",
             "scheduler": SCHEDULERS.build(self.settings.scheduling),
         }
 

@@ -99,6 +99,7 @@ class Laboratory:
             num_burn_in=self.case.num_burn_in,
             step_size=self.case.step_size,
             burn_in_step_factor=1.0,
+            draw_at="positions",
             gain=None if uplink.noise_is_exact else 1.0,
             forecast=False,
         )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import flmc.uplink
+from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.documents import to_document
 from flmc.base.errors import InvalidSetting
@@ -29,7 +30,7 @@ from flmc.planning.plans.release import release_of
 from flmc.planning.plans.verdict import verdict_of
 from flmc.planning.prediction import Prediction
 from flmc.planning.privacy_cost import NEIGHBOURING, Cost
-from flmc.planning.server_update import LANGEVIN, ServerUpdate, is_langevin
+from flmc.planning.server_update import DRAW_AT, LANGEVIN, ServerUpdate, is_langevin
 from flmc.planning.step_size import Curvature
 from flmc.uplink.fading import Fading
 from flmc.uplink.link import Link
@@ -77,6 +78,8 @@ def decided(plan: Plan) -> dict[str, Any]:
         # Langevin's update is left out, so that the digests of older documents, which have no
         # update, stay valid.
         **({} if is_langevin(plan.update) else {"update": to_document(plan.update)}),
+        # Older documents do not say where draws are taken, and mean the positions of the chain.
+        **({"draw_at": plan.draw_at} if plan.midpoints else {}),
     }
 
 
@@ -225,6 +228,7 @@ def read(
         # counts as not judged.
         "judged": document.get("verdict") is not None,
         "update": _object(asked_update, "update") if update is None else update,
+        "draw_at": checks.one_of("draw_at", document.get("draw_at", "positions"), DRAW_AT),
     }
 
 

@@ -294,6 +294,9 @@ class PlanDocument(Document):
         "what the server does with its estimate; left out where it is Langevin's update",
         optional=True,
     )
+    draw_at: str = words(
+        "where draws are taken: midpoints; left out where it is positions", optional=True
+    )
     uplink: SettingsDocument = words(
         "the uplink with its link and fading; type is the class, module:class for a user's own"
     )

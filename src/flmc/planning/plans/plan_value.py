@@ -100,6 +100,10 @@ class Plan:
     public_curvature
         Bounds of the posterior's curvature that are public knowledge, which the answer keeps to;
         None where there are none.
+    draw_at
+        Where draws are taken: at the ``positions`` of the chain after its kept rounds, or at their
+        ``midpoints``, half way between the positions before and after a round, whose variance is
+        free of the error of Langevin's discrete step.
 
     Examples
     --------
@@ -135,6 +139,12 @@ class Plan:
     aim: str = "chain"
     update: ServerUpdate = LANGEVIN
     public_curvature: Curvature | None = None
+    draw_at: str = "positions"
+
+    @property
+    def midpoints(self) -> bool:
+        """Whether draws are taken half way between the positions before and after a round."""
+        return self.draw_at == "midpoints"
 
     @property
     def warnings(self) -> tuple[str, ...]:

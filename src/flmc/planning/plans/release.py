@@ -3,7 +3,7 @@ r"""A release: the chains of a run that are given out, their worth in draws, and
 A *release* is a number of chains with all their kept rounds. Quality and privacy of a run are
 stated of the same release: of one chain, unless more are named. Along a direction in which the
 negative log posterior has curvature :math:`\lambda`, successive rounds have the correlation
-:math:`r = 1 - \eta\kappa\lambda`, so that the mean of n kept rounds varies like that of
+:math:`r = 1 - \eta\kappa\lambda`, so that the mean of n kept positions varies like that of
 :math:`1/w(r, n)` independent draws (:func:`flmc.base.special.variance_of_mean`): the *effective
 draws*. They are fewest where the curvature is smallest."""
 
@@ -161,16 +161,38 @@ def cost_of_chains(plan: Plan, exposure: Exposure, num_chains: int) -> Cost:
 
 
 def effective_draws(
-    effective_step_size: float | None, convexity: float | None, num_kept: int
+    effective_step_size: float | None,
+    convexity: float | None,
+    num_kept: int,
+    *,
+    midpoints: bool = False,
 ) -> float | None:
     r"""Effective draws of one stationary chain in the direction of the smallest curvature
     ``convexity``, from 1 to the number of kept rounds; None without an effective step or a known
-    convexity."""
+    convexity. ``midpoints`` says that draws are taken there."""
     if effective_step_size is None or convexity is None:
         return None
+    return draws_with_memory(1.0 - effective_step_size * convexity, num_kept, midpoints=midpoints)
+
+
+def draws_with_memory(memory: float, num_kept: int, *, midpoints: bool) -> float:
+    """Number of independent draws, at most ``num_kept``, whose mean varies as little as that of as
+    many draws of a chain whose positions in successive rounds have the correlation ``memory``; the
+    draws are taken at these positions, or at ``midpoints``."""
+    if midpoints:
+        r = np.array(max(-1.0, memory))
+        return float(1.0 / variance_of_mean(r, num_kept, (1.0 + r) / 2.0))
     # A negative correlation counts as zero, so that no chain is worth more than its rounds.
-    memory = max(0.0, 1.0 - effective_step_size * convexity)
-    return float(1.0 / variance_of_mean(np.array(memory), num_kept))
+    return float(1.0 / variance_of_mean(np.array(max(0.0, memory)), num_kept))
+
+
+def rounds_per_draw(forgotten: float, *, midpoints: bool) -> float:
+    """Kept rounds that a long chain needs for each effective draw, at least 1: a chain that forgets
+    the positive share ``forgotten`` of its distance from the mean in a round, and whose draws are
+    taken at its positions or at ``midpoints``."""
+    # (1 + r)/(1 - r) for positions with the correlation r = 1 - forgotten. The mean of midpoints
+    # is that of the positions, and is compared with their smaller variance.
+    return max(1.0, (2.0 if midpoints else 2.0 - forgotten) / forgotten)
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:

@@ -355,6 +355,8 @@ def _sampling_rows(plan: Plan) -> list[Row]:
         f" {needed_in_words}"
     )
     rows += [Row("rounds", rounds), Row("release", release_in_words(plan)), *_answer_rows(plan)]
+    if not plan.midpoints:
+        rows.append(Row("draws", "at the positions of the chain after its kept rounds"))
     if not is_langevin(plan.update):
         rows.append(Row("server's update", _update_in_words(plan.update)))
     if not plan.scheduler.everyone:

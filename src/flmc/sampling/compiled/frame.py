@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -196,7 +196,7 @@ class Frame:
             away=4 * team * WIDTH,
             words=4 * (max(2 * whole, plan.num_devices * dim) + _SLACK),
             normals=4 * team * 2 * whole,
-            recent=4 * team * ROUNDS_AT_ONCE * dim * lanes,
+            recent=4 * team * (ROUNDS_AT_ONCE + 1) * dim * lanes,
             positions=0 if arrangement.entries else 8 * ROUNDS_AT_ONCE * dim,
             channel=4 * team * 4 * WIDTH,
             state=4 * team * 4 * WIDTH,
@@ -255,11 +255,14 @@ class KeptRounds:
     """Number of the first round, counted from 0, whose positions are added to the sums."""
     path_from: int
     """Number of the first round, counted from 0, whose positions are stored in ``path``."""
+    path_place: int
+    """Index of these positions along the axis of places of ``path``."""
     position: Array
     sums: Array
     products: Array
     path: Array
-    """Theta after each round, (chain of the call, round, dim); empty if draws are not kept."""
+    """Positions after rounds, (chain of the call, place, dim); empty if none of these rounds is
+    stored."""
 
     @classmethod
     def of(
@@ -268,31 +271,35 @@ class KeptRounds:
         """Positions, sums and paths of the chains from ``first`` to below ``end``, counted through
         all data sets, for the rounds of one call of machine code."""
         dim, moments, rows = chains.position.shape[2], chains.moments, slice(first, end)
-        path, path_from = np.empty((0, 0, dim)), chains.path_from
-        if chains.path is not None and chains.thin == 1:
-            path = chains.path.reshape(-1, *chains.path.shape[2:])[rows]
-        elif chains.path is not None:
-            # Machine code stores theta after every kept round of this call in this array. After the
-            # call only every ``thin``-th round is copied to the chains' path.
-            path_from = max(path_from, rounds.start)
-            path = np.empty((end - first, max(0, rounds.stop - path_from), dim))
+        path_from, place = rounds.stop, 0
+        path: Array = np.empty((0, 0, dim))
+        if chains.path is not None and chains.path.thin == 1:
+            stored = chains.path.positions
+            path = stored.reshape(-1, *stored.shape[2:])[rows]
+            path_from = max(0, chains.path.first - 1)
+            place = path_from + 1 - chains.path.first
+        elif chains.path is not None and (few := chains.path.stored(rounds)):
+            # Machine code stores the positions after all rounds from the first of these on in this
+            # array. After the call, those from which draws are computed are copied to the path.
+            path_from = few.start
+            path = np.empty((end - first, rounds.stop - path_from, dim), chains.position.dtype)
         return cls(
             chains,
             rounds,
             rows,
             num_burn_in,
             path_from,
+            place,
             chains.position.reshape(-1, dim)[rows],
             moments.sums.reshape(-1, dim)[rows],
             moments.products.reshape(len(moments.sums) * moments.sums.shape[1], -1)[rows],
             path,
         )
 
-    def put(self, frame: Frame, lanes: Numbers, arrangement: Arrangement, centre: Array) -> None:
+    def put(self, frame: Frame, lanes: Numbers, arrangement: Arrangement) -> None:
         """Copy positions and sums so that the numbers of the eight chains of a block lie next to
         each other, and set the fields of ``frame`` to the copies. ``lanes`` holds the number of the
-        chain in every place of a block's vectors, (block, 8 or 1), and ``centre`` the theta from
-        which the chain's deviations are measured, (block, 8 or 1, dim)."""
+        chain in every place of a block's vectors, (block, 8 or 1)."""
         own = lanes - self.rows.start
         self.x = np.swapaxes(self.position[own], 1, 2).copy()
         self.count = np.zeros((len(lanes), LANES), np.uint32)
@@ -311,9 +318,8 @@ class KeptRounds:
         frame.put(
             x=self.x, count=self.count, **summed,
             squares=not arrangement.entries and self.products.shape[1] == dim,
-            centre=np.swapaxes(centre, 1, 2), path=self.path,
-            path_apart=self.path.shape[1] * dim, path_from=self.path_from,
-            burn_in=self.num_burn_in,
+            path=self.path, path_apart=self.path.shape[1] * dim, path_from=self.path_from,
+            path_place=self.path_place, midpoints=self.chains.midpoints, burn_in=self.num_burn_in,
         )  # fmt: skip
 
     def collect(self, blocks: Blocks) -> None:
@@ -331,9 +337,8 @@ class KeptRounds:
             square = self.products.reshape(-1, dim, dim)
             for i in range(dim - 1):
                 square[:, i + 1 :, i] = square[:, i, i + 1 :]
-        if self.chains.path is not None and self.chains.thin > 1:
-            num_chains = self.chains.position.shape[1]
-            for row, path in enumerate(self.path, self.rows.start):
-                experiment, chain = divmod(row, num_chains)
-                place = (experiment, slice(chain, chain + 1))
-                self.chains.keep(place, self.path_from, path[None])
+        path = self.chains.path
+        if path is not None and path.thin > 1 and self.path.size:
+            # All chains in one axis, as in the positions of this call.
+            together = path.positions.reshape(1, -1, *path.positions.shape[2:])
+            replace(path, positions=together).keep((0, self.rows), self.path_from, self.path)

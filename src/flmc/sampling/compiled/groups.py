@@ -122,8 +122,9 @@ class Group:
         most = _MOST_ALIKE if alike else MOST_CHAINS
         # Where only every ``thin``-th round is a draw, a call of machine code nevertheless stores
         # the positions of all its rounds, so its number of chains is limited.
-        if chains.thin > 1:
-            most = min(most, max(1, _ROUNDS_AT_ONCE // (8 * len(rounds) * plan.dim)))
+        if chains.path is not None and chains.path.thin > 1:
+            stored = 4 * max(1, len(chains.path.stored(rounds))) * plan.dim
+            most = min(most, max(1, _ROUNDS_AT_ONCE // stored))
         at_once = _chains_of_a_call(
             arrangement, plan, len(experiments), chains.position.shape[1], threads, fewest, most
         )
@@ -189,7 +190,7 @@ class Group:
             frame.put(teams=len(firsts), team_firsts=firsts, team_sizes=sizes)
         kept = KeptRounds.of(self.chains, self.plan.num_burn_in, self.rounds, first, end)
         lanes = blocks.chains[:, : self.arrangement.lanes]
-        kept.put(frame, lanes, self.arrangement, self.centre[data_sets[:, : lanes.shape[1]]])
+        kept.put(frame, lanes, self.arrangement)
         lost, block = frame.run(len(blocks.firsts))
         kept.collect(blocks)
         if lost is not None and block is not None:

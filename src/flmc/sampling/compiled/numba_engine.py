@@ -134,8 +134,8 @@ class NumbaEngine(Engine):
         says. Its deviation from a fixed point of the data set
         (:func:`flmc.sampling.chains.centre_of`) is stored as the position. ``RunFailed`` if a
         position overflows single precision."""
-        shape = (model.num_experiments, num_chains, model.dim)
-        position, centre = np.zeros(shape, np.float32), centre_of(model)[:, None]
+        shape, origin = (model.num_experiments, num_chains, model.dim), centre_of(model)
+        position, centre = np.zeros(shape, np.float32), origin[:, None]
         with np.errstate(over="ignore"):  # an overflow is noticed below
             if plan.start == "prior":
                 drawn = draw_starts(seed, *shape).astype(np.float64)
@@ -147,7 +147,15 @@ class NumbaEngine(Engine):
         # Every chain has sums of its own: no two threads add to the same number, and the order of
         # additions does not depend on threads. The type is ignored because the position is in
         # single precision, and an Array is declared as double.
-        return Chains.at_start(plan, model, position, keep_draws, thin, directory)  # type: ignore[arg-type]
+        return Chains.at_start(
+            plan,
+            model,
+            position,  # type: ignore[arg-type]
+            keep_draws,
+            thin,
+            directory,
+            origin=origin,
+        )
 
     def advance(
         self,

@@ -62,10 +62,11 @@ FIELDS = {
     "squares": "1 where squares take the place of products, (chain, dim)",
     "count": "clipped entries of kept rounds, words, (block, 8)",
     "lost": "the block of rounds in which a chain was lost, or the largest number, (block)",
-    "path": "theta after rounds, (chain, round, dim)",
+    "path": "deviations from the centre after rounds, (chain, place, dim)",
     "path_apart": "numbers of a chain's path; 0: none is kept",
-    "path_from": "first round of the path",
-    "centre": "the centre, (block, dim, L)",
+    "path_from": "first round of this call whose position is in the path, or a later one",
+    "path_place": "the place of that position",
+    "midpoints": "1 where sums are of points half way between positions, else 0",
     "begin": "first round",
     "until": "round behind the last",
     "burn_in": "first round that is kept",
@@ -86,7 +87,8 @@ FIELDS = {
     "words": "scratch memory for random words",
     "normals": "scratch memory for normals, (member)",
     "normals_apart": "floats from the first half of the rounds to the second",
-    "recent": "scratch memory for the positions of some rounds, (member, round, dim, L)",
+    "recent": "scratch memory for the position before some rounds, and those after them, (member,"
+    " 1 + round, dim, L)",
     "positions": "scratch memory for the positions of one chain, in double precision",
     "channel": "scratch memory for the generators of noise, (member, 4, 8)",
     "state": "scratch memory for the generators of bits, (member, 4, 8)",
@@ -158,12 +160,18 @@ def _step(devices: Devices, place: _Place, i: Value, received: Value) -> None:
     pull = every(code.load(at["pull"], place.t, FLOAT))
     x = code.load(at["x"], i * lanes, kind) - pull.times(received, deviation * z)
     code.store(at["x"], i * lanes, x)
-    code.store(at["recent"], (place.s * at["dim"] + i) * lanes, x)
+    code.store(at["recent"], ((place.s + 1) * at["dim"] + i) * lanes, x)
 
 
 def add_moments(code: Code, form: Form, at: dict[str, Value], count: Value) -> None:
-    """Emit the code that adds the positions of a block of chains after each of the last ``count``
-    rounds to the sums of positions and of their products, in the order of the rounds."""
+    """Emit the code that adds the draws of a block of chains in the last ``count`` rounds to the
+    sums of draws and of their products, in the order of the rounds. Draws are positions after these
+    rounds, or midpoints, which are written over the positions in scratch memory."""
+    row = at["dim"] * form.arrangement.lanes
+    with code.when(at["midpoints"].same(1)):
+        _average(code, form, at, count)
+    # Midpoints have taken the place of the positions before their rounds.
+    at = {**at, "recent": at["recent"] + (code.number(1) - at["midpoints"]) * row * 4}
     if form.arrangement.entries:
         _add_in_lanes(code, form.arrangement.entries, at, count)
         return
@@ -172,6 +180,26 @@ def add_moments(code: Code, form: Form, at: dict[str, Value], count: Value) -> N
         _add_sums(code, form.arrangement.lanes, at, count, lane, chain)
         with code.when(at["squares"].same(0)):
             _add_products(code, at, at["products"] + chain * at["dim"] * at["dim"] * 8)
+
+
+def remember_position(code: Code, form: Form, at: dict[str, Value]) -> None:
+    """Emit the code that copies the position of a block of chains to scratch memory, as the one
+    before the rounds that follow."""
+    lanes, kind = form.arrangement.lanes, form.arrangement.float
+    with code.loop(at["dim"]) as i:
+        code.store(at["recent"], i * lanes, code.load(at["x"], i * lanes, kind))
+
+
+def _average(code: Code, form: Form, at: dict[str, Value], count: Value) -> None:
+    """Emit the code that replaces each of ``count`` positions in scratch memory by the point half
+    way to the next one: they become the midpoints of the last ``count`` rounds."""
+    lanes, kind = form.arrangement.lanes, form.arrangement.float
+    half = code.value(FLOAT(0.5)).spread() if kind == FLOATS else code.value(FLOAT(0.5))
+    row = at["dim"] * lanes
+    with code.loop(count) as r, code.loop(at["dim"]) as i:
+        place = r * row + i * lanes
+        both = code.load(at["recent"], place, kind) + code.load(at["recent"], place + row, kind)
+        code.store(at["recent"], place, half * both)
 
 
 def _add_in_lanes(code: Code, entries: int, at: dict[str, Value], count: Value) -> None:
@@ -239,16 +267,15 @@ def _add_products(code: Code, at: dict[str, Value], products: Value) -> None:
             code.store(products, row + j, total)
 
 
-def keep_path(code: Code, form: Form, at: dict[str, Value], count: Value, number: Value) -> None:
-    """Emit the code that stores theta of a block of chains after each of the last ``count`` rounds
-    in the array ``path`` (chain, round, dim), from index ``number`` of its axis of rounds on."""
+def keep_path(code: Code, form: Form, at: dict[str, Value], count: Value, place: Value) -> None:
+    """Emit the code that writes the positions of a block of chains after the last ``count`` rounds
+    into the array ``path`` (chain, place, dim), from index ``place`` of its axis of places on."""
     lanes, dim = form.arrangement.lanes, at["dim"]
     with code.loop(at["lanes"]) as lane:
-        start = (at["firsts"] + lane) * at["path_apart"] + number * dim
+        start = (at["firsts"] + lane) * at["path_apart"] + place * dim
         with code.loop(count) as r, code.loop(dim) as i:
-            x = code.load(at["recent"], (r * dim + i) * lanes + lane, FLOAT).double()
-            centre = code.load(at["centre"], i * lanes + lane, DOUBLE)
-            code.store(at["path"], start + r * dim + i, centre + x)
+            x = code.load(at["recent"], ((r + 1) * dim + i) * lanes + lane, FLOAT)
+            code.store(at["path"], start + r * dim + i, x)
 
 
 @cache
@@ -304,7 +331,6 @@ class _Blocks:
         at["reach"] = at["horizon"] + 4 * WIDTH
         at["local"] = at["reach"] + every["devices"] * (4 * WIDTH)
         at["x"] = every["x"] + n * dim * (4 * lanes)
-        at["centre"] = every["centre"] + n * dim * (8 * lanes)
         at["keys"] = every["keys"] + n * (2 * 4 * WIDTH)
         at["count"] = every["count"] + n * (4 * WIDTH)
         at["lost"] = every["lost"] + n * 8
@@ -317,7 +343,7 @@ class _Blocks:
         if self.size is not None:  # each block of chains in a team has its own scratch memory
             at["received"] = every["received"] + v * every["received_size"] * 4
             at["normals"] = every["normals"] + v * every["normals_apart"] * (2 * 4)
-            at["recent"] = every["recent"] + v * dim * (4 * lanes * ROUNDS_AT_ONCE)
+            at["recent"] = every["recent"] + v * dim * (4 * lanes * (ROUNDS_AT_ONCE + 1))
             at["away"] = every["away"] + v * (4 * WIDTH)
             for name in ("channel", "state"):
                 at[name] = every[name] + v * (4 * 4 * WIDTH)
@@ -336,7 +362,7 @@ class _Blocks:
     def emit(self) -> None:
         """Emit the code of all rounds for the blocks of chains, in parts: a part has at most
         ``ROUNDS_AT_ONCE`` rounds, those whose standard normals are made together, and either all or
-        none of its rounds are kept."""
+        none of its rounds are kept, and have their positions stored."""
         code, at = self.code, self.every
         begin, until, burn_in = at["begin"], at["until"], at["burn_in"]
         r = Variable(code, begin - begin % ROUNDS_PER_BLOCK)
@@ -355,6 +381,7 @@ class _Blocks:
                 with then:
                     ahead = now - now % ROUNDS_AT_ONCE + ROUNDS_AT_ONCE
                     stop = (now < burn_in).choose(burn_in, until).at_most(until).at_most(ahead)
+                    stop = stop.at_most((now < at["path_from"]).choose(at["path_from"], until))
                     self._run(now, stop)
                     r.value = stop
                     # A position that is not finite stays so, because rounds only add to it;
@@ -377,17 +404,22 @@ class _Blocks:
             # At the first kept round the count of clipped entries is reset, because those of the
             # burn-in do not count.
             code.store(member["count"], 0, code.words(0))
+        is_kept = now.same(burn_in).either(burn_in < now)
+        with code.when(is_kept.both(self.every["midpoints"].same(1))), self.members() as member:
+            remember_position(code, self.form, member)
         team = Team(code, self.form, self.member, self.size, self.most)
         run_rounds(team, now - begin, now % ROUNDS_AT_ONCE, stop - now)
-        with code.when(now.same(burn_in).either(burn_in < now)), self.members() as member:
-            add_moments(code, self.form, member, stop - now)
         path_from = self.every["path_from"]
-        kept = path_from.same(now).either(path_from < now)
+        stored = path_from.same(now).either(path_from < now)
         with (
-            code.when(kept.both(code.number(0) < self.every["path_apart"])),
+            code.when(stored.both(code.number(0) < self.every["path_apart"])),
             self.members() as member,
         ):
-            keep_path(code, self.form, member, stop - now, now - path_from)
+            place = now - path_from + self.every["path_place"]
+            keep_path(code, self.form, member, stop - now, place)
+        # The last to read the positions of these rounds, because it may write over them.
+        with code.when(is_kept), self.members() as member:
+            add_moments(code, self.form, member, stop - now)
 
     def _seed(self, block: Value) -> None:
         """Emit the code that seeds every chain's random generators, for noise and for bits, at

@@ -88,7 +88,8 @@ def predicted_law(settings: Settings) -> Gaussian | None:
     plan, model = whole_plan(settings), problem_of(settings).model
     if plan.prediction is None or not isinstance(model, LinearGaussian):
         return None
-    return predict_law(model, plan.uplink, plan.step_size, noise_of(plan))
+    law = (model, plan.uplink, plan.step_size, noise_of(plan))
+    return predict_law(*law, midpoints=plan.midpoints)
 
 
 @lru_cache(maxsize=_KEPT)

@@ -12,7 +12,7 @@ REPEATS ?= 7
 CASES ?=
 OUT ?= out
 
-.PHONY: run test test-quick evidence format test-lowest accounting-check lint review bench bench-compare verdicts coverage midpoints reproduction docs clean
+.PHONY: run test test-quick evidence format test-lowest accounting-check lint review bench bench-compare verdicts coverage answered midpoints reproduction docs clean
 
 # One federated run in words and a picture, then the paper's figures and claims.
 run: $(VENV)/.installed
@@ -73,6 +73,11 @@ verdicts: $(VENV)/.test-installed
 # Intervals of answers against the truth, in some twenty minutes: docs/coverage.md.
 coverage: $(VENV)/.test-installed
 	$(BIN)/python benchmarks/interval_coverage.py --out docs/coverage.md
+
+# Answers against the regressions of posteriordb, whose data lie beside the repository, in some five
+# minutes: docs/answered.md.
+answered: $(VENV)/.test-installed
+	$(BIN)/python benchmarks/answered_posteriors.py --out docs/answered.md
 
 # Draws of chains against reference draws, parameter by parameter: docs/evidence/midpoints.md.
 midpoints: $(VENV)/.test-installed

@@ -35,6 +35,8 @@ CASES = {
     "run, digital": Case("run", STANDARD),
     "run, analog": Case("run", {**STANDARD, "scheme": "analog"}),
     "run, first of a model": Case("fresh run", STANDARD),
+    "answer, digital": Case("answer", STANDARD),
+    "answer, analog": Case("answer", {**STANDARD, "scheme": "analog"}),
     "plan": Case("plan", {"experiments": 1}),
     "start from the cache": Case("cached start", {}),
 }

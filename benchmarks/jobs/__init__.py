@@ -13,6 +13,7 @@ _PLACES = {
     "run": "simulations",
     "fresh run": "simulations",
     "plan": "simulations",
+    "answer": "simulations",
     "plain loop": "plain_loop",
     "random numbers": "random_numbers",
     "C": "c_loop",

@@ -76,6 +76,7 @@ def plans(call: Call) -> Iterator[Any]:
     yield call("plan", *SIZES, "--scheduling", "random:2", "--fading", "rayleigh:0.04")
     yield call("plan", *SIZES, "--csi-error", "0.02")
     yield call("plan", *SIZES, "--update", "momentum:0.5")
+    yield call("plan", *SIZES, "--public-smoothness", "50", "--public-convexity", "5")
 
 
 TWO = ["--precondition", "pilot", "--devices", "4", "--dim", "2", "--samples", "80"]

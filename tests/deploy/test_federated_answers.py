@@ -74,6 +74,7 @@ def by_hand(plan: Plan, thetas: Array, ledger: list[str]) -> Answer:
             False,
         ),
         lambda theta: theta,
+        public=plan.public_curvature,
     )
 
 

@@ -14,7 +14,9 @@ from flmc.base.errors import InvalidSetting
 from flmc.evaluation.answer import Answer, answer_of, find_answer
 from flmc.evaluation.named_draws import Layout
 from flmc.evaluation.transcript import Transcript
+from flmc.planning.step_size import Curvature
 from support import full, full_only
+from unknown_curvatures import answers, chains
 
 OFF = flmc.Limits(privacy="off")
 LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -341,6 +343,53 @@ def test_never_wider_than_the_prior(noise: float) -> None:
     answer = answer_of(seen, lambda theta: 4.0 * theta)
     assert np.linalg.eigvalsh(answer.covariance[0])[-1] <= 0.25 * (1 + 1e-9)
     assert answer.draws(2000)[0].std(axis=0).max() < 0.5 * (1 + 5 / np.sqrt(4000))
+
+
+@pytest.mark.parametrize(("dim", "step"), [(1, 1e-5), (1, 1e-3), (5, 1e-5)])
+def test_a_random_walk_tells_nothing(dim: int, step: float) -> None:
+    """Chains that hardly feel a curvature: 90 % intervals hold about as often as they say, where
+    the law of a covariance matrix holds 20 to 65 %; and nearly all answers say that they do not
+    know."""
+    sets = full(400, 150)
+    made = chains(np.ones(dim), step, 300, 100.0, 20.0, sets, 4)
+    answer = answers(made)
+    low, high = np.moveaxis(answer.intervals(0.9), -1, 0)
+    inside = ((low < made.truth) & (made.truth < high)).mean(axis=1)
+    # Five standard errors; one walk in twenty in a dimension has a curvature by chance, and
+    # intervals of these miss.
+    assert inside.mean() > 0.9 - 0.05 - 5 * inside.std() / np.sqrt(sets)
+    doubted = ["curvature-unknown" in {f.code for f in answer.findings_of(e)} for e in range(sets)]
+    assert np.mean(doubted) > 0.8
+    assert np.median(answer.sd) > 0.85 / np.sqrt(made.prior)
+
+
+def test_public_bounds_of_the_curvature_narrow_intervals() -> None:
+    """At some ten degrees of freedom: intervals still hold, and are narrower; a well-known
+    curvature is not touched by bounds a factor of 4 away."""
+    sets = full(400, 150)
+    for step, slow in ((0.03, True), (0.4, False)):
+        made = chains(np.ones(3), step, 300, 1.0, 20.0, sets, 5)
+        plain, public = answers(made), answers(made, Curvature(4.0, 0.25, public=True))
+        low, high = np.moveaxis(public.intervals(0.9), -1, 0)
+        inside = ((low < made.truth) & (made.truth < high)).mean(axis=1)
+        assert inside.mean() > 0.9 - 0.02 - 5 * inside.std() / np.sqrt(sets)
+        if slow:
+            assert public.sd.mean() < 0.6 * plain.sd.mean()
+        else:
+            np.testing.assert_allclose(np.median(public.sd), np.median(plain.sd), rtol=1e-6)
+
+
+def test_a_plan_carries_its_public_curvature(small: flmc.LinearGaussian) -> None:
+    """To a document and back, and not in the digest; what is computed from data is no bound."""
+    settings: dict[str, Any] = {"num_rounds": 60, "num_burn_in": 20, "step_size": 1e-3}
+    plain = flmc.plan(small, ANALOG, OFF, **settings)
+    public = flmc.plan(
+        small, ANALOG, OFF, public_smoothness=500.0, public_convexity=5.0, **settings
+    )
+    assert plain.public_curvature is None
+    assert public.public_curvature == Curvature(500.0, 5.0, public=True)
+    assert flmc.Plan.from_document(public.to_document()).public_curvature == public.public_curvature
+    assert "public_curvature" not in plain.to_document()
 
 
 def test_parts_add_up() -> None:

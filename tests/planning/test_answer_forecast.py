@@ -267,3 +267,17 @@ def test_a_run_is_judged_by_its_answer(linear: flmc.LinearGaussian) -> None:
     without = flmc.run(plan, linear, seed=3, chains=2, keep_draws=False).verdict
     assert without is not None
     assert without.light("sampling").state == "unknown"
+
+
+def test_squared_width_and_shift_add_up_to_a_score() -> None:
+    """The expected interval score of an interval for N(0, 1) whose truth has the mean b, by
+    quadrature: that of an interval sqrt(1 + b^2) times as wide, to second order in b."""
+    z, alpha = 1.6448536269514722, 0.1
+    x = np.linspace(-12, 12, 200_001)
+    for b in (0.0, 0.1, 0.3):
+        density = np.exp(-np.square(x - b) / 2) / np.sqrt(2 * np.pi)
+        missed = np.trapezoid(np.maximum(np.abs(x) - z, 0) * density, x)
+        score = 2 * z + 2 / alpha * missed
+        own = 4 / alpha * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
+        # The next term is of order b^4.
+        assert abs(score / own - np.sqrt(1 + b * b)) < 1e-6 + b**4

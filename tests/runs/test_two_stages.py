@@ -265,3 +265,22 @@ def test_coordinates_stretch() -> None:
     there = here.stretched(4.0)
     np.testing.assert_allclose(there.to_model(np.ones(2)), [9.0, 13.0])
     assert there.unit == 0.25
+
+
+def test_the_record_of_the_second_stage_has_its_answer(
+    model: flmc.LinearGaussian, tmp_path: Path
+) -> None:
+    """With the model in its own coordinates, which are found again from the pilot's record; without
+    that record, and for the directory of both stages, the answer is refused by name."""
+    out = tmp_path / "both"
+    both = flmc.plan_two_stages(model, flmc.Ideal(), num_rounds=6000)
+    result = flmc.run_two_stages(both, model, seed=2, out=out)
+    known, read = result.main.posterior(), flmc.load(out / "main").posterior(model)
+    # Draws are recorded in the model's coordinates and turned back: rounding errors remain.
+    np.testing.assert_allclose(read.mean, known.mean, rtol=1e-7)
+    np.testing.assert_allclose(read.covariance, known.covariance, rtol=1e-6)
+    with pytest.raises(InvalidSetting, match=r"holds the records of two stages.*main"):
+        flmc.load(out)
+    (out / "main").rename(tmp_path / "alone")
+    with pytest.raises(InvalidSetting, match="no record of it"):
+        flmc.load(tmp_path / "alone").posterior(model)

@@ -167,8 +167,9 @@ def _noise_of(
     count = num_active[..., None]
     with np.errstate(divide="ignore", invalid="ignore"):
         factor = np.square(plan.num_devices / count / slope)
-        noise = factor * plan.uplink.noise_power / np.square(gain)
-    return np.where(count > 0, noise, np.inf), np.where(count > 0, factor * of_one * count, 0.0)
+        channel = factor * plan.uplink.noise_power / np.square(gain)
+        symbols = factor * of_one * count
+    return np.where(count > 0, channel, np.inf), np.where(count > 0, symbols, 0.0)
 
 
 def _joined(blocks: Sequence[Array]) -> Array:

@@ -432,7 +432,7 @@ class WideAnswer(Answer):
 
     _law: Any = None
     _rounds: Any = None
-    _used: Any = None
+    _start: Any = None
     _laws: tuple[WideLaw, ...] = ()
     _num_rounds: int = 0
 

@@ -20,6 +20,7 @@ from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
 from flmc.planning.answer_law import (
     MOST_ANSWERED,
+    WELL_KNOWN,
     PredictedAnswer,
     Response,
     flat_response,
@@ -43,9 +44,6 @@ wide intervals."""
 _UNLEARNT = 0.9
 """Ratio of an answer's total variance to the prior's from which on a run is said to teach nothing.
 """
-_FEWEST_DEGREES = 12.0
-"""Degrees of freedom of an estimated curvature below which an answer gets a warning: with fewer,
-intervals were not found to cover theta as often as they state."""
 _BENT, _HOPELESSLY_BENT = 1.25, 2.0
 """Ratio of the curvature that the rounds show to the posterior's (or one over it) above which an
 answer gets a warning, because its width is off by 12 %; and above which the plan is infeasible,
@@ -88,7 +86,8 @@ def forecast_answer(
     unevenness = _unevenness(plan)
     if response is not None:
         shown = response.over(slope)
-        return predicted_answer(shown, _prior_precision(model), rounds, unevenness)
+        public = plan.public_curvature
+        return predicted_answer(shown, _prior_precision(model), rounds, unevenness, public)
     convexity = curvature.convexity
     if convexity is None:
         return None
@@ -278,15 +277,21 @@ def judge_linearity(
             )
             numbers = {"smallest": low, "largest": high}
             findings.append(Finding("not-linear", grade, text, short, numbers))
-    if answer is not None and answer.degrees < _FEWEST_DEGREES:
-        short = f"the curvature will have {answer.degrees:.2g} degrees of freedom in a direction"
-        text = (
-            f"{short}, and {_FEWEST_DEGREES:g} are needed for intervals that hold; use more rounds,"
-            " a larger step, or coordinates in which the posterior is round"
-        )
-        numbers = {"degrees": answer.degrees}
-        findings.append(Finding("curvature-unknown", "warning", text, short, numbers))
-    return findings
+    return [*findings, *judge_degrees(answer)]
+
+
+def judge_degrees(answer: PredictedAnswer | None) -> list[Finding]:
+    """List with a warning where the rounds are predicted to tell a curvature by too few degrees of
+    freedom for an answer; else empty."""
+    if answer is None or answer.degrees >= WELL_KNOWN:
+        return []
+    short = f"the curvature will have {answer.degrees:.2g} degrees of freedom in a direction"
+    text = (
+        f"{short}, and with fewer than {WELL_KNOWN:g} an answer is mostly the prior there; use"
+        " more rounds, a larger step, coordinates in which the posterior is round, or a"
+        " public_convexity"
+    )
+    return [Finding("curvature-unknown", "warning", text, short, {"degrees": answer.degrees})]
 
 
 def judge_arrival(plan: Plan, arrival: int | None) -> list[Finding]:

@@ -23,6 +23,7 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.special import ndtri
+from flmc.planning.step_size import Curvature
 
 MOST_ANSWERED = 200
 """Largest number of entries of theta for which an answer is planned, and whose curvatures are all
@@ -35,32 +36,204 @@ NODES = 24
 """Number of quantiles that represent the law of an estimated curvature. With 192 in place of 24,
 standard deviations of 100 answers of 5 entries change by at most 0.07 % where 300 rounds are
 planned, and by 1.1 % where 120 are, whose curvature is hardly known."""
+_LEVELS = (np.arange(NODES) + 0.5) / NODES
+_NORMAL = ndtri(_LEVELS)
+_GRID = 64
+"""Number of curvatures at which the law of one that is hardly known is computed: equidistant in
+their logarithms, so that neighbours differ by some 15 %."""
+WELL_KNOWN = 16.0
+"""Degrees of freedom from which on the law of a curvature is taken for that of a covariance matrix.
+With fewer, it may be the curvature that a regression finds in a random walk, which has more in one
+of twenty (in one dimension), and answers say that it is not known. With 36 in place of 16 intervals
+of random walks hold a few points more often, but where there are some 20 degrees of freedom, they
+are up to twice as wide on average."""
+_UNKNOWN, _WALK = 24.0, 9.0
+"""Degrees of freedom below which a direction may be that of a random walk, the more so the fewer;
+and those that such a direction adds to each direction with more. Measured on random walks: in 5
+dimensions 52 were found in the direction in which they are most, exceeded in one of twenty, in 1
+dimension 16."""
+_LEAST_OF_PRIOR = 0.01
+"""Smallest curvature of the likelihood that is assumed in a direction of which the data may say
+nothing, as a share of the prior's curvature: the answer is then 0.995 times the prior's width."""
+_OF_PUBLIC = 0.5
+"""Share of the public convexity above which a curvature that is hardly known is taken to be: a law
+that is uniform in the logarithm above a bound puts little near it, and where the bound is the
+curvature itself, 90 % intervals would hold 80 %."""
 LEAST = 1e-6
 """Smallest curvature of the likelihood that is assumed in a direction, as a share of the
 posterior's largest curvature: a direction of which the data say nothing keeps the prior's width,
 and no matrix is singular."""
 
 
-def variances(values: Array, floor: Array, degrees: Array, weight: Array) -> Array:
-    """Variances of theta along the principal directions of the estimated curvature, at each of the
-    ``NODES`` quantiles of every curvature, (..., dim, node), in units in which the noise of a round
-    of weight 1 has variance 1.
+class Evidence(NamedTuple):
+    """What the mean of all estimates of the gradient tells of a curvature that is hardly known,
+    along the principal directions of the estimated curvature, (..., dim) each.
+
+    Attributes
+    ----------
+    pull
+        Gradient of the negative log prior at the mean of theta over rounds.
+    gradient
+        Mean of the estimates.
+    """
+
+    pull: Array
+    gradient: Array
+
+
+class Bounds(NamedTuple):
+    """Bounds of the posterior's curvature that are public knowledge, along the principal directions
+    of the estimated curvature, (..., dim) each; 0 and infinite where nothing is known."""
+
+    least: Array
+    most: Array
+
+    @classmethod
+    def of(cls, public: Curvature, one: Array) -> Bounds:
+        """The bounds in units in which a curvature of 1 is ``one`` (..., dim) along the
+        directions."""
+        most = np.inf if public.smoothness is None else public.smoothness
+        return cls((public.convexity or 0.0) * one, most * one)
+
+
+def curvatures(
+    values: Array,
+    floor: Array,
+    degrees: Array,
+    weight: Array,
+    evidence: Evidence | None = None,
+    bounds: Bounds | None = None,
+) -> Array:
+    """The likelihood's share of the curvature along the principal directions of the estimated
+    curvature, at each of the ``NODES`` quantiles of its law, (..., dim, node), in units in which
+    the noise of a round of weight 1 has variance 1.
 
     ``values`` are the curvatures along these directions, ``floor`` the prior's share of them,
     ``degrees`` the degrees of freedom of the curvatures, all (..., dim); ``weight`` (...) is the
     sum of the weights of all rounds."""
-    others = (1.0 / joint_degrees(degrees)).sum(axis=-1) - 1.0 / degrees
+    share = known_share(degrees)
     # The curvature along one direction follows a chi-square law with fewer degrees of freedom,
     # because estimating the other directions takes some (exactly so for equal degrees). The
     # quantiles are those of Wilson and Hilferty's approximation.
-    free = (degrees * np.maximum(1.0 - others, 0.1))[..., None]
-    normal = ndtri((np.arange(NODES) + 0.5) / NODES)
-    chi = free * np.maximum(1 - 2 / (9 * free) + normal * np.sqrt(2 / (9 * free)), 0.0) ** 3
-    curvature = values[..., None] * chi / degrees[..., None]
-    least = LEAST * values.max(axis=-1)[..., None, None]
-    data = np.maximum(curvature - floor[..., None], least)
+    free = np.maximum(degrees * share, 1.0)[..., None]
+    chi = free * np.maximum(1 - 2 / (9 * free) + _NORMAL * np.sqrt(2 / (9 * free)), 0.0) ** 3
+    top = values.max(axis=-1, keepdims=True)
+    least = np.where(floor > 0, _LEAST_OF_PRIOR * floor, LEAST * top)
+    most = np.broadcast_to(np.inf, least.shape)
+    if bounds is not None:
+        least = np.maximum(least, _OF_PUBLIC * bounds.least - floor)
+        most = np.maximum(bounds.most - floor, least)
+    data = np.clip(
+        (values / degrees)[..., None] * chi - floor[..., None], least[..., None], most[..., None]
+    )
+    few = np.logical_not(well_known(degrees))
+    if few.any():
+        told = None if evidence is None else Evidence(*(each[few] for each in evidence))
+        weights = np.broadcast_to(np.asarray(weight)[..., None], values.shape)
+        shares = np.maximum(share, -1.0)
+        data[few] = _hardly_known(
+            values[few], floor[few], degrees[few], shares[few], weights[few], least[few],
+            most[few], told,
+        )  # fmt: skip
+    return np.asarray(data)
+
+
+def variances(
+    values: Array, floor: Array, degrees: Array, weight: Array, bounds: Bounds | None = None
+) -> Array:
+    """Variances of theta about its mean along the principal directions of the estimated curvature,
+    at each of the ``NODES`` quantiles of every curvature, (..., dim, node); units and arguments are
+    those of :func:`curvatures`."""
+    data = curvatures(values, floor, degrees, weight, bounds=bounds)
     gain = informed_share(data, np.asarray(weight)[..., None, None])
     return np.asarray(1.0 / (floor[..., None] + gain * data))
+
+
+def _hardly_known(
+    values: Array,
+    floor: Array,
+    degrees: Array,
+    share: Array,
+    weight: Array,
+    least: Array,
+    most: Array,
+    evidence: Evidence | None,
+) -> Array:
+    """The likelihood's curvature in directions in which the rounds hardly tell it, at ``NODES``
+    quantiles, (direction, node); all arguments are (direction).
+
+    Given the rounds, the estimated curvature is normal about the true one, whatever chose the
+    places of measurement; the prior law of the likelihood's share is uniform in its logarithm above
+    ``least``, where the prior decides in any case. So a curvature that is positive by chance leaves
+    the prior, and no scale is preferred. The mean of all estimates is normal too: about the prior's
+    pull if the likelihood's curvature is small."""
+    precision = degrees / (2 * np.square(values))
+    centre = values * share
+    top = np.maximum(centre, 0.0) + 6.0 / np.sqrt(precision) - floor
+    top = np.maximum(np.minimum(top, most), least * (1 + 1e-6))
+    position = (np.arange(_GRID) + 0.5) / _GRID
+    grid = least[:, None] * np.exp(np.log(top / least)[:, None] * position)
+    log_law = np.square(grid + (floor - centre)[:, None])
+    log_law *= -0.5 * precision[:, None]
+    # A flat prior says nothing of where the mode is, and then the mean of the estimates says
+    # nothing of the curvature.
+    if evidence is not None and (floor > 0).all():
+        spread = grid + np.square(grid) / floor[:, None]
+        spread += 1.0 / weight[:, None]
+        off = (evidence.gradient - evidence.pull)[:, None]
+        off = off - grid * (evidence.pull / floor)[:, None]
+        log_law -= (np.square(off) / spread + np.log(spread)) / 2
+    law = np.cumsum(np.exp(log_law - log_law.max(axis=1, keepdims=True)), axis=1)
+    # Number of places of the grid below each quantile, from the first quantile that a place is
+    # below.
+    first = np.ceil(law * (NODES / law[:, -1:]) - 0.5).astype(np.intp)
+    first += (NODES + 1) * np.arange(len(law))[:, None]
+    number = np.bincount(first.ravel(), minlength=len(law) * (NODES + 1)).reshape(len(law), -1)
+    below = np.minimum(number[:, :NODES].cumsum(axis=1), _GRID - 1)
+    return np.asarray(np.take_along_axis(grid, below, axis=1))
+
+
+def known_share(degrees: Array) -> Array:
+    """Share of an estimated curvature along each principal direction that is taken for true, (...,
+    dim), given its ``degrees`` of freedom (..., dim): at most 1, and negative where nothing is
+    known.
+
+    Two things make an estimate too large. Estimating the other directions takes a degree of freedom
+    each (exactly so for equal degrees). And theta that hardly feels a curvature walks at random,
+    and a regression finds curvature in a random walk: the more, the more directions there are
+    without any. How much more was measured on random walks in 1, 5 and 20 dimensions."""
+    others = (1.0 / joint_degrees(degrees)).sum(axis=-1) - 1.0 / degrees
+    return np.asarray(1.0 - others - _of_walks(degrees) / degrees)
+
+
+def well_known(degrees: Array) -> Array:
+    """Whether the curvature along each principal direction has so many ``degrees`` of freedom
+    (..., dim), less those that random walks in other directions add, that its law is that of a
+    covariance matrix, (..., dim)."""
+    own = degrees * np.square(1.0 + _repulsion(degrees))
+    return np.asarray(own - _of_walks(degrees) >= WELL_KNOWN)
+
+
+def _repulsion(degrees: Array) -> Array:
+    """Share, (..., dim), by which the noise of an estimated matrix pushes an eigenvalue down from
+    those with more ``degrees`` of freedom (..., dim): to second order in the noise, the sum over
+    these of the variance of the entry between the two, over the distance of both eigenvalues and
+    the eigenvalue itself. Eigenvalues are taken in proportion to their degrees of freedom, as they
+    are in a chain at rest, and no nearer to each other than the noise."""
+    own, other = degrees[..., :, None], degrees[..., None, :]
+    ratio = np.maximum(other / own, 1.0)
+    pushed = 2.0 / (own * (1.0 + 1.0 / ratio) * (ratio - 1.0 + np.sqrt(2.0 / own)))
+    return np.asarray(np.where(other > own, pushed, 0.0).sum(axis=-1))
+
+
+def _of_walks(degrees: Array) -> Array:
+    """Degrees of freedom, (..., dim), that random walks in the directions with fewer ``degrees``
+    (..., dim) may have added to each direction's."""
+    unknown = np.maximum(1.0 - degrees / _UNKNOWN, 0.0)
+    if not unknown.any():
+        return np.zeros_like(degrees)
+    weaker = degrees[..., None, :] < degrees[..., :, None]
+    return np.asarray(_WALK * np.where(weaker, unknown[..., None, :], 0.0).sum(axis=-1))
 
 
 def joint_degrees(degrees: Array) -> Array:
@@ -160,14 +333,19 @@ def flat_response(
 
 
 def predicted_answer(
-    response: Response, prior: Array, num_rounds: int, unevenness: float = 1.0
+    response: Response,
+    prior: Array,
+    num_rounds: int,
+    unevenness: float = 1.0,
+    public: Curvature | None = None,
 ) -> PredictedAnswer | None:
     """Prediction of an answer from ``num_rounds`` rounds of a chain with this response; None
     without rounds, or where the mean Jacobian is not positive definite.
 
     ``prior`` (dim, dim) is the precision matrix of the prior. ``unevenness`` is the harmonic over
     the arithmetic mean of the rounds' noise variances, 1 where rounds are alike: a regression gives
-    quiet rounds more weight, where a chain adds up the noise of all."""
+    quiet rounds more weight, where a chain adds up the noise of all. ``public`` is what is publicly
+    known of the posterior's curvature."""
     unit = np.sqrt(response.noise * unevenness)
     jacobian = response.curvature
     shown = (jacobian + jacobian.T) / 2
@@ -186,9 +364,10 @@ def predicted_answer(
     # Factors by which variances along the principal directions count in the total variance of
     # theta.
     scale = np.square(to_theta).sum(axis=0)
-    spread = variances(values, floor, degrees, np.asarray(float(num_rounds))).mean(axis=1)
-    known = 1.0 / (floor + informed_share(values - floor, np.asarray(float(num_rounds)))
-                   * (values - floor))  # fmt: skip
+    weight = np.asarray(float(num_rounds))
+    bounds = None if public is None else Bounds.of(public, scale)
+    spread = variances(values, floor, degrees, weight, bounds).mean(axis=1)
+    known = 1.0 / (floor + informed_share(values - floor, weight) * (values - floor))
     total, noisy, data = (float(scale @ each) for each in (spread, known, 1.0 / values))
     root = np.linalg.cholesky(response.posterior)
     whitened = np.linalg.solve(root, to_theta)

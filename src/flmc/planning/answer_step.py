@@ -1,4 +1,4 @@
-r"""The automatic step of a run for an answer: the one with the smallest predicted intervals.
+r"""The automatic step of a run for an answer: the one with the best predicted interval score.
 
 At a given gain the noise variance V of an estimate of the gradient does not depend on the step, and
 the step decides only how well rounds tell the curvature: :math:`\nu = S q/(1 - q/2)` degrees of
@@ -7,8 +7,10 @@ makes the chain hotter, :math:`T = \eta\kappa V/2`, and so wider. That costs whe
 not linear in theta: where local gradients reach the clip or the link bends, where the gradients of
 single examples reach their bound, and where the posterior itself is not normal. Each of these
 widens or moves the intervals by an amount that public numbers tell (of devices, entries and rounds,
-and the curvature); the step is the one with the smallest squared width, squared shift included.
-``docs/sampling.md`` derives it."""
+and the curvature); the step is the one with the smallest squared width, squared shift included. To
+second order in the shift, that is the square of the expected interval score (width + 2/alpha times
+what intervals miss by): width alone would reward overconfidence. ``docs/sampling.md`` derives
+it."""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def answer_step_size(
     convexity: float,
     num_rounds: int,
 ) -> float:
-    """Effective step (step times slope) with the smallest predicted intervals.
+    """Effective step (step times slope) with the best predicted interval score.
 
     ``noise`` is the variance of an entry of the server's estimate, ``slope`` the factor by which
     the estimate scales a small gradient, ``num_rounds`` the number of rounds from which the answer

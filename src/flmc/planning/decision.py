@@ -185,6 +185,7 @@ def _decide(task: Constraints, request: Request) -> Plan:
         data_dependent=(from_data and not curvature.public) or model.made_from_data,
         update=task.update,
         aim=request.aim,
+        public_curvature=curvature if curvature.public else None,
         draw_at=task.draw_at,
     )
     automatic = computed and request.burn_in_step_factor == "auto"

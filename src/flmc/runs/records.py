@@ -23,6 +23,7 @@ Version 1 had ``draws.npz`` and ``result.json`` only."""
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import re
@@ -39,8 +40,9 @@ import numpy.typing as npt
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, RunFailed
+from flmc.base.findings import Finding
 from flmc.base.version import VERSION
-from flmc.evaluation.answer import Answer, find_answer, find_federated_answer
+from flmc.evaluation.answer import Answer, doubting, find_answer, find_federated_answer
 from flmc.evaluation.shown_answer import FindAnswer, ShownAnswer
 from flmc.models.distributions import Prior
 from flmc.models.model import Model
@@ -171,6 +173,11 @@ def describe(directory: Path) -> dict[str, Any]:
     if not directory.is_dir():
         raise InvalidSetting(f"{str(directory)!r} is not a directory with a record")
     if not any(os.path.lexists(directory / name) for name in ("run.json", "result.json")):
+        if all(os.path.lexists(directory / name) for name in ("pilot", "main")):
+            raise InvalidSetting(
+                f"{str(directory)!r} holds the records of two stages: name one of them,"
+                f" {str(directory / 'main')!r} for what was sampled in the end"
+            )
         raise InvalidSetting(f"{str(directory)!r} holds no record: there is no run.json in it")
     check_regular(directory)
     if not (directory / "run.json").exists():
@@ -261,9 +268,10 @@ class Record:
         Parameters
         ----------
         model
-            The model that was run; of its data only sizes are used. For the record of a
-            federation, whose server has no data, the prior (:class:`flmc.Normal` or another) is
-            enough.
+            The model that was run; of its data only sizes are used. The second of two stages may
+            be given the model in its own coordinates, if the record of the pilot is beside it: its
+            answer is computed from the second stage's rounds. For the record of a federation, whose
+            server has no data, the prior (:class:`flmc.Normal` or another) is enough.
         plan
             The plan of the run; None: it is read from the record. A plan with classes of your own,
             such as a fading, must be given.
@@ -337,7 +345,8 @@ class Record:
         if "federation" in asked:
             seen = rounds_seen(self.ledger[: plan.num_rounds], plan.num_devices)
             path = (draws[0, 0], None if burn_in is None else burn_in[0, 0])
-            return partial(find_federated_answer, plan, model, *path, *seen), shape
+            find: FindAnswer = partial(find_federated_answer, plan, model, *path, *seen)
+            return self._doubting(find, plan), shape
         if isinstance(model, Prior):
             raise InvalidSetting(
                 "only the record of a federation has an answer from the prior alone: give the model"
@@ -349,11 +358,34 @@ class Record:
                 f" {plan.dim}, and the model has {model.num_experiments}, {model.num_devices} and"
                 f" {model.dim}"
             )
+        if model.coordinates is None and any(f.code == "second-stage" for f in plan.findings):
+            model = self._in_pilot_coordinates(model)
         if model.coordinates is not None:
             draws = model.coordinates.from_model(draws)
             burn_in = None if burn_in is None else model.coordinates.from_model(burn_in)
         find = partial(find_answer, plan, int(asked["seed"]), model, draws, burn_in)
-        return find, shape
+        return self._doubting(find, plan), shape
+
+    def _doubting(self, find: FindAnswer, plan: Plan) -> FindAnswer:
+        """The function ``find`` with the findings of the finished run that doubt its answers."""
+        result = self.result or {}
+        findings = [Finding.from_document(each) for each in result.get("findings", ())]
+        clipped = result.get("clipped_fraction")
+        share = math.nan if clipped is None else float(clipped)
+        return doubting(find, findings, share, plan.answer)
+
+    def _in_pilot_coordinates(self, model: Model) -> Model:
+        """The model in the coordinates in which the second of two stages was sampled, which follow
+        from the record of the pilot beside this one; ``InvalidSetting`` if there is none."""
+        from flmc.runs.two_stage_run import in_pilot_coordinates  # it imports this module
+
+        place = self.directory.absolute().parent / "pilot"
+        if not (place / "run.json").exists():
+            raise InvalidSetting(
+                "this is the second of two stages, whose coordinates follow from the pilot: there"
+                f" is no record of it in {str(place)!r}; give the model in these coordinates"
+            )
+        return in_pilot_coordinates(model, load(place))
 
     @property
     def kept_draws(self) -> Array | None:

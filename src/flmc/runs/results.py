@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from flmc.base.findings import Finding, Grade
 from flmc.base.tables import Grid, Listing, Row, format_percent
 from flmc.base.version import VERSION
 from flmc.evaluation import named_draws
-from flmc.evaluation.answer import OF_GRADIENTS, Answer
+from flmc.evaluation.answer import Answer, doubting
 from flmc.evaluation.data_sets import median_interval
 from flmc.evaluation.diagnostics import Mixing, judge_mixing
 from flmc.evaluation.metrics import Metrics
@@ -406,11 +406,21 @@ class Result:
         >>> answer.intervals(0.9).shape, answer.draws(100).shape
         ((1, 5, 2), (1, 100, 5))
         """
-        if self.find_answer is None:
+        find = self._find_doubting
+        if find is None:
             raise InvalidSetting("an answer needs the draws: run it with keep_draws=True")
-        speak = (each for each in self.findings if each.severity != "note")
-        of_gradients = tuple(each for each in speak if each.code in OF_GRADIENTS)
-        return replace(self.find_answer(by_chain=by_chain), of_gradients=of_gradients)
+        return find(by_chain=by_chain)
+
+    @property
+    def _find_doubting(self) -> FindAnswer | None:
+        """The function that computes answers, with the findings that doubt them; None if no draws
+        were kept."""
+        find = self.find_answer
+        return (
+            None
+            if find is None
+            else doubting(find, self.findings, self.clipped_fraction, self.plan.answer)
+        )
 
     @property
     def _first_draws(self) -> Array:
@@ -560,7 +570,7 @@ class Result:
             the stated epsilon covers.
         """
         shape = (len(self.mean), self.num_chains, self.plan.num_rounds, self.plan.dim)
-        return ShownAnswer.of(self.find_answer, mode, shape, all_chains=all_chains)
+        return ShownAnswer.of(self._find_doubting, mode, shape, all_chains=all_chains)
 
     @cached_property
     def coverage(self) -> Coverage | None:

@@ -26,6 +26,7 @@ from flmc.planning.plans import Plan
 from flmc.planning.privacy_cost import Cost
 from flmc.planning.two_stage_plan import TwoStagePlan
 from flmc.runs.execution import run
+from flmc.runs.records import Record
 from flmc.runs.results import Result
 from flmc.sampling.engine import Engine
 from flmc.sampling.simulation import never
@@ -171,11 +172,8 @@ def run_two_stages(
         stop=stop,
     )
     findings = read_pilot(pilot)
-    smoothness, convexity = findings.smoothness, findings.convexity
-    # The coordinates count as public, although they come from data: the plan has paid for the
-    # release of the pilot's draws.
-    white = in_coordinates(model, findings.coordinates, smoothness, convexity, public=True)
-    second = plan.main(white, smoothness, convexity)
+    white = _second_stage(model, findings)
+    second = plan.main(white, findings.smoothness, findings.convexity)
     main = run(
         second,
         white,
@@ -192,16 +190,36 @@ def run_two_stages(
 
 
 def read_pilot(pilot: Result) -> PilotFindings:
-    r"""Coordinates for the second stage and the posterior's curvature in them, computed from the
+    """Coordinates for the second stage and the posterior's curvature in them, computed from the
     draws of a pilot run of one data set; ``RunFailed`` if the draws are worth fewer than two
-    independent ones for each entry of theta.
+    independent ones for each entry of theta."""
+    return pilot_findings(pilot.draws, pilot.plan)
+
+
+def in_pilot_coordinates(model: Model, pilot: Record) -> Model:
+    """The model in the coordinates of the second stage, which follow from the record of the
+    pilot."""
+    findings = pilot_findings(pilot.draws, Plan.from_document(pilot.asked["plan"]))
+    return _second_stage(model, findings)
+
+
+def _second_stage(model: Model, findings: PilotFindings) -> Model:
+    """The model in the coordinates of the second stage. They count as public, although they come
+    from data: the plan has paid for the release of the pilot's draws."""
+    coordinates, smoothness, convexity, _ = findings
+    return in_coordinates(model, coordinates, smoothness, convexity, public=True)
+
+
+def pilot_findings(draws: Array, plan: Plan) -> PilotFindings:
+    r"""Coordinates for the second stage and the posterior's curvature in them, computed from the
+    draws of a pilot run (chain, draw, dim) with this plan; ``RunFailed`` if the draws are worth
+    fewer than two independent ones for each entry of theta.
 
     Let draws of a normal law with covariance :math:`T\Sigma` have the covariance
     :math:`S = RR^\top`. In coordinates of R the curvature is :math:`R^\top\Sigma^{-1}R`, with the
     eigenvalues of :math:`\Sigma^{-1}S`. For n independent draws in m dimensions these lie between
     :math:`T(1 - \sqrt{m/n})^2` and :math:`T(1 + \sqrt{m/n})^2` (Marchenko and Pastur).
     """
-    draws = pilot.draws
     worth = effective_draws(draws)
     needed = _LEAST_DRAWS * draws.shape[-1]
     if not worth >= needed:
@@ -211,12 +229,12 @@ def read_pilot(pilot: Result) -> PilotFindings:
             " a smaller clip, or a larger budget if that is what limits the step"
         )
     off = math.sqrt(draws.shape[-1] / worth)
-    heat = pilot.plan.temperature or 1.0
+    heat = plan.temperature or 1.0
     smoothness = _CURVES * max(1.0, heat) * (1.0 + off) ** 2
     convexity = min(1.0, heat) * (1.0 - off) ** 2 / _CURVES
     # The scale of the coordinates follows from the typical curvature, not from its upper bound,
     # which would leave gradients far below the clip: then bits carry little information.
-    factor = _stretch_to_clip(pilot.plan, _CLIP_MARGIN * max(1.0, heat))
+    factor = _stretch_to_clip(plan, _CLIP_MARGIN * max(1.0, heat))
     coordinates = Coordinates.of_draws(draws).stretched(factor)
     return PilotFindings(coordinates, smoothness * factor**2, convexity * factor**2, worth)
 

@@ -506,7 +506,7 @@ def _answer_of(
     settings = asked.get("settings")
     if settings is None:
         raise InvalidSetting(
-            f"{place} was made from Python, with a model that is known there only: use"
+            f"{place} was made from Python, or is a stage of two, whose model is not recorded: use"
             " flmc.load(DIR).posterior(model)"
         )
     if asked.get("thin", 1) > 1:

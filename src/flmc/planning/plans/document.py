@@ -31,6 +31,7 @@ from flmc.planning.plans.verdict import verdict_of
 from flmc.planning.prediction import Prediction
 from flmc.planning.privacy_cost import NEIGHBOURING, Cost
 from flmc.planning.server_update import DRAW_AT, LANGEVIN, ServerUpdate, is_langevin
+from flmc.planning.step_size import Curvature
 from flmc.uplink.fading import Fading
 from flmc.uplink.link import Link
 from flmc.uplink.noise import NoiseLaw
@@ -97,6 +98,7 @@ def forecast(plan: Plan, with_run: bool) -> dict[str, Any]:
         "unknown_privacy": plan.unknown_privacy,
         "prediction": to_document(plan.prediction),
         "aim": plan.aim,
+        **_public_curvature(plan.public_curvature),
         "answer": to_document(plan.answer),
         "warnings": list(plan.warnings),
         "findings": [each.to_document() for each in plan.findings],
@@ -146,6 +148,18 @@ def _privacy(plan: Plan, with_run: bool) -> dict[str, Any] | None:
         "round": _cost(plan.round_cost),
         "run": run,
     }
+
+
+def _public_curvature(public: Curvature | None) -> dict[str, Any]:
+    """Public bounds of the curvature as a field of a plan's JSON document; empty without any."""
+    if public is None:
+        return {}
+    return {"public_curvature": {"smoothness": public.smoothness, "convexity": public.convexity}}
+
+
+def _read_curvature(value: Mapping[str, Any] | None) -> Curvature | None:
+    """Public bounds of the curvature that an object in a plan's JSON document describes."""
+    return None if value is None else Curvature(**_settings(value), public=True)
 
 
 def _cost(cost: Cost | None) -> dict[str, Any]:
@@ -208,6 +222,7 @@ def read(
         # Documents of earlier versions have neither aim nor answer.
         "aim": document.get("aim", "chain"),
         "answer": read_answer(document.get("answer")),
+        "public_curvature": _read_curvature(document.get("public_curvature")),
         "findings": _findings(document),
         # Older documents have no verdict, and their findings are about sampling alone: such a plan
         # counts as not judged.

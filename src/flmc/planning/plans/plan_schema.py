@@ -227,6 +227,13 @@ class PredictedAnswerDocument(Document):
     )
 
 
+class CurvatureDocument(Document):
+    """Bounds of the curvature of the negative log posterior that are public knowledge."""
+
+    smoothness: float | None = words("largest curvature; null where it is not known")
+    convexity: float | None = words("smallest curvature; null where it is not known")
+
+
 class PlanDocument(Document):
     """A plan, as ``Plan.to_document`` writes it."""
 
@@ -236,8 +243,8 @@ class PlanDocument(Document):
     digest: str = words(
         "SHA-256, in hexadecimal, of this object as JSON with sorted keys, no spaces and numbers"
         " as they stand, without digest, rounds_needed, margins_db, radio, airtime, estimates,"
-        " privacy, release, unknown_privacy, prediction, aim, answer, warnings, findings and"
-        " verdict; and without scheduler where its type is AllDevices or GivenDevices"
+        " privacy, release, unknown_privacy, prediction, aim, public_curvature, answer, warnings,"
+        " findings and verdict; and without scheduler where its type is AllDevices or GivenDevices"
     )
     scheme: str = words("how devices transmit")
     gain: float | list[Any] | None = words(
@@ -299,6 +306,10 @@ class PlanDocument(Document):
     )
     aim: Literal["chain", "answer"] = words(
         "what the run is for, by which the verdict judges it: draws of a chain, or an answer",
+        optional=True,
+    )
+    public_curvature: CurvatureDocument = words(
+        "public bounds of the curvature, which the answer keeps to; left out where there are none",
         optional=True,
     )
     answer: PredictedAnswerDocument | None = words(

@@ -48,6 +48,7 @@ from flmc.planning.privacy_cost import (
     why_unknown,
 )
 from flmc.planning.server_update import LANGEVIN, ServerUpdate
+from flmc.planning.step_size import Curvature
 from flmc.planning.temperature import temperature
 from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.schedulers import GivenDevices
@@ -96,6 +97,9 @@ class Plan:
         the plan was searched for them.
     update
         Server's update: what the server does with its estimate in a round.
+    public_curvature
+        Bounds of the posterior's curvature that are public knowledge, which the answer keeps to;
+        None where there are none.
     draw_at
         Where draws are taken: at the ``positions`` of the chain after its kept rounds, or at their
         ``midpoints``, half way between the positions before and after a round, whose variance is
@@ -134,6 +138,7 @@ class Plan:
     answer: PredictedAnswer | None = None
     aim: str = "chain"
     update: ServerUpdate = LANGEVIN
+    public_curvature: Curvature | None = None
     draw_at: str = "positions"
 
     @property

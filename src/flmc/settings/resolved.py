@@ -46,6 +46,7 @@ def resolved(
     if given_plan:
         return {name: value for name, value in held.items() if name in OF_THE_RUN}
     held |= {
+        "draw_at": plan.draw_at,
         "step_size": plan.step_size,
         "burn_in": plan.num_burn_in,
         "burn_in_step_factor": plan.burn_in_step_factor,

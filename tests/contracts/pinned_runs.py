@@ -168,10 +168,11 @@ def sha256(data: bytes) -> str:
 
 
 def plan_document(plan: flmc.Plan) -> dict[str, Any]:
-    """A plan in plain values. Sentences are free to change, and a shift of the mean that is not
+    """A plan in plain values. Sentences are free to change, the answer has
+    tests of its own, and a shift of the mean that is not
     there is predicted to the tolerance of an iteration only."""
     document = plan.to_document()
-    for name in ("warnings", "findings", "verdict"):
+    for name in ("warnings", "findings", "verdict", "answer"):
         document.pop(name, None)
     for name in ("mean_shift", "distance_squared"):
         (document["prediction"] or {}).pop(name, None)

@@ -166,7 +166,7 @@ def test_many_draws_stay_in_a_file(
 def test_predictions_of_plans_that_nobody_tuned(seed: int) -> None:
     """Covariance of the draws of random linear regressions, links, clips, schedules and steps up to
     q = 1.2 against the prediction, along the axes of the posterior: five standard errors, and
-    3 % of what the prediction neglects (clipping that is not linear)."""
+    3 % for what the prediction neglects (clipping that is not linear)."""
     rng = np.random.default_rng([34, seed])
     dim, devices = int(rng.integers(1, 5)), int(rng.integers(2, 12))
     features = rng.normal(size=(devices * 40, dim)) * rng.uniform(0.4, 1.5, dim)
@@ -185,8 +185,9 @@ def test_predictions_of_plans_that_nobody_tuned(seed: int) -> None:
         step_size=q / uplink.slope / (model.smoothness or 1.0), start="zero",
     )  # fmt: skip
     assert plan.midpoints
-    if plan.prediction is None:  # too hot to be predicted: nothing is claimed
-        assert not plan.verdict or not plan.verdict.good
+    if plan.prediction is None or "clipped" in {each.code for each in plan.findings}:
+        # Too hot to be predicted, as positions are: the plan says so.
+        assert plan.verdict is None or not plan.verdict.good
         return
     chains = full(600, 300)
     result = flmc.run(plan, model, seed=seed, chains=chains)
@@ -195,7 +196,8 @@ def test_predictions_of_plans_that_nobody_tuned(seed: int) -> None:
     squares = np.square(away).mean(axis=1)
     error = squares.std(axis=0, ddof=1) / chains**0.5
     ratios, predicted = squares.mean(axis=0), plan.prediction
-    slack = 5 * error + 0.03 * ratios
+    # The choice of devices is noise that entries share, which the prediction takes for independent.
+    slack = 5 * error + (0.03 if some is None else 0.1) * ratios
     assert (ratios > predicted.variance_ratio_smallest - slack).all()
     assert (ratios < predicted.variance_ratio_largest + slack).all()
     total = float(ratios @ values / values.sum())

@@ -28,7 +28,7 @@ COMMANDS = list(
         line
         for page in PAGES
         for block in blocks(page, "sh")
-        for line in block.splitlines()
+        for line in block.replace("\\\n", "").splitlines()  # a command may go on in a next line
         if line.strip()
     )
 )

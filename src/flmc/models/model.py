@@ -13,10 +13,11 @@ from typing import Any
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
-from flmc.data.federated import FederatedData
+from flmc.data.examples import OnDevices
 from flmc.models.affine import Coordinates
 from flmc.models.distributions import Gaussian, Normal, Prior
 from flmc.models.local_costs import ExampleBound, Quadratic, TracedCosts
+from flmc.models.parameters import Layout
 
 
 class Model(ABC):
@@ -58,8 +59,9 @@ class Model(ABC):
 
     posterior: Gaussian | None = None
     """The exact posterior of every data set; None: not known."""
-    layout: tuple[tuple[str, tuple[int, ...]], ...] | None = None
-    """Name and shape of every parameter in the order of theta; None: parameters have no names."""
+    layout: Layout | None = None
+    """Parameters in the order of theta, which maps them to their values; None: they have no
+    names."""
     coordinates: Coordinates | None = None
     """Coordinates in which the sampler works, while results are in the model's own; None: the
     model's own."""
@@ -215,12 +217,13 @@ class Model(ABC):
     def from_log_density(
         log_prior: Callable[[Any], Any],
         log_likelihood: Callable[[Any, Any], Any],
-        data: FederatedData,
+        data: OnDevices,
         start: Any,
         *,
         smoothness: float | None = None,
         convexity: float | None = None,
         start_sd: float | Array | None = None,
+        prior_devices: int | None = None,
     ) -> Model:
         """Model from log densities, which JAX differentiates (extra ``jax``).
 
@@ -229,24 +232,54 @@ class Model(ABC):
         log_prior, log_likelihood
             ``log_prior(parameters)`` is the log density of the prior, up to a constant;
             ``log_likelihood(parameters, example)`` is that of ONE example, a dictionary with its
-            features ``x`` and its target ``y``.
+            features ``x`` and its target ``y``, or with the arrays of
+            :func:`flmc.data.from_arrays`. Both are written in the parameters as they are declared:
+            the Jacobian of a support is added to the log prior by the model.
         data
-            Examples of all devices, as :func:`flmc.data.reading.read` gives them.
+            Examples of all devices, as :func:`flmc.data.read` or :func:`flmc.data.from_arrays`
+            gives them.
         start
-            Parameters about which chains start, in any form that JAX knows as a pytree.
+            Parameters about which chains start, in any form that JAX knows as a pytree. An array,
+            or a :class:`flmc.Parameter` with a support and names of axes, for each.
         smoothness, convexity
             Largest and smallest curvature of the negative log posterior from public knowledge.
             Without ``smoothness`` those not given are measured from the data, at the start
             and at the mode, and are not public.
         start_sd
-            Standard deviation of the starts, a number or (dim); None: that of the prior at
+            Standard deviation of the starts in theta, a number or (dim); None: that of the prior at
             ``start``.
+        prior_devices
+            Number of devices that share the prior, if ``data`` are those of some of them only: the
+            number of a federation's devices, for the model of one of them. None: all are in
+            ``data``.
+
+        Examples
+        --------
+        The mean and the spread of normal numbers on two devices:
+
+        >>> import jax.numpy as jnp
+        >>> data = flmc.data.from_arrays([{"y": [1.0, 3.0]}, {"y": [2.0]}])
+        >>> model = flmc.Model.from_log_density(
+        ...     lambda w: -0.5 * w["mean"] ** 2 - w["sd"],
+        ...     lambda w, row: -0.5 * ((row["y"] - w["mean"]) / w["sd"]) ** 2 - jnp.log(w["sd"]),
+        ...     data,
+        ...     {"mean": 0.0, "sd": flmc.Parameter(1.0, flmc.supports.positive)},
+        ... )
+        >>> model.layout.free_entries(), model.layout.entries()
+        (['mean', 'free(sd)'], ['mean', 'sd'])
         """
         # imported here, because that module imports this one
         from flmc.models.log_density import LogDensityModel
 
         return LogDensityModel(
-            log_prior, log_likelihood, data, start, smoothness, convexity, start_sd
+            log_prior,
+            log_likelihood,
+            data,
+            start,
+            smoothness,
+            convexity,
+            start_sd,
+            prior_devices=prior_devices,
         )
 
     @staticmethod

@@ -211,8 +211,8 @@ def linear_unknown_noise(
     >>> x = rng.standard_normal((40, 2))
     >>> data = flmc.data.FederatedData(x, x.sum(axis=1) + 0.3 * rng.standard_normal(40), (25, 15))
     >>> model = flmc.models.regressions.linear_unknown_noise(data)
-    >>> [name for name, shape in model.layout], model.public
-    (['intercept', 'log_noise', 'slope'], False)
+    >>> model.layout.entries(), model.public
+    (['intercept', 'log_noise', 'slope[0]', 'slope[1]'], False)
     """
     if data.classes:
         raise InvalidSetting(

@@ -141,7 +141,7 @@ def test_starts_have_the_spread_of_the_prior(model: flmc.Model) -> None:
         ({"log_prior": lambda w: jnp.nan}, "log_prior must be one finite number"),
         ({"log_likelihood": lambda w, row: row["x"]}, "log_likelihood must be one finite number"),
         ({"log_likelihood": lambda w, row: row["z"]}, "log_likelihood failed at the start: KeyErr"),
-        ({"start": {"slope": np.array([np.inf])}}, "start must"),
+        ({"start": {"slope": np.array([np.inf])}}, "start of 'slope' must"),
         ({"smoothness": -1.0}, "smoothness must be positive"),
         ({"smoothness": 1.0, "convexity": 2.0}, "convexity must not exceed"),
         ({"start_sd": 0.0}, "start_sd must be positive"),

@@ -7,7 +7,7 @@ is the negative log posterior, up to a constant."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flmc.base.arrays import Array
@@ -279,6 +279,91 @@ class Model(ABC):
             smoothness,
             convexity,
             start_sd,
+            prior_devices=prior_devices,
+        )
+
+    @staticmethod
+    def from_numpyro(
+        model: Callable[..., Any],
+        data: OnDevices,
+        *,
+        fixed: Mapping[str, Any] | None = None,
+        start: Mapping[str, Any] | None = None,
+        dims: Mapping[str, Sequence[str]] | None = None,
+        coords: Mapping[str, Sequence[Any]] | None = None,
+        smoothness: float | None = None,
+        convexity: float | None = None,
+        start_sd: float | Array | None = None,
+        prior_devices: int | None = None,
+    ) -> Model:
+        """Model from a model of NumPyro (extra ``numpyro``), whose log joint density is split into
+        a prior and the likelihood of one example.
+
+        Every array has a row for each example, and each example enters by its own row alone, as in
+        ``numpyro.plate("examples", len(y))``. Parameters of devices or groups are in a plate over
+        these, and a row says to which it belongs. Discrete latent sites are to be summed out. What
+        cannot be split is refused with the name of the site.
+
+        Parameters
+        ----------
+        model
+            A function with sites of NumPyro, which is called with the arrays of ``data`` by their
+            names.
+        data
+            Examples of all devices, as :func:`flmc.data.from_arrays` or :func:`flmc.data.read`
+            gives them.
+        fixed
+            Further arguments of the model that are the same for all examples, such as the number of
+            groups; they are public.
+        start
+            Values of latent sites about which chains start; of others the median of the prior.
+        dims, coords
+            Names of the axes of latent sites, and labels by the name of the axis, as ArviZ takes
+            them. A plate names its axis by itself.
+        smoothness, convexity, start_sd, prior_devices
+            As for :meth:`from_log_density`.
+
+        Raises
+        ------
+        InvalidSetting
+            If the model fails, or a site of it cannot be part of a federated model.
+        MissingExtra
+            If NumPyro is not installed.
+
+        Examples
+        --------
+        >>> import numpyro, numpyro.distributions as dist
+        >>> def schools(y, sigma, school):
+        ...     mu, tau = numpyro.sample("mu", dist.Normal(0, 5)), numpyro.sample(
+        ...         "tau", dist.HalfCauchy(5)
+        ...     )
+        ...     with numpyro.plate("schools", 2):
+        ...         z = numpyro.sample("z", dist.Normal(0, 1))
+        ...     with numpyro.plate("examples", len(y)):
+        ...         numpyro.sample("obs", dist.Normal(mu + tau * z[school], sigma), obs=y)
+        >>> data = [
+        ...     {"y": [28.0], "sigma": [15.0], "school": [0]},
+        ...     {"y": [8.0], "sigma": [10.0], "school": [1]},
+        ... ]
+        >>> model = flmc.Model.from_numpyro(
+        ...     schools, flmc.data.from_arrays(data), coords={"schools": ["Choate", "Deerfield"]}
+        ... )
+        >>> model.layout.entries()
+        ['mu', 'tau', 'z[Choate]', 'z[Deerfield]']
+        """
+        # imported here, because that module imports this one
+        from flmc.models.numpyro_model import federated
+
+        return federated(
+            model,
+            data,
+            fixed or {},
+            start or {},
+            dims or {},
+            coords or {},
+            smoothness=smoothness,
+            convexity=convexity,
+            start_sd=start_sd,
             prior_devices=prior_devices,
         )
 

@@ -19,7 +19,7 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.models.supports import Real, Support, real
 
-Axes = tuple[tuple[str, tuple[str, ...]], ...]
+Axes = tuple[tuple[str, tuple[Any, ...]], ...]
 """Names of the axes of a parameter, each with the labels of its places."""
 
 
@@ -67,7 +67,7 @@ class Parameter:
             raise InvalidSetting(
                 f"start of {name!r} must be {self.support.words}, got {start.tolist()}"
             )
-        axes = tuple((axis, tuple(map(str, labels))) for axis, labels in self.axes.items())
+        axes = tuple((axis, tuple(labels)) for axis, labels in self.axes.items())
         lengths = tuple(len(labels) for _, labels in axes)
         if axes and lengths != start.shape:
             raise InvalidSetting(
@@ -142,7 +142,7 @@ class Layout:
         twice = {name for name in names if names.count(name) > 1}
         if twice:
             raise InvalidSetting(f"there are several parameters with the name {min(twice)!r}")
-        seen: dict[str, tuple[str, ...]] = {}
+        seen: dict[str, tuple[Any, ...]] = {}
         for each in self.parameters:
             for axis, labels in each.axes:
                 if seen.setdefault(axis, labels) != labels:
@@ -195,7 +195,7 @@ class Layout:
         parts, first = {}, 0
         for each in self.parameters:
             part = theta[..., first : first + each.size]
-            parts[each.name] = part.reshape(*theta.shape[:-1], *each.free_shape)
+            parts[each.name] = part.reshape((*theta.shape[:-1], *each.free_shape))
             first += each.size
         return parts
 

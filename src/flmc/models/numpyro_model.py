@@ -230,28 +230,25 @@ def _observed_by_example(
     whatever the examples are. Raises ``InvalidSetting`` for a site that is neither, or if none is
     such a sum."""
 
-    def by_row(values: Values) -> Any:
+    def at_one_point(values: Values, rows: Values) -> tuple[Any, Any, Any]:
         def one(row: Values) -> dict[str, Any]:
             return calls.log_densities(values, {name: each[None] for name, each in row.items()})
 
-        return jax.vmap(one)(dict(rows))
+        whole, empty = (calls.log_densities(values, each) for each in (rows, blank))
+        return jax.vmap(one)(rows), whole, empty
 
     try:
-        tested = [
-            (by_row(point), calls.log_densities(point, rows), calls.log_densities(point, blank))
-            for point in points
-        ]
-    except InvalidSetting:
-        raise
+        compiled = jax.jit(at_one_point)
+        tested = [compiled(point, dict(rows)) for point in points]
     except Exception as error:  # a user's model may raise anything
         raise InvalidSetting(
             "the NumPyro model cannot be evaluated for one example at a time, as where its Python"
             f" code branches on values of the data: {type(error).__name__}: {error}"
         ) from error
-    summed, constant = [], []
+    summed = []
     for name in tested[0][1]:
         parts = [
-            (np.asarray(each[name], np.float64), float(whole[name]), float(empty.get(name, np.nan)))
+            (np.asarray(each[name], np.float64), float(whole[name]), float(empty[name]))
             for each, whole, empty in tested
         ]
         usable = [part for part in parts if np.isfinite(part[0]).all() and np.isfinite(part[1])]
@@ -262,18 +259,14 @@ def _observed_by_example(
             )
         if name not in latent and all(_equal(each.sum(), whole, each) for each, whole, _ in usable):
             summed.append(name)
-        elif all(
-            _equal(each, whole, each) and _equal(empty, whole, each)
-            for each, whole, empty in usable
-        ):
-            constant.append(name)
-        else:
+        elif not all(_equal(np.append(each, empty), whole, each) for each, whole, empty in usable):
+            what = "the observed site {} is no sum over examples"
+            if name in latent:
+                what = "the prior of the latent site {} depends on the examples"
             raise InvalidSetting(
-                f"the {'prior of the latent' if name in latent else 'observed'} site {name!r}"
-                + (" depends on the examples" if name in latent else " is no sum over examples")
-                + ": each must enter by its own row alone, in a plate whose size follows from the"
-                " arrays, as numpyro.plate('examples', len(y)). Compute what all rows share, such"
-                " as a mean, beforehand from public knowledge"
+                f"{what.format(repr(name))}: each must enter by its own row alone, in a plate whose"
+                " size follows from the arrays, as numpyro.plate('examples', len(y)). Compute what"
+                " all rows share, such as a mean, beforehand from public knowledge"
             )
     if not summed:
         raise InvalidSetting(

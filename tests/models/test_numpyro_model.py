@@ -273,7 +273,7 @@ def test_a_device_of_a_federation_has_its_share_of_the_prior() -> None:
         for part in (slice(0, 20), slice(20, 24))
     ]
     np.testing.assert_allclose(both.gradient(theta)[0, 0], each, rtol=1e-9, atol=1e-9)
-    with pytest.raises(InvalidSetting, match="prior_devices must be at least 2"):
+    with pytest.raises(InvalidSetting, match="prior_devices must be a whole number of at least 2"):
         flmc.Model.from_numpyro(linear, dealt(arrays, (20, 4)), smoothness=1.0, prior_devices=1)
 
 

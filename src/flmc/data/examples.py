@@ -168,7 +168,7 @@ def _checked(device: str, name: str, values: Any) -> Array:
         )
     if array.dtype.kind == "f":
         array = array.astype(np.float64)
-        bad = ~np.isfinite(array).reshape(len(array), -1).all(axis=1)
+        bad = ~np.isfinite(array).all(axis=tuple(range(1, array.ndim)))
         if bad.any():
             raise InvalidSetting(
                 f"{where} must hold finite numbers, and row {int(bad.argmax())} (from 0) does not:"

@@ -91,7 +91,8 @@ class LogDensityModel(Model):
             self.prior_devices,
         )
         one = jax.tree.map(lambda values: values[0, 0], self._data["rows"])
-        check_densities(log_prior, log_likelihood, self._parameters_of(self.start_point), one)
+        with jax.enable_x64():  # as gradients are computed
+            check_densities(log_prior, log_likelihood, self._parameters_of(self.start_point), one)
         self._curvature = CurvatureMeter(jax, lambda theta: self._costs.total(theta, self._data))
         self._compiled: dict[ExampleBound | None, Callable[[Any, Any], Any]] = {}
         if coordinates is not None and start_sd is None:

@@ -15,7 +15,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.data import Examples, from_arrays
 from flmc.evaluation.chain_statistics import chain_statistics
 from flmc.models.log_density import LogDensityModel
-from support import full
+from support import full, full_only
 
 jax = pytest.importorskip("jax", reason="needs the extra jax")
 numpyro = pytest.importorskip("numpyro", reason="needs the extra numpyro")
@@ -163,7 +163,10 @@ SCHOOLS = {
     "sigma": np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0]),
     "school": np.arange(8),
 }
-MODELS: dict[str, tuple[Callable[..., None], dict[str, Array], dict[str, Any]]] = {
+QUICKLY = ("hierarchical", "horseshoe", "mixture", "LKJ")
+"""Models that quick runs test, too: the others differ in supports alone, which have tests of their
+own."""
+MODELS: dict[str, tuple[Callable[..., None], dict[str, Any], dict[str, Any]]] = {
     "linear regression": (linear, {"x": X, "y": REAL}, {}),
     "logistic regression": (logistic, {"x": X, "y": BINARY}, {}),
     "poisson": (poisson, {"x": X, "exposure": np.exp(X[:, 0]), "y": COUNTS}, {}),
@@ -182,7 +185,7 @@ MODELS: dict[str, tuple[Callable[..., None], dict[str, Array], dict[str, Any]]] 
 }
 
 
-def dealt(arrays: dict[str, Array], sizes: tuple[int, ...]) -> Examples:
+def dealt(arrays: dict[str, Any], sizes: tuple[int, ...]) -> Examples:
     """Arrays cut into devices of these sizes."""
     ends = np.cumsum(sizes)
     return from_arrays(
@@ -202,7 +205,9 @@ def made(name: str, smoothness: float | None = 1.0) -> LogDensityModel:
     return found
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=[] if each in QUICKLY else full_only) for each in MODELS]
+)
 def test_prior_and_devices_add_up_to_the_log_joint(name: str) -> None:
     """Gradients of all devices add up to that of NumPyro's own log density with the Jacobian of the
     supports, and so do the costs, to the last constant."""
@@ -389,7 +394,7 @@ def test_what_cannot_be_split_is_refused_by_name(model: Callable[..., None], mes
 
 def test_arguments_are_checked() -> None:
     data = dealt({"x": X, "z": REAL}, (24,))
-    with pytest.raises(InvalidSetting, match="arguments x, z: TypeError: .*'z'"):
+    with pytest.raises(InvalidSetting, match=r"arguments x, z: TypeError: .*'z'"):
         flmc.Model.from_numpyro(linear, data)
     good = dealt({"x": X, "y": REAL}, (24,))
     with pytest.raises(InvalidSetting, match="start has 'slope', which is no latent site"):

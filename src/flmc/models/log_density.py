@@ -257,7 +257,7 @@ class LogDensityModel(Model):
             lead = theta.shape[:-1]
 
             def as_array(leaf: Any) -> Array:
-                return np.array(leaf, dtype=np.float64).reshape(*lead, *leaf.shape[1:])
+                return np.array(leaf, dtype=np.float64).reshape((*lead, *leaf.shape[1:]))
 
             return jax.tree.map(as_array, tree)
 

@@ -1,5 +1,5 @@
-r"""A NumPyro model as a federated one: its log joint density, split into a prior and the likelihood of
-one example.
+"""A NumPyro model as a federated one: its log joint density, split into a prior and the likelihood
+of one example.
 
 The model is a function of named arrays with one row for each example. It is called with a single
 row: what its observed sites then give is the likelihood of that example, which involves no other

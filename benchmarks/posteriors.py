@@ -5,8 +5,8 @@ README describes the models; nothing of them is kept here. Every posterior is wr
 :meth:`flmc.Model.from_log_density`, as a practitioner would: features and target standardised, and
 supports declared. Where standardising leaves a posterior that is long in some direction, it is
 whitened by its Laplace approximation as well. Draws are compared in the parameters that posteriordb
-names. Two data sets come without reference draws; NUTS of NumPyro samples their posteriors, from densities
-that are written a second time in its own terms."""
+names. Two data sets come without reference draws; NUTS of NumPyro samples their posteriors, from
+densities that are written a second time in its own terms."""
 
 from __future__ import annotations
 
@@ -193,7 +193,8 @@ def _regression(
             columns.insert(len(columns) if intercept_last else 0, constant)
         return [*columns, unit * p["sigma"]]
 
-    slopes, sigma = np.zeros(features.shape[1]), 1.0
+    slopes: Array = np.zeros(features.shape[1])
+    sigma = 1.0
     if at_fit:
         slopes, *_ = np.linalg.lstsq(data.features, data.targets)
         sigma = float((data.targets - data.features @ slopes).std())

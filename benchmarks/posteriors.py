@@ -196,7 +196,7 @@ def _regression(
     slopes: Array = np.zeros(features.shape[1])
     sigma = 1.0
     if at_fit:
-        slopes, *_ = np.linalg.lstsq(data.features, data.targets)
+        slopes = np.asarray(np.linalg.lstsq(data.features, data.targets)[0], np.float64)
         sigma = float((data.targets - data.features @ slopes).std())
     start: Parameters = {"slopes": slopes, "sigma": _positive(sigma)}
     if intercept:

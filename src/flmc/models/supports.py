@@ -280,10 +280,9 @@ class PositiveDefinite(Support):
     def log_jacobian(self, free: Any) -> Any:
         """Sum of the logarithms of the diagonal, each times a power."""
         size = _side_of_triangle(free.shape[-1])
-        number = np.arange(size)
-        # Row i (from 0) of L has i entries that are multiplied by its diagonal entry, and that is
-        # an exponential itself; L L' adds the power size - i, and a factor of 2 for every row.
-        power = number + 1 if self.factor else number + 1 + (size - number)
+        # Row i (from 1) of L has i - 1 entries that are multiplied by its diagonal entry, and that
+        # is an exponential itself; L L' adds the power size + 1 - i, and a factor of 2 a row.
+        power = np.arange(1, size + 1) if self.factor else np.full(size, size + 1)
         repeats = math.prod(free.shape[:-1])
         constant = 0.0 if self.factor else repeats * size * math.log(2.0)
         return (self._log_diagonal(free) * power.astype(free.dtype)).sum() + constant

@@ -84,8 +84,13 @@ class Examples:
         return dict(self.arrays)
 
     def of_device(self, device: int) -> Examples:
-        """The examples of the device with number ``device``, from 0, as data of a federation with
-        this device alone."""
+        """The examples of one device, as data of a federation with this device alone.
+
+        Parameters
+        ----------
+        device
+            Number of the device, from 0.
+        """
         end = sum(self.device_sizes[: device + 1])
         own = slice(end - self.device_sizes[device], end)
         return Examples(

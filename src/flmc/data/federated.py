@@ -110,8 +110,13 @@ class FederatedData:
         return np.repeat(np.arange(self.num_devices), self.device_sizes)
 
     def of_device(self, device: int) -> FederatedData:
-        """The examples of the device with number ``device``, from 0, as data of a federation with
-        this device alone."""
+        """The examples of one device, as data of a federation with this device alone.
+
+        Parameters
+        ----------
+        device
+            Number of the device, from 0.
+        """
         own = self._part(self.device_of == device)
         return replace(
             own,

@@ -207,8 +207,9 @@ def _latent_sites(calls: _Calls, jax: Any, blank: Values, rows: Values) -> dict[
         if latent[name]["value"].shape != again[name]["value"].shape:
             raise InvalidSetting(
                 f"the latent site {name!r} has one value for each example, as its shape goes with"
-                " their number: it would be a parameter of every example. Integrate it out, or put"
-                " it into a plate whose size is an argument in fixed"
+                " their number: it would be a parameter of every example. Integrate it out, put it"
+                " into a plate whose size is an argument in fixed, or add the array that it"
+                " observes to the data"
             )
         if latent[name]["support"] != again[name]["support"]:
             raise InvalidSetting(

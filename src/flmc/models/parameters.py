@@ -51,8 +51,18 @@ class Parameter:
     axes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def named(self, name: str) -> NamedParameter:
-        """This parameter under its name. Raises ``InvalidSetting``, which says the name, unless the
-        start is finite and inside of the support, and shape, support and axes fit."""
+        """This parameter under its name, as models hold it.
+
+        Parameters
+        ----------
+        name
+            Name in tables and messages.
+
+        Raises
+        ------
+        InvalidSetting
+            Unless the start is finite and inside of the support, and shape, support and axes fit.
+        """
         start = checks.finite_array(f"start of {name!r}", self.start)
         if not isinstance(self.support, Support):
             raise InvalidSetting(
@@ -128,7 +138,8 @@ class Layout:
     same name, or give one axis different labels.
 
     >>> from flmc.models.parameters import Layout, NamedParameter
-    >>> layout = Layout((NamedParameter("mean", ()), NamedParameter("share", (2,), simplex)))
+    >>> share = NamedParameter("share", (2,), flmc.supports.simplex)
+    >>> layout = Layout((NamedParameter("mean", ()), share))
     >>> layout.dim, layout.entries()
     (2, ['mean', 'share[0]', 'share[1]'])
     >>> layout.values(np.zeros(2))["share"].tolist()

@@ -109,7 +109,10 @@ class _Calls:
         jax = self._jax
 
         def traceable(value: Any) -> Any:
-            return jax.numpy.asarray(value) if isinstance(value, np.ndarray) else value
+            if not isinstance(value, np.ndarray):
+                return value
+            # In the precision in which JAX computes at the moment, as engines use either.
+            return jax.numpy.asarray(value.astype(jax.dtypes.canonicalize_dtype(value.dtype)))
 
         return {name: traceable(value) for name, value in {**self._fixed, **rows}.items()}
 
@@ -118,13 +121,24 @@ class _Calls:
         ``values``."""
         # Arrays of NumPy cannot be indexed by what JAX traces.
         values = self._jax.tree.map(self._jax.numpy.asarray, dict(values))
+        handlers = self._numpyro.handlers
+        traced = handlers.trace(handlers.substitute(self._model, data=values))
         # The row of zeros may be outside of what a law allows, such as a scale of 0; laws of latent
         # sites do not see it.
         with self._numpyro.validation_enabled(is_validate=False):
-            each, _ = self._numpyro.infer.util.compute_log_probs(
-                self._model, (), self._arguments(rows), values
-            )
-        return dict(each)
+            sites = traced.get_trace(**self._arguments(rows))
+            return {
+                name: self._log_density(site)
+                for name, site in sites.items()
+                if site["type"] == "sample"
+            }
+
+    def _log_density(self, site: Site) -> Any:
+        """Log density of one site at its value, summed over its entries."""
+        beside = (site["intermediates"],) if site["intermediates"] else ()
+        each = site["fn"].log_prob(site["value"], *beside)
+        scale = 1.0 if site["scale"] is None else site["scale"]
+        return self._jax.numpy.sum(scale * each)
 
     def sites(
         self, rows: Values, free_of: Callable[[str, Support, Site], Array]
@@ -373,7 +387,6 @@ def _require_numpyro() -> Any:
     """The module numpyro; raises ``MissingExtra``, with how to install it, if it is missing."""
     try:
         import numpyro
-        import numpyro.infer.util
     except ImportError as error:
         raise MissingExtra("a NumPyro model needs it: pip install 'flmc[numpyro]'") from error
     return numpyro

@@ -2,16 +2,16 @@
 
 Data and reference draws are read from ``../shared/data/posteriordb`` beside the repository, whose
 README describes the models; nothing of them is kept here. Every posterior is written with
-:meth:`flmc.Model.from_log_density` in unconstrained coordinates, as a practitioner would: features
-and target standardised, logarithms of scales, differences of what is ordered, each with its
-Jacobian. Where standardising leaves a posterior that is long in some direction, it is whitened by
-its Laplace approximation as well. Draws are compared in the parameters that posteriordb names. Two
-data sets come without reference draws; NUTS of NumPyro samples their posteriors, from densities
-that are written a second time in its own terms."""
+:meth:`flmc.Model.from_log_density`, as a practitioner would: features and target standardised, and
+supports declared. Where standardising leaves a posterior that is long in some direction, it is
+whitened by its Laplace approximation as well. Draws are compared in the parameters that posteriordb
+names. Two data sets come without reference draws; NUTS of NumPyro samples their posteriors, from
+densities that are written a second time in its own terms."""
 
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -119,6 +119,11 @@ def _of_draws(
     )
 
 
+def _positive(start: float | Array) -> flmc.Parameter:
+    """A positive parameter."""
+    return flmc.Parameter(start, flmc.supports.positive)
+
+
 def _normal(x: Any, mean: Any, sd: Any) -> Any:
     """Log density of a normal law, up to a constant."""
     import jax.numpy as jnp
@@ -158,8 +163,6 @@ def _regression(
     intercept nothing is centred; ``centred`` says that the intercept is that of centred features
     already. Chains start about zero and the target's spread, or with ``at_fit`` about the fit by
     least squares, where features predict so well that zero is far away."""
-    import jax.numpy as jnp
-
     shift = features.mean(axis=0) if intercept else np.zeros(features.shape[1])
     scale, unit = features.std(axis=0), float(target.std())
     middle = float(target.mean()) if intercept else 0.0
@@ -173,14 +176,14 @@ def _regression(
         constant = middle + unit * p["intercept"] if intercept else 0.0
         if not centred:
             constant = constant - slopes @ shift
-        return constant, slopes, unit * jnp.exp(p["log_sigma"])
+        return constant, slopes, unit * p["sigma"]
 
     def log_prior(p: Parameters) -> Any:
-        return prior(*original(p)) + p["log_sigma"]
+        return prior(*original(p))
 
     def log_likelihood(p: Parameters, row: Any) -> Any:
         constant = p["intercept"] if intercept else 0.0
-        return _normal(row["y"], constant + row["x"] @ p["slopes"], jnp.exp(p["log_sigma"]))
+        return _normal(row["y"], constant + row["x"] @ p["slopes"], p["sigma"])
 
     def named(p: Parameters) -> list[Array]:
         slopes = unit * p["slopes"] / scale
@@ -188,15 +191,16 @@ def _regression(
         if intercept:
             constant = middle + unit * p["intercept"] - (0.0 if centred else slopes @ shift)
             columns.insert(len(columns) if intercept_last else 0, constant)
-        return [*columns, unit * np.exp(p["log_sigma"])]
+        return [*columns, unit * p["sigma"]]
 
-    start: Parameters = {"slopes": np.zeros(features.shape[1]), "log_sigma": 0.0}
+    slopes: Array = np.zeros(features.shape[1])
+    sigma = 1.0
+    if at_fit:
+        slopes = np.asarray(np.linalg.lstsq(data.features, data.targets)[0], np.float64)
+        sigma = float((data.targets - data.features @ slopes).std())
+    start: Parameters = {"slopes": slopes, "sigma": _positive(sigma)}
     if intercept:
         start["intercept"] = 0.0
-    if at_fit:
-        slopes, *_ = np.linalg.lstsq(data.features, data.targets)
-        start["slopes"] = slopes
-        start["log_sigma"] = float(np.log((data.targets - data.features @ slopes).std()))
     return Posterior(
         name, data, log_prior, log_likelihood, start, named, _published(name), whitened
     )
@@ -283,39 +287,30 @@ def _diamonds() -> Posterior:
 
 
 def _mixture() -> Posterior:
-    """Two normal components, the second mean above the first by a positive difference."""
-    import jax
+    """Two normal components, the second mean above the first."""
     import jax.numpy as jnp
 
     y = _read("low_dim_gauss_mix")["y"]
     data = flmc.data.FederatedData(np.zeros((len(y), 1)), y, (len(y),))
 
-    def means(p: Parameters) -> tuple[Any, Any]:
-        return p["mu"], p["mu"] + np.exp(1.0) * jnp.exp(p["log_gap"])
-
     def log_prior(p: Parameters) -> Any:
-        low, high = means(p)
-        scales = jnp.exp(p["log_sigma"])
-        share = jax.nn.log_sigmoid(p["logit"]) + jax.nn.log_sigmoid(-p["logit"])
-        # Beta(5, 5) and the Jacobian of the logit, theta (1 - theta), make the power 5.
-        laws = -0.125 * (low**2 + high**2 + (scales**2).sum()) + 5 * share
-        return laws + p["log_gap"] + p["log_sigma"].sum()
+        share = jnp.log(p["theta"]) + jnp.log1p(-p["theta"])
+        return -0.125 * ((p["mu"] ** 2).sum() + (p["sigma"] ** 2).sum()) + 4 * share
 
     def log_likelihood(p: Parameters, row: Any) -> Any:
-        low, high = means(p)
-        scales = jnp.exp(p["log_sigma"])
-        return jnp.logaddexp(
-            jax.nn.log_sigmoid(p["logit"]) + _normal(row["y"], low, scales[0]),
-            jax.nn.log_sigmoid(-p["logit"]) + _normal(row["y"], high, scales[1]),
-        )
+        each = _normal(row["y"], p["mu"], p["sigma"])
+        return jnp.logaddexp(jnp.log(p["theta"]) + each[0], jnp.log1p(-p["theta"]) + each[1])
 
     def named(p: Parameters) -> list[Array]:
-        low, sigma = p["mu"], np.exp(p["log_sigma"])
-        share = 1 / (1 + np.exp(-p["logit"]))
-        return [low, low + np.exp(1.0 + p["log_gap"]), sigma[..., 0], sigma[..., 1], share]
+        pairs = [p[name][..., i] for name in ("mu", "sigma") for i in range(2)]
+        return [*pairs, p["theta"]]
 
-    # Two heaps, at about -2 and 2, are seen by eye.
-    start = {"mu": -2.0, "log_gap": 0.4, "log_sigma": np.zeros(2), "logit": 0.0}
+    start = {
+        # Two heaps, at about -2 and 2, are seen by eye.
+        "mu": flmc.Parameter([-2.0, 2.0], flmc.supports.ordered),
+        "sigma": _positive(np.ones(2)),
+        "theta": flmc.Parameter(0.5, flmc.supports.unit_interval),
+    }
     name = "low_dim_gauss_mix-low_dim_gauss_mix"
     reference = _published(name)
     return Posterior(name, data, log_prior, log_likelihood, start, named, reference, start_sd=0.1)
@@ -323,26 +318,23 @@ def _mixture() -> Posterior:
 
 def _schools() -> Posterior:
     """Eight schools with standardised effects; mu in units of its prior's sd."""
-    import jax.numpy as jnp
-
     d = _read("eight_schools")
     features = np.concatenate([np.eye(8), d["sigma"][:, None]], axis=1)
     data = flmc.data.FederatedData(features, d["y"], (8,))
 
     def log_prior(p: Parameters) -> Any:
-        tau = jnp.exp(p["log_tau"])
         effects = -0.5 * ((p["effect"] ** 2).sum() + p["mu"] ** 2)
-        return effects + _cauchy(tau, 5.0) + p["log_tau"]
+        return effects + _cauchy(p["tau"], 5.0)
 
     def log_likelihood(p: Parameters, row: Any) -> Any:
-        own = 5.0 * p["mu"] + jnp.exp(p["log_tau"]) * (row["x"][:8] @ p["effect"])
+        own = 5.0 * p["mu"] + p["tau"] * (row["x"][:8] @ p["effect"])
         return _normal(row["y"], own, row["x"][8])
 
     def named(p: Parameters) -> list[Array]:
-        mu, tau = 5.0 * p["mu"], np.exp(p["log_tau"])
+        mu, tau = 5.0 * p["mu"], p["tau"]
         return [*(mu + tau * p["effect"][..., j] for j in range(8)), mu, tau]
 
-    start = {"effect": np.zeros(8), "mu": 0.0, "log_tau": 1.0}
+    start = {"effect": np.zeros(8), "mu": 0.0, "tau": _positive(math.e)}
     name = "eight_schools-eight_schools_noncentered"
     return Posterior(name, data, log_prior, log_likelihood, start, named, _published(name))
 
@@ -359,21 +351,18 @@ def _radon() -> Posterior:
     count = int(d["J"])
 
     def log_prior(p: Parameters) -> Any:
-        scales = jnp.exp(jnp.stack([p["log_tau"], p["log_sigma"]]))
-        normal = (p["effect"] ** 2).sum() + (scales**2).sum()
-        normal = normal + (p["mu"] ** 2 + (p["slopes"] ** 2).sum()) / 100
-        return -0.5 * normal + p["log_tau"] + p["log_sigma"]
+        normal = (p["effect"] ** 2).sum() + p["tau"] ** 2 + p["sigma"] ** 2
+        return -0.5 * (normal + (p["mu"] ** 2 + (p["slopes"] ** 2).sum()) / 100)
 
     def log_likelihood(p: Parameters, row: Any) -> Any:
         effect = p["effect"][jnp.asarray(row["x"][0], int)]
-        mean = p["mu"] + jnp.exp(p["log_tau"]) * effect + row["x"][1:] @ p["slopes"]
-        return _normal(row["y"], mean, jnp.exp(p["log_sigma"]))
+        mean = p["mu"] + p["tau"] * effect + row["x"][1:] @ p["slopes"]
+        return _normal(row["y"], mean, p["sigma"])
 
     def named(p: Parameters) -> list[Array]:
-        tau = np.exp(p["log_tau"])
-        own = [p["mu"] + tau * p["effect"][..., j] for j in range(count)]
+        own = [p["mu"] + p["tau"] * p["effect"][..., j] for j in range(count)]
         slopes = [p["slopes"][..., 0], p["slopes"][..., 1]]
-        return [*own, p["mu"], *slopes, tau, np.exp(p["log_sigma"])]
+        return [*own, p["mu"], *slopes, p["tau"], p["sigma"]]
 
     def sample() -> dict[str, Any]:
         import numpyro
@@ -394,8 +383,8 @@ def _radon() -> Posterior:
         return {"model": model, "order": ("own", "mu", "slopes", "tau", "sigma")}
 
     start = {
-        "effect": np.zeros(count), "mu": 1.0, "slopes": np.zeros(2), "log_tau": -1.0,
-        "log_sigma": 0.0,
+        "effect": np.zeros(count), "mu": 1.0, "slopes": np.zeros(2),
+        "tau": _positive(math.exp(-1.0)), "sigma": _positive(1.0),
     }  # fmt: skip
     name = "radon_mn-hierarchical"
     reference = _sampled(name, sample)

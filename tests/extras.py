@@ -13,7 +13,7 @@ from flmc.base.errors import FlmcError
 
 EXTRAS = {
     "jax": "jax",
-    "numpyro": "jax, and the test group",
+    "numpyro": "numpyro",
     "arviz_base": "arviz",
     "arviz_stats": "arviz, and the test group",
     "dask": "dask",

@@ -9,9 +9,11 @@ from flmc.base import errors
 from flmc.data.linear_data import LinearData
 from flmc.evaluation.answer import Answer
 from flmc.evaluation.diagnostics import Diagnostics, diagnose
+from flmc.models import supports
 from flmc.models.distributions import Gaussian, Normal
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
+from flmc.models.parameters import Parameter
 from flmc.models.priors import CorrelatedNormal, FunctionPrior
 from flmc.models.whitening import whiten
 from flmc.planning.choice import choose_link
@@ -89,6 +91,7 @@ __all__ = [
     "NakagamiFading",
     "NoiseLaw",
     "Normal",
+    "Parameter",
     "Plan",
     "PredecessorDevices",
     "Probit",
@@ -127,6 +130,7 @@ __all__ = [
     "run",
     "run_two_stages",
     "spent",
+    "supports",
     "sweep",
     "whiten",
 ]

@@ -12,8 +12,8 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.evaluation.answer import Answer, answer_of, find_answer
-from flmc.evaluation.named_draws import Layout
 from flmc.evaluation.transcript import Transcript
+from flmc.models.parameters import Layout
 from flmc.planning.step_size import Curvature
 from support import full, full_only
 from unknown_curvatures import answers, chains
@@ -177,7 +177,7 @@ def test_draws_by_name() -> None:
     """The same draws as an array, by parameter, as a data frame and for ArviZ."""
     rng = np.random.default_rng(1)
     seen = transcript(chain(rng, some_curvature(rng, 3, 5.0), 300, 7e3), 1000.0, 7e3)
-    layout: Layout = (("slopes", (2,)), ("level", ()))
+    layout = Layout.of_shapes(slopes=(2,), level=())
     answer = answer_of(seen, flat, layout=layout, predict=lambda theta: 2.0 * theta[:, :, :1])
     drawn = answer.draws(50, seed=4)[0]
     named = answer.parameters(50, seed=4)

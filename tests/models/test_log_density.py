@@ -13,6 +13,7 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.data import FederatedData
+from flmc.models.parameters import Layout
 from support import full, full_only
 
 jnp = pytest.importorskip("jax.numpy", reason="needs the extra jax")
@@ -65,7 +66,7 @@ def by_hand(
 
 def test_gradients_are_those_of_a_plain_loop(model: flmc.Model) -> None:
     thetas = np.random.default_rng(2).standard_normal((1, 5, 4))
-    assert model.layout == (("intercept", ()), ("slope", (3,)))
+    assert model.layout == Layout.of_shapes(intercept=(), slope=(3,))
     for found, words in (
         (model.gradient(thetas), {}),
         (model.clipped_gradient(thetas, 0.2), {"clip": 0.2}),
@@ -140,7 +141,7 @@ def test_starts_have_the_spread_of_the_prior(model: flmc.Model) -> None:
         ({"log_prior": lambda w: jnp.nan}, "log_prior must be one finite number"),
         ({"log_likelihood": lambda w, row: row["x"]}, "log_likelihood must be one finite number"),
         ({"log_likelihood": lambda w, row: row["z"]}, "log_likelihood failed at the start: KeyErr"),
-        ({"start": {"slope": np.array([np.inf])}}, "start must"),
+        ({"start": {"slope": np.array([np.inf])}}, "start of 'slope' must"),
         ({"smoothness": -1.0}, "smoothness must be positive"),
         ({"smoothness": 1.0, "convexity": 2.0}, "convexity must not exceed"),
         ({"start_sd": 0.0}, "start_sd must be positive"),

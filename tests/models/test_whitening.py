@@ -50,6 +50,7 @@ def test_gradients_follow_the_coordinates(model: LogDensityModel) -> None:
     np.testing.assert_allclose(white.gradient(phi), model.gradient(theta) @ scale, rtol=1e-9)
     # Single examples are clipped in the coordinates that are transmitted.
     data, norm = model.data, 0.05
+    assert isinstance(data, FederatedData)
     expected = np.zeros((2, 3))
     for n, device in enumerate(data.device_of):
         x, y = np.append(1.0, data.features[n]), data.targets[n]
@@ -93,6 +94,7 @@ def test_results_are_in_the_model_s_coordinates(model: LogDensityModel) -> None:
         ),
         axis=-1,
     ).reshape(-1, 3)
+    assert isinstance(data, FederatedData)
     scores = data.targets * (grid[:, :1] + grid[:, 1:] @ data.features.T)
     log = -np.logaddexp(0, -scores).sum(axis=1)
     log -= 0.5 * (grid[:, 1] ** 2 + grid[:, 2] ** 2 + grid[:, 0] ** 2 / 25)

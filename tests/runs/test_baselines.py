@@ -14,7 +14,7 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.randomness import Purpose, generator
 from flmc.data.federated import FederatedData
-from flmc.models.single_device import local_models, of_device
+from flmc.models.single_device import local_models
 from flmc.runs import baselines
 from flmc.runs.scores import make_scorers
 from flmc.sampling.numpy_engine import NumpyEngine
@@ -169,7 +169,8 @@ def test_a_local_posterior_is_that_of_its_own_examples(
     each = list(local_models(model))
     assert len(each) == DEVICES
     for device, own in enumerate(each):
-        x, y = of_device(data[0], device).features, of_device(data[0], device).targets
+        examples = data[0].of_device(device)
+        x, y = examples.features, examples.targets
         precision = x.T @ x + np.eye(DIM)
         assert isinstance(own, flmc.LinearGaussian)
         np.testing.assert_allclose(

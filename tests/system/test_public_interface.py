@@ -46,6 +46,7 @@ def test_public_names_are_frozen() -> None:
         "NakagamiFading",
         "NoiseLaw",
         "Normal",
+        "Parameter",
         "Plan",
         "PredecessorDevices",
         "Probit",
@@ -84,6 +85,7 @@ def test_public_names_are_frozen() -> None:
         "run",
         "run_two_stages",
         "spent",
+        "supports",
         "sweep",
         "whiten",
     ]

@@ -76,7 +76,8 @@ def draw_reference(hospitals: LogDensityModel) -> dict[str, Array]:
     import numpyro.distributions as law
     from numpyro.infer import MCMC, NUTS
 
-    x, y = hospitals.data.features, (hospitals.data.targets > 0).astype(int)
+    rows = hospitals.data.rows()
+    x, y = rows["x"], (rows["y"] > 0).astype(int)
 
     def model() -> None:
         intercept = numpyro.sample("intercept", law.Normal(0.0, 5.0))

@@ -11,6 +11,7 @@ import pytest
 import flmc
 from flmc.base.errors import InvalidSetting
 from flmc.evaluation.predictive import score_probabilities
+from flmc.models.parameters import Layout
 from flmc.sampling.path import ChainPath
 from flmc.views import plot
 from support import full_only
@@ -100,7 +101,7 @@ def test_files_show_the_entries_whose_chains_agree_least(tmp_path: Path) -> None
     chains = np.random.default_rng(1).standard_normal((1, 4, 100, 10))
     chains[0, 0, :, [4, 8]] += 5.0
     chains[0, :, :, 6] = 1.0  # does not move
-    names = (("layers.0.attention.projection.weight", (10,)),)
+    names = Layout.of_shapes(**{"layers.0.attention.projection.weight": (10,)})
     odd = replace(result, path=ChainPath.of_draws(chains), layout=names)
     entries, words = plot.shown_entries(odd)
     assert len(entries) == 6

@@ -1,9 +1,10 @@
-"""Data on devices: reading from files, synthetic draws, sufficient statistics, and ways to deal
+"""Data on devices: from files or memory, synthetic draws, sufficient statistics, and ways to deal
 examples to devices.
 
 Gradients and posteriors of the data are in :mod:`flmc.models`."""
 
 from flmc.data.dealing import split_evenly
+from flmc.data.examples import Examples, from_arrays
 from flmc.data.federated import FederatedData
 from flmc.data.linear_data import LinearData, LinearStatistics, StatisticsSource
 from flmc.data.reading import read
@@ -19,12 +20,14 @@ __all__ = [
     "KINDS",
     "PAPER_THETA",
     "DrawnStatistics",
+    "Examples",
     "FederatedData",
     "LinearData",
     "LinearStatistics",
     "StatisticsSource",
     "draw_linear",
     "draw_linear_statistics",
+    "from_arrays",
     "read",
     "split_evenly",
 ]

@@ -109,6 +109,21 @@ class FederatedData:
         """Index of the device that holds each example, (sample)."""
         return np.repeat(np.arange(self.num_devices), self.device_sizes)
 
+    def of_device(self, device: int) -> FederatedData:
+        """The examples of one device, as data of a federation with this device alone.
+
+        Parameters
+        ----------
+        device
+            Number of the device, from 0.
+        """
+        own = self._part(self.device_of == device)
+        return replace(
+            own,
+            device_sizes=(own.device_sizes[device],),
+            device_names=(self.device_names[device],),
+        )
+
     def rows(self) -> dict[str, Array]:
         """Features ``x`` (sample, feature) and targets ``y`` (sample), by these names.
 

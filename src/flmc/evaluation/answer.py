@@ -62,6 +62,9 @@ reason for a doubt."""
 _DOUBTS = OF_GRADIENTS | {"burn-in"} | {"curvature-unknown", "not-quadratic"}
 """Codes of findings because of which an answer may be wrong; findings with other codes say only
 that its intervals are wide."""
+_SHOWN_DRAWS = 4000
+"""Number of draws from which values of parameters with supports are summarised; the ends of a 90 %
+interval then have a standard error of 0.03 standard deviations."""
 _LEVEL = 0.01
 """Probability with which an answer wrongly gets the warning that its gradient is not linear in
 theta, although the posterior is normal."""
@@ -397,22 +400,33 @@ class Answer:
 
     def summary(self, probability: float = 0.9) -> Grid:
         """A table with mean, standard deviation, central interval and width of every entry, for the
-        first data set.
+        first data set. Where parameters have supports it shows their values at draws from the
+        answer, without widths, which are those of theta.
 
         Parameters
         ----------
         probability
             Probability of the interval.
         """
-        low, high = np.moveaxis(self.intervals(probability)[0], -1, 0)
-        columns = (self.mean[0], self.sd[0], low, high, self.width[0])
-        names = named_draws.entry_names(self.mean.shape[1], self.layout)
+        edges = (f"{50 * (1 - probability):.3g} %", f"{50 * (1 + probability):.3g} %")
+        header: tuple[str, ...] = ("entry", "mean", "sd", *edges)
+        text = f"{self.num_rounds[0]} rounds; "
+        columns: tuple[Array, ...]
+        if self.layout is None or self.layout.free:
+            low, high = np.moveaxis(self.intervals(probability)[0], -1, 0)
+            columns = (self.mean[0], self.sd[0], low, high, self.width[0])
+            names = named_draws.entry_names(self.mean.shape[1], self.layout)
+            header, text = (*header, "width"), f"{text}width: sd beside that of the exact posterior"
+        else:
+            names, values = named_draws.by_entry(self._first_draws(_SHOWN_DRAWS, 0), self.layout)
+            ends = np.array([(1 - probability) / 2, (1 + probability) / 2])
+            low, high = np.quantile(values[0], ends, axis=0)
+            columns = (values[0].mean(axis=0), values[0].std(axis=0), low, high)
+            text = f"{text}values at {_SHOWN_DRAWS} draws from the answer"
         rows = tuple(
             (name, *(f"{column[i]:.4g}" for column in columns)) for i, name in enumerate(names)
         )
-        edges = (f"{50 * (1 - probability):.3g} %", f"{50 * (1 + probability):.3g} %")
-        text = f"{self.num_rounds[0]} rounds; width: sd beside that of the exact posterior"
-        return Grid(("entry", "mean", "sd", *edges, "width"), rows, text)
+        return Grid(header, rows, text)
 
     @property
     def findings(self) -> tuple[Finding, ...]:

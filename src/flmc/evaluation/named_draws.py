@@ -3,7 +3,6 @@ ArviZ."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -12,43 +11,46 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, MissingExtra
 from flmc.base.tables import Grid
 from flmc.evaluation.chain_statistics import chain_statistics, effective_size_of_mean
-
-Layout = tuple[tuple[str, tuple[int, ...]], ...]
-"""Layout of theta: name and shape of every parameter, in the order in which parameters lie in
-theta."""
+from flmc.models.parameters import Layout as Layout
 
 
 def by_parameter(draws: Array, layout: Layout | None) -> dict[str, Array]:
-    """Draws of theta, (chain, draw, dim), split by parameter: for every name in the ``layout`` an
-    array (chain, draw, ...), with the parameter's own axes last. Without a layout there is one
-    parameter, ``theta``. ``InvalidSetting`` if the layout has another number of entries than the
-    draws."""
-    parameters, first = {}, 0
-    for name, shape in layout or (("theta", draws.shape[2:]),):
-        size = math.prod(shape)
-        parameters[name] = draws[:, :, first : first + size].reshape(*draws.shape[:2], *shape)
-        first += size
-    if first != draws.shape[2]:
-        raise InvalidSetting(f"the names are of {first} entries, and theta has {draws.shape[2]}")
-    return parameters
+    """Values of the parameters at draws of theta, (chain, draw, dim): for every name in the
+    ``layout`` an array (chain, draw, ...), with the parameter's own axes last. Without a layout
+    there is one parameter, ``theta``. ``InvalidSetting`` if the layout has another number of
+    entries than the draws."""
+    layout = layout or Layout.of_shapes(theta=draws.shape[2:])
+    if layout.dim != draws.shape[2]:
+        raise InvalidSetting(
+            f"the names are of {layout.dim} entries, and theta has {draws.shape[2]}"
+        )
+    return layout.values(draws)
+
+
+def by_entry(draws: Array, layout: Layout | None) -> tuple[list[str], Array]:
+    """Names of all entries of the parameters' values, and the values at draws of theta (chain,
+    draw, dim), as (chain, draw, entry). Theta itself is returned where it holds the values."""
+    if layout is None or layout.free:
+        return entry_names(draws.shape[2], layout), draws
+    values = by_parameter(draws, layout).values()
+    columns = [each.reshape(*draws.shape[:2], -1) for each in values]
+    return layout.entries(), np.concatenate(columns, axis=2)
 
 
 def entry_names(dim: int, layout: Layout | None) -> list[str]:
     """Names of the entries of theta: the name of the parameter, with an index if it has several
-    entries; without a layout ``theta[0]`` and so on."""
-    names = []
-    for name, shape in layout or (("theta", (dim,)),):
-        every = np.ndindex(*shape)
-        names += [name + (f"[{','.join(map(str, i))}]" if i else "") for i in every]
-    return names
+    entries, and ``free(...)`` about what is mapped to a value inside of a support; without a layout
+    ``theta[0]`` and so on."""
+    return (layout or Layout.of_shapes(theta=(dim,))).free_entries()
 
 
 def summarise(draws: Array, layout: Layout | None, interval: float = 0.9) -> Grid:
-    """A table with a row for each entry of theta, from draws (chain, draw, dim), at least 4 a
-    chain: mean, standard deviation, ends of the central interval of probability ``interval``, Monte
-    Carlo error of the mean, effective draws and R-hat."""
+    """A table with a row for each entry of the parameters' values, from draws of theta (chain,
+    draw, dim), at least 4 a chain: mean, standard deviation, ends of the central interval of
+    probability ``interval``, Monte Carlo error of the mean, effective draws and R-hat."""
     if draws.shape[1] < 4:
         raise InvalidSetting(f"a summary needs 4 draws of a chain at least, got {draws.shape[1]}")
+    names, draws = by_entry(draws, layout)
     quantities = np.moveaxis(draws, 2, 0)
     statistics = chain_statistics(quantities)
     flat = draws.reshape(-1, draws.shape[2])
@@ -65,7 +67,7 @@ def summarise(draws: Array, layout: Layout | None, interval: float = 0.9) -> Gri
             f"{statistics.ess_tail[i]:.0f}",
             f"{statistics.r_hat[i]:.3f}",
         )
-        for i, name in enumerate(entry_names(draws.shape[2], layout))
+        for i, name in enumerate(names)
     )
     edges = (f"{50 * (1 - interval):.3g} %", f"{50 * (1 + interval):.3g} %")
     header = ("entry", "mean", "sd", *edges, "mcse", "ess bulk", "ess tail", "r-hat")
@@ -73,23 +75,26 @@ def summarise(draws: Array, layout: Layout | None, interval: float = 0.9) -> Gri
 
 
 def to_dataframe(draws: Array, layout: Layout | None) -> Any:
-    """Draws, (chain, draw, dim), as a pandas data frame with the columns ``chain``, ``draw`` and
-    one for each entry of theta; ``MissingExtra`` if pandas is not installed."""
+    """Draws of theta, (chain, draw, dim), as a pandas data frame with the columns ``chain``,
+    ``draw`` and one for each entry of the parameters' values; ``MissingExtra`` if pandas is not
+    installed."""
     try:
         import pandas
     except ImportError as error:
         raise MissingExtra("a data frame needs pandas: pip install pandas") from error
-    chains, count, dim = draws.shape
-    frame = pandas.DataFrame(draws.reshape(-1, dim), columns=entry_names(dim, layout))
+    names, values = by_entry(draws, layout)
+    chains, count, width = values.shape
+    frame = pandas.DataFrame(values.reshape(-1, width), columns=names)
     frame.insert(0, "chain", np.repeat(np.arange(chains), count))
     frame.insert(1, "draw", np.tile(np.arange(count), chains))
     return frame
 
 
 def to_arviz(draws: Array, layout: Layout | None, predictions: Array | None = None) -> Any:
-    """Draws, (chain, draw, dim), as a DataTree of ArviZ with the group ``posterior`` and, where
-    there are predictions (chain, draw, prediction), ``posterior_predictive``; ``MissingExtra`` if
-    arviz-base is not installed."""
+    """Draws of theta, (chain, draw, dim), as a DataTree of ArviZ with the group ``posterior``, the
+    parameters' values with the names and labels of their axes, and, where there are predictions
+    (chain, draw, prediction), ``posterior_predictive``; ``MissingExtra`` if arviz-base is not
+    installed."""
     try:
         from arviz_base import from_dict
     except ImportError as error:
@@ -97,4 +102,9 @@ def to_arviz(draws: Array, layout: Layout | None, predictions: Array | None = No
     groups: dict[str, Any] = {"posterior": by_parameter(draws, layout)}
     if predictions is not None:
         groups["posterior_predictive"] = {"prediction": predictions}
-    return from_dict(groups)
+    named = {} if layout is None else {p.name: p.axes for p in layout.parameters if p.axes}
+    return from_dict(
+        groups,
+        dims={name: [axis for axis, _ in axes] for name, axes in named.items()},
+        coords={axis: list(labels) for axes in named.values() for axis, labels in axes},
+    )

@@ -2,8 +2,8 @@
 :mod:`flmc.models.curvature` measures curvatures with it, and :mod:`flmc.models.log_density` builds
 a model on it.
 
-Parameters are a tree of arrays for the user's functions, and one vector theta everywhere else. JAX
-is optional, and imported where it is used."""
+Parameters are a tree of arrays for the user's functions, and one vector theta everywhere else
+(:mod:`flmc.models.parameters`). JAX is optional, and imported where it is used."""
 
 from __future__ import annotations
 
@@ -13,14 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from flmc.base import checks
-from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, MissingExtra
-from flmc.data.federated import FederatedData
+from flmc.data.examples import OnDevices
 from flmc.models.local_costs import ExampleBound
 
-Layout = tuple[tuple[str, tuple[int, ...]], ...]
-"""Name and shape of every array of a tree, in the order in which they lie in theta."""
 _AT_ONCE = 4_000_000
 """Largest count of numbers that the gradients of single examples may take in memory at a time."""
 
@@ -34,45 +30,15 @@ def require_jax() -> Any:
     return jax
 
 
-class ParameterTree:
-    """The structure of a user's parameters, which ``start`` shows: a tree of named arrays (any
-    pytree of JAX). It turns such trees into one vector theta and back. The attribute ``layout``
-    holds name and shape of every array, ``start`` the given tree as one vector, (dim)."""
-
-    def __init__(self, jax: Any, start: Any) -> None:
-        paths, self._form = jax.tree_util.tree_flatten_with_path(start)
-        self._unflatten = jax.tree_util.tree_unflatten
-        leaves = [np.asarray(leaf, dtype=np.float64) for _, leaf in paths]
-        names = [
-            ".".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path) or "theta"
-            for path, _ in paths
-        ]
-        self.layout: Layout = tuple(
-            (name, tuple(int(n) for n in leaf.shape))
-            for name, leaf in zip(names, leaves, strict=True)
-        )
-        flat = np.concatenate([leaf.ravel() for leaf in leaves] or [np.empty(0)])
-        self.start: Array = checks.finite_array("start", flat)
-        checks.at_least("the number of parameters", len(flat), 1)
-
-    def parameters(self, theta: Any) -> Any:
-        """The tree of parameters that one vector theta (dim) stands for; theta is an array of NumPy
-        or JAX, whose precision the tree keeps."""
-        leaves, first = [], 0
-        for _, shape in self.layout:
-            size = int(np.prod(shape))
-            leaves.append(theta[first : first + size].reshape(shape))
-            first += size
-        return self._unflatten(self._form, leaves)
-
-
 class DifferentiatedCosts:
     """Local costs of devices and their gradients, as functions that JAX can trace.
 
     They are functions of theta and of the data, in the precision of both, so that an engine can
     compile them into a loop of its own. ``log_prior`` takes parameters, ``log_likelihood``
-    parameters and one example, ``parameters`` turns one theta into parameters. Each of K devices
-    has the share 1/K of the prior. Data are those of :func:`padded_rows`."""
+    parameters and one example, ``parameters`` turns one theta into parameters, and ``log_jacobian``
+    is the logarithm of that map's Jacobian determinant at theta, which is added to the log prior.
+    Each of K devices, ``num_devices``, has the share 1/K of both. Data are those of
+    :func:`padded_rows`."""
 
     def __init__(
         self,
@@ -80,9 +46,11 @@ class DifferentiatedCosts:
         log_prior: Callable[[Any], Any],
         log_likelihood: Callable[[Any, Any], Any],
         parameters: Callable[[Any], Any],
+        log_jacobian: Callable[[Any], Any],
         num_devices: int,
     ) -> None:
         self._jax, self._parameters, self._num_devices = jax, parameters, num_devices
+        self._log_jacobian = log_jacobian
         self._log_prior, self._log_likelihood = log_prior, log_likelihood
 
     def _cost_of_example(self, theta: Any, row: Any, count: Any) -> Any:
@@ -92,9 +60,10 @@ class DifferentiatedCosts:
         return self._jax.numpy.where(count > 0, value, 0.0)
 
     def prior_share(self, theta: Any) -> Any:
-        """The share of the prior in one device's local cost: the negative log prior at one theta
-        (dim), divided by the number K of devices."""
-        return -self._log_prior(self._parameters(theta)) / self._num_devices
+        """The share of the prior in one device's local cost: the negative log density of theta
+        (dim) before the data, the Jacobian included, divided by the number K of devices."""
+        log_density = self._log_prior(self._parameters(theta)) + self._log_jacobian(theta)
+        return -log_density / self._num_devices
 
     def _device_cost(self, theta: Any, rows: Any, counts: Any) -> Any:
         """Local cost of one device at one theta (dim), a number: the negative log likelihood of its
@@ -186,7 +155,7 @@ def _bounded_by_norm(numpy: Any, gradients: Any, bound: Any) -> Any:
     return numpy.where(numpy.isfinite(norm), gradients * factor, 0.0)
 
 
-def padded_rows(data: FederatedData) -> dict[str, Any]:
+def padded_rows(data: OnDevices) -> dict[str, Any]:
     """Examples as ``rows``, one array (device, largest, ...) for each name, and ``counts`` (device,
     largest), 1 for an example and 0 for padding; largest is the number of examples of the device
     that has most of them.

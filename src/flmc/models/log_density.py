@@ -15,12 +15,12 @@ from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
+from flmc.data.examples import OnDevices
 from flmc.data.federated import FederatedData
 from flmc.models.affine import START_SD, Coordinates
 from flmc.models.curvature import FLAT, CurvatureMeter, diagonal_curvature
 from flmc.models.differentiation import (
     DifferentiatedCosts,
-    ParameterTree,
     check_densities,
     padded_rows,
     require_jax,
@@ -28,6 +28,7 @@ from flmc.models.differentiation import (
 from flmc.models.distributions import Normal
 from flmc.models.local_costs import ExampleBound, TracedCosts
 from flmc.models.model import Model
+from flmc.models.parameters import ParameterTree
 
 _MOST_LOOKED_AT = 200
 """Largest number of examples whose gradients are computed to find out whether examples affect the
@@ -46,38 +47,52 @@ class LogDensityModel(Model):
     there; with ``coordinates``, in which the sampler then works, about their centre. Curvatures
     that are not given are measured from the data, and so are not public;
     :mod:`flmc.models.curvature` says how, and what is guaranteed. The attribute ``layout`` holds
-    name and shape of every parameter, in the order of theta; ``log_likelihood`` is the user's
-    function, and ``to_parameters`` maps one theta (dim), in the model's own coordinates, to the
-    user's tree of parameters."""
+    the parameters in the order of theta, and ``declared`` the start with its declarations;
+    ``log_likelihood`` is the user's function, and ``to_parameters`` maps one theta (dim), in the
+    model's own coordinates, to the user's tree of parameters. ``prior_devices`` is the number K of
+    devices which share the prior."""
 
     def __init__(
         self,
         log_prior: LogPrior,
         log_likelihood: LogLikelihood,
-        data: FederatedData,
+        data: OnDevices,
         start: Any,
         smoothness: float | None = None,
         convexity: float | None = None,
         start_sd: float | Array | None = None,
         coordinates: Coordinates | None = None,
+        prior_devices: int | None = None,
     ) -> None:
         jax = require_jax()
         self._log_prior, self.log_likelihood = log_prior, log_likelihood
         self.data = data
         self.num_devices = data.num_devices
+        self.prior_devices = checks.at_least(
+            "prior_devices", prior_devices or data.num_devices, data.num_devices
+        )
         tree = ParameterTree(jax, start)
+        self.declared = start
         self.to_parameters: Callable[[Any], Any] = tree.parameters
-        self.layout, self._start, self.dim = tree.layout, tree.start, len(tree.start)
+        self.layout = layout = tree.layout
+        self._start, self.dim = tree.start, len(tree.start)
         self.coordinates = coordinates
         # In chosen coordinates chains start about their centre, phi = 0, which is nearer to the
         # posterior than the user's start.
         self.start_point = self._start if coordinates is None else np.zeros(self.dim)
         self._data = padded_rows(data)
         self._costs = DifferentiatedCosts(
-            jax, log_prior, log_likelihood, self._parameters_of, self.num_devices
+            jax,
+            log_prior,
+            log_likelihood,
+            self._parameters_of,
+            # That of the sampler's coordinates is constant, and so is left out.
+            lambda theta: layout.log_jacobian(self._in_own(theta)),
+            self.prior_devices,
         )
         one = jax.tree.map(lambda values: values[0, 0], self._data["rows"])
-        check_densities(log_prior, log_likelihood, self._parameters_of(self.start_point), one)
+        with jax.enable_x64():  # as gradients are computed
+            check_densities(log_prior, log_likelihood, self._parameters_of(self.start_point), one)
         self._curvature = CurvatureMeter(jax, lambda theta: self._costs.total(theta, self._data))
         self._compiled: dict[ExampleBound | None, Callable[[Any, Any], Any]] = {}
         if coordinates is not None and start_sd is None:
@@ -99,14 +114,17 @@ class LogDensityModel(Model):
     def _examples_without_effect(self, jax: Any) -> list[Finding]:
         """At most one finding: the data have two targets, one of them 0, and examples with the
         target 0 do not affect the likelihood, which suggests that it was written for -1 and +1."""
-        values = np.unique(self.data.targets)
+        data = self.data
+        if not isinstance(data, FederatedData):
+            return []
+        values = np.unique(data.targets)
         if len(values) != 2 or 0.0 not in values:
             return []
-        rows = self.data.rows()
+        rows = data.rows()
         score = jax.vmap(jax.grad(self.log_likelihood), in_axes=(None, 0))
         # Gradients are computed at two points, because a gradient may vanish at the start by
         # symmetry.
-        moved = np.zeros(len(self.data.targets), dtype=bool)
+        moved = np.zeros(len(data.targets), dtype=bool)
         few = np.unique(np.linspace(0, len(moved) - 1, _MOST_LOOKED_AT, dtype=np.intp))
         with jax.enable_x64():
             for shift in (0.0, 0.5):
@@ -114,23 +132,25 @@ class LogDensityModel(Model):
                 leaves = jax.tree.leaves(score(where, {k: v[few] for k, v in rows.items()}))
                 for leaf in leaves:
                     moved[few] |= (np.asarray(leaf).reshape(len(few), -1) != 0).any(axis=1)
-        zero, others = self.data.targets[few] == 0, self.data.targets[few] != 0
+        zero, others = data.targets[few] == 0, data.targets[few] != 0
         if not zero.any() or moved[few][zero].any() or not moved[few][others].any():
             return []
         text = (
-            f"no example with {self.data.target_name} = 0 changes the likelihood: is it written for"
+            f"no example with {data.target_name} = 0 changes the likelihood: is it written for"
             f" -1 and +1? The targets are 0 and {max(values, key=abs):g}; use 2 y - 1, or name the"
             " classes when the data are read"
         )
-        short = f"examples with {self.data.target_name} = 0 have no effect"
+        short = f"examples with {data.target_name} = 0 have no effect"
         return [Finding("target-without-effect", "warning", text, short)]
 
     def _parameters_of(self, theta: Any) -> Any:
         """The user's tree of parameters at one theta (dim) in the coordinates in which the sampler
         moves."""
-        if self.coordinates is not None:
-            theta = self.coordinates.to_model(theta)
-        return self.to_parameters(theta)
+        return self.to_parameters(self._in_own(theta))
+
+    def _in_own(self, theta: Any) -> Any:
+        """A theta (dim) in the coordinates in which the sampler moves, in the model's own."""
+        return theta if self.coordinates is None else self.coordinates.to_model(theta)
 
     def whitened(
         self,
@@ -173,12 +193,12 @@ class LogDensityModel(Model):
         mode, covariance = self.laplace()
         return Coordinates.of_law(mode, covariance / weight, FLAT)
 
-    def on(self, data: FederatedData) -> LogDensityModel:
-        """A model with the same log densities on other ``data``, only for :meth:`laplace`: its
-        smoothness is a placeholder."""
-        # A smoothness of 1, because measuring it takes long and laplace does not need it.
-        start = self.to_parameters(self._start)
-        return LogDensityModel(self._log_prior, self.log_likelihood, data, start, 1.0)
+    def on(self, data: OnDevices, smoothness: float | None = None) -> LogDensityModel:
+        """A model with the same log densities on other ``data``, whose devices have the whole prior
+        together; its smoothness is measured from them if it is None."""
+        return LogDensityModel(
+            self._log_prior, self.log_likelihood, data, self.declared, smoothness
+        )
 
     def in_coordinates(
         self,
@@ -196,10 +216,11 @@ class LogDensityModel(Model):
             self._log_prior,
             self.log_likelihood,
             self.data,
-            self.to_parameters(self._start),
+            self.declared,
             smoothness,
             convexity,
             coordinates=coordinates,
+            prior_devices=self.prior_devices,
         )
         whitened.public = whitened.public and public
         whitened.made_from_data = self.made_from_data or not public
@@ -236,7 +257,7 @@ class LogDensityModel(Model):
             lead = theta.shape[:-1]
 
             def as_array(leaf: Any) -> Array:
-                return np.array(leaf, dtype=np.float64).reshape(*lead, *leaf.shape[1:])
+                return np.array(leaf, dtype=np.float64).reshape((*lead, *leaf.shape[1:]))
 
             return jax.tree.map(as_array, tree)
 
@@ -278,7 +299,7 @@ class LogDensityModel(Model):
             return np.broadcast_to(sd, (self.dim,))
         curvature = diagonal_curvature(
             require_jax(),
-            lambda theta: self.num_devices * self._costs.prior_share(theta),
+            lambda theta: self.prior_devices * self._costs.prior_share(theta),
             self.start_point,
         )
         # In an entry in which the prior is flat it has no spread: the standard deviation is 1

@@ -7,16 +7,17 @@ is the negative log posterior, up to a constant."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
-from flmc.data.federated import FederatedData
+from flmc.data.examples import OnDevices
 from flmc.models.affine import Coordinates
 from flmc.models.distributions import Gaussian, Normal, Prior
 from flmc.models.local_costs import ExampleBound, Quadratic, TracedCosts
+from flmc.models.parameters import Layout
 
 
 class Model(ABC):
@@ -58,8 +59,9 @@ class Model(ABC):
 
     posterior: Gaussian | None = None
     """The exact posterior of every data set; None: not known."""
-    layout: tuple[tuple[str, tuple[int, ...]], ...] | None = None
-    """Name and shape of every parameter in the order of theta; None: parameters have no names."""
+    layout: Layout | None = None
+    """Parameters in the order of theta, which maps them to their values; None: they have no
+    names."""
     coordinates: Coordinates | None = None
     """Coordinates in which the sampler works, while results are in the model's own; None: the
     model's own."""
@@ -215,12 +217,13 @@ class Model(ABC):
     def from_log_density(
         log_prior: Callable[[Any], Any],
         log_likelihood: Callable[[Any, Any], Any],
-        data: FederatedData,
+        data: OnDevices,
         start: Any,
         *,
         smoothness: float | None = None,
         convexity: float | None = None,
         start_sd: float | Array | None = None,
+        prior_devices: int | None = None,
     ) -> Model:
         """Model from log densities, which JAX differentiates (extra ``jax``).
 
@@ -229,24 +232,139 @@ class Model(ABC):
         log_prior, log_likelihood
             ``log_prior(parameters)`` is the log density of the prior, up to a constant;
             ``log_likelihood(parameters, example)`` is that of ONE example, a dictionary with its
-            features ``x`` and its target ``y``.
+            features ``x`` and its target ``y``, or with the arrays of
+            :func:`flmc.data.from_arrays`. Both are written in the parameters as they are declared:
+            the Jacobian of a support is added to the log prior by the model.
         data
-            Examples of all devices, as :func:`flmc.data.reading.read` gives them.
+            Examples of all devices, as :func:`flmc.data.read` or :func:`flmc.data.from_arrays`
+            gives them.
         start
-            Parameters about which chains start, in any form that JAX knows as a pytree.
+            Parameters about which chains start, in any form that JAX knows as a pytree. An array,
+            or a :class:`flmc.Parameter` with a support and names of axes, for each.
         smoothness, convexity
             Largest and smallest curvature of the negative log posterior from public knowledge.
             Without ``smoothness`` those not given are measured from the data, at the start
             and at the mode, and are not public.
         start_sd
-            Standard deviation of the starts, a number or (dim); None: that of the prior at
+            Standard deviation of the starts in theta, a number or (dim); None: that of the prior at
             ``start``.
+        prior_devices
+            Number of devices that share the prior, if ``data`` are those of some of them only: the
+            number of a federation's devices, for the model of one of them. None: all are in
+            ``data``.
+
+        Examples
+        --------
+        The mean and the spread of normal numbers on two devices:
+
+        >>> import jax.numpy as jnp
+        >>> data = flmc.data.from_arrays([{"y": [1.0, 3.0]}, {"y": [2.0]}])
+        >>> model = flmc.Model.from_log_density(
+        ...     lambda w: -0.5 * w["mean"] ** 2 - w["sd"],
+        ...     lambda w, row: -0.5 * ((row["y"] - w["mean"]) / w["sd"]) ** 2 - jnp.log(w["sd"]),
+        ...     data,
+        ...     {"mean": 0.0, "sd": flmc.Parameter(1.0, flmc.supports.positive)},
+        ... )
+        >>> model.layout.free_entries(), model.layout.entries()
+        (['mean', 'free(sd)'], ['mean', 'sd'])
         """
         # imported here, because that module imports this one
         from flmc.models.log_density import LogDensityModel
 
         return LogDensityModel(
-            log_prior, log_likelihood, data, start, smoothness, convexity, start_sd
+            log_prior,
+            log_likelihood,
+            data,
+            start,
+            smoothness,
+            convexity,
+            start_sd,
+            prior_devices=prior_devices,
+        )
+
+    @staticmethod
+    def from_numpyro(
+        model: Callable[..., Any],
+        data: OnDevices,
+        *,
+        fixed: Mapping[str, Any] | None = None,
+        start: Mapping[str, Any] | None = None,
+        dims: Mapping[str, Sequence[str]] | None = None,
+        coords: Mapping[str, Sequence[Any]] | None = None,
+        smoothness: float | None = None,
+        convexity: float | None = None,
+        start_sd: float | Array | None = None,
+        prior_devices: int | None = None,
+    ) -> Model:
+        """Model from a model of NumPyro (extra ``numpyro``), whose log joint density is split into
+        a prior and the likelihood of one example.
+
+        Every array has a row for each example, and each example enters by its own row alone, as in
+        ``numpyro.plate("examples", len(y))``. Parameters of devices or groups are in a plate over
+        these, and a row says to which it belongs. Discrete latent sites are to be summed out. What
+        cannot be split is refused with the name of the site.
+
+        Parameters
+        ----------
+        model
+            A function with sites of NumPyro, which is called with the arrays of ``data`` by their
+            names.
+        data
+            Examples of all devices, as :func:`flmc.data.from_arrays` or :func:`flmc.data.read`
+            gives them.
+        fixed
+            Further arguments of the model that are the same for all examples, such as the number of
+            groups; they are public.
+        start
+            Values of latent sites about which chains start; of others the median of the prior.
+        dims, coords
+            Names of the axes of latent sites, and labels by the name of the axis, as ArviZ takes
+            them. A plate names its axis by itself.
+        smoothness, convexity, start_sd, prior_devices
+            As for :meth:`from_log_density`.
+
+        Raises
+        ------
+        InvalidSetting
+            If the model fails, or a site of it cannot be part of a federated model.
+        MissingExtra
+            If NumPyro is not installed.
+
+        Examples
+        --------
+        >>> import numpyro, numpyro.distributions as dist
+        >>> def schools(y, sigma, school):
+        ...     mu, tau = numpyro.sample("mu", dist.Normal(0, 5)), numpyro.sample(
+        ...         "tau", dist.HalfCauchy(5)
+        ...     )
+        ...     with numpyro.plate("schools", 2):
+        ...         z = numpyro.sample("z", dist.Normal(0, 1))
+        ...     with numpyro.plate("examples", len(y)):
+        ...         numpyro.sample("obs", dist.Normal(mu + tau * z[school], sigma), obs=y)
+        >>> data = [
+        ...     {"y": [28.0], "sigma": [15.0], "school": [0]},
+        ...     {"y": [8.0], "sigma": [10.0], "school": [1]},
+        ... ]
+        >>> model = flmc.Model.from_numpyro(
+        ...     schools, flmc.data.from_arrays(data), coords={"schools": ["Choate", "Deerfield"]}
+        ... )
+        >>> model.layout.entries()
+        ['mu', 'tau', 'z[Choate]', 'z[Deerfield]']
+        """
+        # imported here, because that module imports this one
+        from flmc.models.numpyro_model import federated
+
+        return federated(
+            model,
+            data,
+            fixed or {},
+            start or {},
+            dims or {},
+            coords or {},
+            smoothness=smoothness,
+            convexity=convexity,
+            start_sd=start_sd,
+            prior_devices=prior_devices,
         )
 
     @staticmethod

@@ -59,8 +59,8 @@ def mlp(
     >>> x, y = rng.standard_normal((40, 2)), rng.integers(0, 3, 40).astype(float)
     >>> data = flmc.data.FederatedData(x, y, (25, 15))
     >>> model = flmc.models.networks.mlp(data, (4,))
-    >>> model.dim, model.layout[0]
-    (27, ('layer0.bias', (4,)))
+    >>> model.dim, model.layout.entries()[0]
+    (27, 'layer0.bias[0]')
     """
     count = len(data.classes) or int(data.targets.max()) + 1
     check_targets(data, set(range(count)), f"0 to {count - 1}, one for each class")

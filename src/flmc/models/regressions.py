@@ -8,6 +8,7 @@ are marked ``data_dependent``."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.data.federated import FederatedData
 from flmc.models.differentiation import require_jax
 from flmc.models.log_density import LogDensityModel
+from flmc.models.parameters import Parameter
 
 _FIT_STEPS = 20
 """Number of iterations, alternating between coefficients and noise, of the least-squares fit about
@@ -72,7 +74,7 @@ def logistic(
         _normal_prior(prior_sd, intercept_sd),
         log_likelihood,
         data,
-        {"intercept": 0.0, "slope": np.zeros(data.features.shape[1])},
+        {"intercept": 0.0, "slope": _slopes(data, np.zeros(data.features.shape[1]))},
         smoothness,
         # the smallest curvature is the prior's if the largest is a public bound; else both are
         # measured
@@ -106,6 +108,7 @@ def softmax(
     """
     count = len(data.classes) or int(data.targets.max()) + 1
     check_targets(data, set(range(count)), f"0 to {count - 1}, one for each class")
+    classes: Sequence[Any] = data.classes or range(count)
     jax = require_jax()
     jnp = jax.numpy
 
@@ -120,7 +123,10 @@ def softmax(
         _normal_prior(prior_sd, intercept_sd),
         log_likelihood,
         data,
-        {"intercept": np.zeros(count), "slope": np.zeros((data.features.shape[1], count))},
+        {
+            "intercept": Parameter(np.zeros(count), axes={"class": classes}),
+            "slope": _slopes(data, np.zeros((data.features.shape[1], count)), classes),
+        },
         smoothness,
         # the smallest curvature is the prior's if the largest is a public bound; else both are
         # measured
@@ -164,7 +170,7 @@ def poisson(
         _normal_prior(prior_sd, intercept_sd),
         log_likelihood,
         data,
-        {"intercept": centre, "slope": np.zeros(data.features.shape[1])},
+        {"intercept": centre, "slope": _slopes(data, np.zeros(data.features.shape[1]))},
         None,
         None,
         start_sd=0.1,
@@ -211,8 +217,8 @@ def linear_unknown_noise(
     >>> x = rng.standard_normal((40, 2))
     >>> data = flmc.data.FederatedData(x, x.sum(axis=1) + 0.3 * rng.standard_normal(40), (25, 15))
     >>> model = flmc.models.regressions.linear_unknown_noise(data)
-    >>> [name for name, shape in model.layout], model.public
-    (['intercept', 'log_noise', 'slope'], False)
+    >>> model.layout.entries(), model.public
+    (['intercept', 'log_noise', 'slope[x0]', 'slope[x1]'], False)
     """
     if data.classes:
         raise InvalidSetting(
@@ -232,11 +238,24 @@ def linear_unknown_noise(
         return -0.5 * jnp.square(away * jnp.exp(-w["log_noise"])) - w["log_noise"]
 
     start, noise = _least_squares(data, prior_sd, intercept_sd, noise_scale)
-    names = {"intercept": start[0], "log_noise": float(np.log(noise)), "slope": start[1:]}
+    names = {
+        "intercept": start[0],
+        "log_noise": float(np.log(noise)),
+        "slope": _slopes(data, start[1:]),
+    }
     # Standard deviations of the starts in the order of theta: intercept, log_noise, slopes. They
     # are small, because far from the fit the curvature is another and would need another step.
     start_sd = np.concatenate([[0.1 * noise, 0.1], np.full(len(start) - 1, 0.1 * noise)])
     return LogDensityModel(log_prior, log_likelihood, data, names, start_sd=start_sd)
+
+
+def _slopes(data: FederatedData, start: Array, classes: Sequence[Any] = ()) -> Parameter:
+    """Slopes that begin at ``start``, (feature) or (feature, class), under the names of the
+    features and classes."""
+    axes: dict[str, Sequence[Any]] = {"feature": data.feature_names}
+    if classes:
+        axes["class"] = classes
+    return Parameter(start, axes=axes)
 
 
 def check_targets(data: FederatedData, allowed: set[float], words: str) -> None:

@@ -6,12 +6,10 @@ the prior; here it has all of it, :math:`-\ln p(D_k \mid \theta) - \ln p(\theta)
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
 from flmc.base.errors import InvalidSetting
-from flmc.data.federated import FederatedData
 from flmc.data.linear_data import LinearStatistics
 from flmc.models.linear import LinearGaussian
 from flmc.models.log_density import LogDensityModel
@@ -36,27 +34,12 @@ def local_models(model: Model) -> Iterator[Model]:
         yield from _linear(model)
     elif isinstance(model, LogDensityModel):
         for device in range(model.num_devices):
-            data = of_device(model.data, device)
-            start = model.to_parameters(model._start)
-            yield LogDensityModel(model._log_prior, model.log_likelihood, data, start)
+            yield model.on(model.data.of_device(device))
     else:
         raise InvalidSetting(
             "local posteriors need a linear regression of one data set or a model from log"
             f" densities, got {type(model).__name__} of {model.num_experiments}"
         )
-
-
-def of_device(data: FederatedData, device: int) -> FederatedData:
-    """The examples of the device with number ``device``, from 0, as data of a federation with this
-    device alone."""
-    own = data.device_of == device
-    return replace(
-        data,
-        features=data.features[own],
-        targets=data.targets[own],
-        device_sizes=(int(own.sum()),),
-        device_names=(data.device_names[device],),
-    )
 
 
 def _linear(model: LinearGaussian) -> Iterator[Model]:

@@ -226,4 +226,5 @@ def _of_sample(model: Model, sample: FederatedData) -> Coordinates:
     # The covariance of a posterior falls about as one over the number of examples. So the
     # covariance from the public sample is too large by the ratio of the numbers of examples.
     ratio = max(1.0, model.data.num_samples / max(1, sample.num_samples))
-    return model.on(sample).laplace_coordinates(ratio)
+    # A smoothness of 1, because measuring it takes long and the coordinates do not need it.
+    return model.on(sample, smoothness=1.0).laplace_coordinates(ratio)

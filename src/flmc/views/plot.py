@@ -19,9 +19,10 @@ from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.special import ndtri
+from flmc.data.federated import FederatedData
 from flmc.evaluation.answer import Answer
 from flmc.evaluation.chain_statistics import chain_statistics
-from flmc.evaluation.named_draws import entry_names
+from flmc.evaluation.named_draws import by_entry, entry_names
 from flmc.evaluation.predictive import (
     Predictive,
     class_numbers,
@@ -277,10 +278,9 @@ def _short(name: str) -> str:
 
 
 def _chosen(result: Result, entries: Sequence[str] | None) -> tuple[list[str], Array]:
-    """Names of the entries of theta to draw (``entries`` None: the first six), and their draws for
-    the first data set, (chain, draw, entry). Raises ``InvalidSetting`` for an unknown name."""
-    draws = result.draws[: result.num_chains]
-    names = entry_names(draws.shape[2], result.layout)
+    """Names of the entries to draw (``entries`` None: the first six), and their draws for the first
+    data set, (chain, draw, entry). Raises ``InvalidSetting`` for an unknown name."""
+    names, draws = by_entry(result.draws[: result.num_chains], result.layout)
     wanted = names[:MOST_ENTRIES] if entries is None else list(entries)
     for name in wanted:
         if name not in names:
@@ -330,11 +330,13 @@ def write_figures(result: Result, model: Model, directory: str | Path) -> tuple[
         some = name in ("trace", "rank") and result.num_chains > MOST_CHAINS
         chains = f"; the first {MOST_CHAINS} of {result.num_chains} chains" if some else ""
         figure.suptitle(words + chains, fontsize=9)
-    if isinstance(model, LogDensityModel) and len(model.data.classes) > 1:
+    data = model.data if isinstance(model, LogDensityModel) else None
+    if isinstance(data, FederatedData) and len(data.classes) > 1:
+        assert isinstance(model, LogDensityModel)
         draws = result.draws[: result.num_chains].reshape(-1, model.dim)
         thinned = draws[:: -(-len(draws) // _MOST_PREDICTED)]
-        probabilities = class_probabilities(model, thinned, model.data)
-        scores = score_probabilities(probabilities, class_numbers(model.data))
+        probabilities = class_probabilities(model, thinned, data)
+        scores = score_probabilities(probabilities, class_numbers(data))
         figures["reliability"] = reliability(scores)
         figures["reliability"].suptitle("the examples that were learnt from", fontsize=9)
     place = Path(directory)
@@ -347,11 +349,10 @@ def write_figures(result: Result, model: Model, directory: str | Path) -> tuple[
 
 
 def shown_entries(result: Result) -> tuple[list[str], str]:
-    """Names, in the order of theta, of the entries to draw: all if there are at most six, else the
-    six with the largest R-hat; and words that say which these are, such as ``all entries``. The run
-    must have kept its draws."""
-    draws = result.draws[: result.num_chains]
-    names = entry_names(draws.shape[2], result.layout)
+    """Names, in the order of the model, of the entries to draw: all if there are at most six, else
+    the six with the largest R-hat; and words that say which these are, such as ``all entries``. The
+    run must have kept its draws."""
+    names, draws = by_entry(result.draws[: result.num_chains], result.layout)
     where = "" if len(result.draws) == len(draws) else " of the first data set"
     if len(names) <= MOST_ENTRIES:
         return names, f"all entries{where}"

@@ -17,6 +17,7 @@ import numpy as np
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.data.reading import read
+from flmc.models.log_density import LogDensityModel
 from flmc.models.model import Model
 from flmc.settings.registered import MODELS
 from flmc.uplink.report import SUFFIX, scale_of, with_report
@@ -51,6 +52,14 @@ def read_model(
         own: Model = MODELS.build(name)
         if own.num_devices != 1:
             raise InvalidSetting(f"a device's own model has one device, got {own.num_devices}")
+        # The user's log prior may be a share of the prior, but the Jacobian of the supports is
+        # flmc's, and has to be shared as well.
+        mapped = own.layout is not None and not own.layout.free
+        if mapped and isinstance(own, LogDensityModel) and own.prior_devices == 1:
+            raise InvalidSetting(
+                "a device's own model with supports must say how many devices share its prior: give"
+                " prior_devices, the number of the federation's devices, and the whole log prior"
+            )
         return own
     data = read(
         source,

@@ -1,0 +1,392 @@
+"""A NumPyro model as a federated one: its log joint density, split into a prior and the likelihood
+of one example.
+
+The model is a function of named arrays with one row for each example. It is called with a single
+row: what its observed sites then give is the likelihood of that example, which involves no other
+row. What does not depend on rows is the prior. That these parts add up to the whole, for every
+site, is tested at some points with many rows at once; a site for which they do not is refused by
+its name. Supports are those of :mod:`flmc.models.supports`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting, MissingExtra
+from flmc.data.examples import OnDevices
+from flmc.models import supports
+from flmc.models.differentiation import require_jax
+from flmc.models.log_density import LogDensityModel
+from flmc.models.parameters import Parameter
+from flmc.models.supports import Interval, Support
+
+_NUM_DRAWS = 101
+"""Number of draws of a site from its prior whose median is the start."""
+_NUM_POINTS = 3
+"""Number of points at which the split is tested; two densities that differ agree by chance at none,
+so more are for points at which a density is infinite."""
+_MOST_ROWS = 1000
+"""Largest number of examples with which the split is tested."""
+_TOLERANCE = 1e-8
+"""Largest difference, relative to the sum of magnitudes, at which sums in double precision count as
+equal: the rounding of a thousand terms is a thousand times smaller."""
+_SPREAD = 0.5
+"""Standard deviation, about the start, of the free numbers at the points of the test."""
+
+NumpyroModel = Callable[..., Any]
+Site = dict[str, Any]
+Values = Mapping[str, Any]
+
+
+def federated(
+    model: NumpyroModel,
+    data: OnDevices,
+    fixed: Mapping[str, Any],
+    start: Mapping[str, Any],
+    dims: Mapping[str, Sequence[str]],
+    coords: Mapping[str, Sequence[Any]],
+    **others: Any,
+) -> LogDensityModel:
+    """The model of :meth:`flmc.Model.from_numpyro`, which describes the arguments; ``others`` are
+    those of :class:`~flmc.models.log_density.LogDensityModel`."""
+    jax, numpyro = require_jax(), _require_numpyro()
+    rows = data.rows()
+    if not data.num_samples:
+        raise InvalidSetting("a NumPyro model needs 1 example at least, got 0")
+    calls = _Calls(jax, numpyro, model, dict(fixed))
+    # A row of zeros stands for the data where the prior is evaluated: none of them can enter it.
+    blank = {name: np.zeros_like(values[:1]) for name, values in rows.items()}
+    with jax.enable_x64():
+        latent = _latent_sites(calls, jax, blank, rows)
+        starts = {name: site["value"] for name, site in latent.items()}
+        for name in start:
+            if name not in latent:
+                raise InvalidSetting(
+                    f"start has {name!r}, which is no latent site: they are {', '.join(latent)}"
+                )
+        starts |= {name: np.asarray(value, np.float64) for name, value in start.items()}
+        parameters = {
+            name: Parameter(starts[name], site["support"], _axes(site, dims, coords))
+            for name, site in latent.items()
+        }
+        # Checks starts and axes by name, before a point about them is needed.
+        named = {name: each.named(name) for name, each in parameters.items()}
+        rng = np.random.default_rng(0)
+        points = [
+            {
+                name: each.support.constrain(
+                    each.support.free(np.asarray(starts[name], np.float64))
+                    + _SPREAD * rng.standard_normal(each.free_shape)
+                )
+                for name, each in named.items()
+            }
+            for _ in range(_NUM_POINTS)
+        ]
+        in_likelihood = _observed_by_example(calls, jax, points, blank, _some(rows), set(latent))
+
+    def log_prior(values: Values) -> Any:
+        each = calls.log_densities(values, blank)
+        return sum(value for name, value in each.items() if name not in in_likelihood)
+
+    def log_likelihood(values: Values, row: Values) -> Any:
+        each = calls.log_densities(values, {name: row[name][None] for name in rows})
+        return sum(each[name] for name in in_likelihood)
+
+    return LogDensityModel(log_prior, log_likelihood, data, parameters, **others)
+
+
+class _Calls:
+    """Calls of a NumPyro model with arrays of examples, and with ``fixed`` arguments beside."""
+
+    def __init__(self, jax: Any, numpyro: Any, model: NumpyroModel, fixed: dict[str, Any]) -> None:
+        self._jax, self._numpyro, self._model, self._fixed = jax, numpyro, model, fixed
+
+    def _arguments(self, rows: Values) -> dict[str, Any]:
+        """Arguments of a call: the arrays as JAX's."""
+        jax = self._jax
+
+        def traceable(value: Any) -> Any:
+            if not isinstance(value, np.ndarray):
+                return value
+            # In the precision in which JAX computes at the moment, as engines use either.
+            return jax.numpy.asarray(value.astype(jax.dtypes.canonicalize_dtype(value.dtype)))
+
+        return {name: traceable(value) for name, value in {**self._fixed, **rows}.items()}
+
+    def log_densities(self, values: Values, rows: Values) -> dict[str, Any]:
+        """Log density of every site, summed over its entries, where the latent sites have the
+        ``values``."""
+        # Arrays of NumPy cannot be indexed by what JAX traces.
+        values = self._jax.tree.map(self._jax.numpy.asarray, dict(values))
+        handlers = self._numpyro.handlers
+        traced = handlers.trace(handlers.substitute(self._model, data=values))
+        # The row of zeros may be outside of what a law allows, such as a scale of 0; laws of latent
+        # sites do not see it.
+        with self._numpyro.validation_enabled(is_validate=False):
+            sites = traced.get_trace(**self._arguments(rows))
+            return {
+                name: self._log_density(site)
+                for name, site in sites.items()
+                if site["type"] == "sample"
+            }
+
+    def _log_density(self, site: Site) -> Any:
+        """Log density of one site at its value, summed over its entries."""
+        beside = (site["intermediates"],) if site["intermediates"] else ()
+        each = site["fn"].log_prob(site["value"], *beside)
+        scale = 1.0 if site["scale"] is None else site["scale"]
+        return self._jax.numpy.sum(scale * each)
+
+    def sites(
+        self, rows: Values, free_of: Callable[[str, Support, Site], Array]
+    ) -> tuple[dict[str, Site], dict[str, Site]]:
+        """All sites of a call, and the latent ones with their ``support``; a latent site's value is
+        that at the free numbers which ``free_of`` gives for its name, support and site."""
+        latent: dict[str, Site] = {}
+
+        def substitute(site: Site) -> Any:
+            if site["type"] != "sample" or site["is_observed"]:
+                return None
+            support, name = _support_of(site), site["name"]
+            try:
+                support.free_shape(tuple(site["fn"].shape()))
+            except InvalidSetting as error:
+                raise InvalidSetting(f"{name!r}: {error}") from None
+            value = support.constrain(np.asarray(free_of(name, support, site), np.float64))
+            latent[name] = {**site, "support": support, "value": value}
+            return value
+
+        handlers = self._numpyro.handlers
+        traced = handlers.trace(
+            handlers.substitute(handlers.seed(self._model, 0), substitute_fn=substitute)
+        )
+        try:
+            with self._numpyro.validation_enabled(is_validate=False):
+                sites = traced.get_trace(**self._arguments(rows))
+        except InvalidSetting:
+            raise
+        except Exception as error:  # a user's model may raise anything
+            raise InvalidSetting(
+                f"the NumPyro model failed for {len(next(iter(rows.values())))} examples with the"
+                f" arguments {', '.join([*rows, *self._fixed])}: {type(error).__name__}: {error}"
+            ) from error
+        return sites, latent
+
+
+def _latent_sites(calls: _Calls, jax: Any, blank: Values, rows: Values) -> dict[str, Site]:
+    """The latent sites by name, with their support, and with the median of their prior as value.
+    Raises ``InvalidSetting`` for what cannot be a parameter of a federated model."""
+
+    def median(name: str, support: Support, site: Site) -> Array:
+        # In free numbers, because a median of simplices is none.
+        shape = tuple(site["fn"].shape())
+        try:
+            drawn = site["fn"].sample(jax.random.PRNGKey(0), (_NUM_DRAWS,))
+        except NotImplementedError:  # an improper law has no draws
+            return np.zeros(support.free_shape(shape))
+        return np.asarray(np.median(support.free(np.asarray(drawn, np.float64)), axis=0))
+
+    sites, latent = calls.sites(blank, median)
+    for name, site in sites.items():
+        if site["type"] == "plate":
+            size, subsample = site["args"]
+            if subsample is not None and subsample != size:
+                raise InvalidSetting(
+                    f"the plate {name!r} takes {subsample} of {size} examples: devices use all of"
+                    " theirs, so leave out subsample_size"
+                )
+        elif site["type"] not in ("sample", "deterministic"):
+            raise InvalidSetting(
+                f"the site {name!r} is of the type {site['type']!r}, which a federated model cannot"
+                " have: only sample, deterministic and plate"
+            )
+    if not latent:
+        raise InvalidSetting("the NumPyro model has no latent site: there is nothing to sample")
+    rng = np.random.default_rng(1)
+    two = {name: values[[0, -1]] for name, values in rows.items()}
+    _, again = calls.sites(
+        two, lambda name, support, site: rng.standard_normal(
+            support.free_shape(tuple(site["fn"].shape()))
+        )
+    )  # fmt: skip
+    for name in {**latent, **again}:
+        if name not in latent or name not in again:
+            raise InvalidSetting(
+                f"whether there is a site {name!r} depends on the data or on other sites: a model"
+                " must have the same sites always"
+            )
+        if latent[name]["value"].shape != again[name]["value"].shape:
+            raise InvalidSetting(
+                f"the latent site {name!r} has one value for each example, as its shape goes with"
+                " their number: it would be a parameter of every example. Integrate it out, put it"
+                " into a plate whose size is an argument in fixed, or add the array that it"
+                " observes to the data"
+            )
+        if latent[name]["support"] != again[name]["support"]:
+            raise InvalidSetting(
+                f"the support of {name!r} depends on other sites or on the data: write it as a"
+                " function of a site whose support is fixed"
+            )
+    return latent
+
+
+def _observed_by_example(
+    calls: _Calls,
+    jax: Any,
+    points: Sequence[Values],
+    blank: Values,
+    rows: Values,
+    latent: set[str],
+) -> list[str]:
+    """Names of the sites whose log density is a sum over examples. All others must be the same
+    whatever the examples are. Raises ``InvalidSetting`` for a site that is neither, or if none is
+    such a sum."""
+
+    def at_one_point(values: Values, rows: Values) -> tuple[Any, Any, Any]:
+        def one(row: Values) -> dict[str, Any]:
+            return calls.log_densities(values, {name: each[None] for name, each in row.items()})
+
+        whole, empty = (calls.log_densities(values, each) for each in (rows, blank))
+        return jax.vmap(one)(rows), whole, empty
+
+    try:
+        compiled = jax.jit(at_one_point)
+        tested = [compiled(point, dict(rows)) for point in points]
+    except Exception as error:  # a user's model may raise anything
+        raise InvalidSetting(
+            "the NumPyro model cannot be evaluated for one example at a time, as where its Python"
+            f" code branches on values of the data: {type(error).__name__}: {error}"
+        ) from error
+    summed = []
+    for name in tested[0][1]:
+        parts = [
+            (np.asarray(each[name], np.float64), float(whole[name]), float(empty[name]))
+            for each, whole, empty in tested
+        ]
+        usable = [part for part in parts if np.isfinite(part[0]).all() and np.isfinite(part[1])]
+        if not usable:
+            raise InvalidSetting(
+                f"the log density of the site {name!r} is infinite or no number near the start:"
+                " give another start"
+            )
+        if name not in latent and all(_equal(each.sum(), whole, each) for each, whole, _ in usable):
+            summed.append(name)
+        elif not all(_equal(np.append(each, empty), whole, each) for each, whole, empty in usable):
+            what = "the observed site {} is no sum over examples"
+            if name in latent:
+                what = "the prior of the latent site {} depends on the examples"
+            raise InvalidSetting(
+                f"{what.format(repr(name))}: each must enter by its own row alone, in a plate whose"
+                " size follows from the arrays, as numpyro.plate('examples', len(y)). Compute what"
+                " all rows share, such as a mean, beforehand from public knowledge"
+            )
+    if not summed:
+        raise InvalidSetting(
+            "the NumPyro model observes nothing: no site has obs= from the arrays"
+            f" {', '.join(rows)}"
+        )
+    return summed
+
+
+def _equal(left: Any, right: Any, parts: Array) -> bool:
+    """Whether numbers are equal up to the rounding of sums of the ``parts``."""
+    size = np.abs(parts).sum() + np.abs(right)
+    return bool((np.abs(left - right) <= _TOLERANCE * size).all())
+
+
+def _some(rows: Values) -> dict[str, Array]:
+    """At most a thousand evenly chosen rows; a single one is doubled, as with one row a sum cannot
+    be told from a constant."""
+    count = len(next(iter(rows.values())))
+    chosen = np.unique(np.linspace(0, count - 1, min(count, _MOST_ROWS)).astype(np.intp))
+    chosen = np.repeat(chosen, 2) if count == 1 else chosen
+    return {name: values[chosen] for name, values in rows.items()}
+
+
+def _support_of(site: Site) -> Support:
+    """The support of a latent site. Raises ``InvalidSetting``, with its name, for a discrete site
+    and for a support that flmc does not have."""
+    from numpyro.distributions import constraints as known
+
+    name, given = site["name"], site["fn"].support
+    if given is not None and given.is_discrete:
+        raise InvalidSetting(
+            f"the latent site {name!r} is discrete: sum it out, for instance with"
+            " numpyro.distributions.MixtureSameFamily"
+        )
+    # A constraint of independent entries names the one of a single entry.
+    given = getattr(given, "base_constraint", given)
+    ready = {
+        type(known.real): supports.real,
+        type(known.simplex): supports.simplex,
+        type(known.ordered_vector): supports.ordered,
+        type(known.positive_definite): supports.positive_definite,
+        type(known.lower_cholesky): supports.cholesky,
+        type(known.scaled_unit_lower_cholesky): supports.cholesky,
+        type(known.softplus_lower_cholesky): supports.cholesky,
+        type(known.corr_matrix): supports.correlation,
+        type(known.corr_cholesky): supports.correlation_cholesky,
+    }
+    bounded = (
+        known.positive,
+        known.nonnegative,
+        known.softplus_positive,
+        known.unit_interval,
+        known.interval(0.0, 1.0),
+        known.greater_than(0.0),
+        known.greater_than_eq(0.0),
+        known.less_than(0.0),
+    )
+    if type(given) in ready:
+        return ready[type(given)]
+    if type(given) in map(type, bounded):
+        low, high = getattr(given, "lower_bound", None), getattr(given, "upper_bound", None)
+        return Interval(_bound(name, low, -np.inf), _bound(name, high, np.inf))
+    raise InvalidSetting(
+        f"the support of {name!r} is {given}, which flmc does not have: write it as a function of"
+        " sites whose supports are in flmc.supports"
+    )
+
+
+def _bound(name: str, bound: Any, otherwise: float) -> float:
+    """The bound of a site as a number; ``otherwise`` if there is none. Raises ``InvalidSetting``
+    for bounds that differ among entries."""
+    values = np.unique(np.asarray(otherwise if bound is None else bound, np.float64))
+    if len(values) != 1:
+        raise InvalidSetting(
+            f"the entries of {name!r} have different bounds, {values.tolist()}: make sites of them"
+        )
+    return float(values[0])
+
+
+def _axes(
+    site: Site, dims: Mapping[str, Sequence[str]], coords: Mapping[str, Sequence[Any]]
+) -> dict[str, Sequence[Any]]:
+    """Names and labels of the axes of a latent site: ``dims`` names them, else plates name theirs;
+    ``coords`` labels them, else they have numbers."""
+    name, shape = site["name"], tuple(site["fn"].shape())
+    if name in dims:
+        names = list(dims[name])
+        if len(names) != len(shape):
+            raise InvalidSetting(f"dims of {name!r} must name {len(shape)} axes, got {names}")
+    else:
+        plates = {
+            len(site["fn"].batch_shape) + frame.dim: frame.name
+            for frame in site["cond_indep_stack"]
+        }
+        if not plates:
+            return {}
+        names = [plates.get(axis, f"{name}_dim_{axis}") for axis in range(len(shape))]
+    return {axis: coords.get(axis, range(n)) for axis, n in zip(names, shape, strict=True)}
+
+
+def _require_numpyro() -> Any:
+    """The module numpyro; raises ``MissingExtra``, with how to install it, if it is missing."""
+    try:
+        import numpyro
+    except ImportError as error:
+        raise MissingExtra("a NumPyro model needs it: pip install 'flmc[numpyro]'") from error
+    return numpyro

@@ -64,7 +64,8 @@ _COMMANDS = {
     ),
     "cite": (
         "commands.citations:cite_command",
-        "A paragraph for a methods section and BibTeX entries, of what a record or a sweep says.",
+        "A paragraph for a methods section and BibTeX entries, of what a record, a sweep or a"
+        " reproduced study says.",
     ),
     "sweep": (
         "commands.sweeps:sweep_command",

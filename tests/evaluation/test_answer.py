@@ -492,3 +492,31 @@ def test_ranks_of_the_truth_are_uniform() -> None:
         # five of its standard deviations is 0.03 %. The law of the curvature is approximate, which
         # these counts cannot see.
         assert statistic < 7 + 5 * np.sqrt(14), counts
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.9])
+def test_a_prior_that_is_not_round_beside_a_wide_answer(correlation: float) -> None:
+    """Far more noise than data, prior precisions 1 and 400: the eigenvectors of the curvature are
+    not those of the prior, and intervals are those of the draws, and hold."""
+    sets, samples, devices, precision = full(200, 60), 200, 10, np.array([1.0, 400.0])
+    rng = np.random.default_rng(17)
+    theta = rng.standard_normal((sets, 2)) / np.sqrt(precision)
+    common = np.sqrt(correlation) * rng.standard_normal((sets, samples, 1))
+    features = common + np.sqrt(1 - correlation) * rng.standard_normal((sets, samples, 2))
+    targets = np.einsum("esm,em->es", features, theta) + rng.standard_normal((sets, samples))
+    data = flmc.LinearData(features, targets, (samples // devices,) * devices)
+    model = flmc.LinearGaussian(data, prior_precision=precision)
+    noise, step = (2e7, 0.3 / 420) if correlation else (2.4e6, 0.3 / 260)
+    plan = flmc.plan(
+        model, flmc.Analog(clip=1e5, snr_db=60), flmc.Limits(privacy="off"), num_rounds=600,
+        gain=noise**-0.5, effective_step_size=step, num_burn_in=50, aim="answer",
+    )  # fmt: skip
+    answer = flmc.run(plan, model, seed=3).posterior()
+    drawn = answer.draws(2000)
+    # A standard deviation of 2000 draws has an error of 1/sqrt(4000), five of them are 8 %; the
+    # mixture's tails and the quantiles that stand for it make another 4 %.
+    assert np.median(np.abs(answer.sd / drawn.std(axis=1) - 1), axis=0).max() < 0.12
+    low, high = np.moveaxis(answer.intervals(0.9), -1, 0)
+    held = ((theta > low) & (theta < high)).mean(axis=0)
+    # Five binomial standard errors.
+    assert np.abs(held - 0.9).max() < 5 * np.sqrt(0.09 / sets), held

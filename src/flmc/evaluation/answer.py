@@ -32,7 +32,7 @@ from flmc.models.distributions import Gaussian, Prior
 from flmc.models.model import Model
 from flmc.planning import answer_law
 from flmc.planning.answer_forecast import judge_degrees
-from flmc.planning.answer_law import PredictedAnswer, informed_share
+from flmc.planning.answer_law import PredictedAnswer
 from flmc.planning.plans import Plan
 from flmc.planning.step_size import Curvature
 
@@ -233,7 +233,7 @@ class Answer:
     def covariance(self) -> Array:
         """Covariance of theta as the server knows it, (data set, dim, dim), in the model's
         coordinates."""
-        return self._covariance_of(self._law.variances.mean(axis=2))
+        return self._law.covariance(self._to_entries)
 
     @property
     def sd(self) -> Array:
@@ -253,13 +253,9 @@ class Answer:
         ``data`` is the exact posterior's own variance, ``noise`` the part added because channel,
         quantisation and privacy hide where its mean is, ``curvature`` the part added because they
         hide how wide it is."""
-        law = self._law
-        gain = informed_share(law.values - law.floor, law.fit.weight[:, None])
-        known = 1.0 / (law.floor + gain * (law.values - law.floor))
-        data, noisy = (
-            np.trace(self._covariance_of(each), axis1=1, axis2=2)
-            for each in (1.0 / law.values, known)
-        )
+        law, to_entries = self._law, self._to_entries
+        exact, known = self._covariance_of(1.0 / law.values), law.certain_covariance(to_entries)
+        data, noisy = (np.trace(each, axis1=1, axis2=2) for each in (exact, known))
         total = np.square(self.sd).sum(axis=1)
         return {
             "data": data / total,
@@ -281,8 +277,7 @@ class Answer:
             Lower and upper ends, (data set, dim, 2).
         """
         checks.between("probability", probability, 0.0, 1.0)
-        to_entries = self._to_entries
-        variances = np.square(to_entries) @ self._law.variances
+        variances = self._law.variances(self._to_entries)
         half = _half_width(np.sqrt(variances), probability)
         return np.stack([self.mean - half, self.mean + half], axis=-1)
 

@@ -91,15 +91,70 @@ class ThetaLaw:
     def mean(self) -> Array:
         """Mean of theta, (data set, dim), in the units of the regression ``fit``."""
         way = self._way_and_variance[0].mean(axis=2)
+        for e, (each, _) in self._coupled.items():
+            way[e] = each.mean(axis=0)
         return np.asarray(self.fit.theta - _along(self.directions, way))
 
-    @cached_property
-    def variances(self) -> Array:
-        """Variances of theta along the eigenvectors of the fitted curvature, (data set, dim, node).
-        The curvature along an eigenvector is known with an error; each node is the mean square of
-        theta's distance from its mean at one of ``NODES`` equally probable values of it."""
+    def variances(self, to_entries: Array) -> Array:
+        """Variances of the linear functions of theta whose coefficients along the eigenvectors of
+        the fitted curvature are the rows of ``to_entries`` (data set, entry, dim): (data set,
+        entry, node). The curvature is known with an error; each node is the mean square of the
+        distance from the mean at one of ``NODES`` equally probable values of it."""
         way, variance = self._way_and_variance
-        return np.asarray(variance + np.square(way - way.mean(axis=2, keepdims=True)))
+        spread = variance + np.square(way - way.mean(axis=2, keepdims=True))
+        found = np.square(to_entries) @ spread
+        for e, (each, covariance) in self._coupled.items():
+            rows = to_entries[e]
+            found[e] = np.einsum("ij,kjl,il->ik", rows, covariance, rows, optimize=True)
+            found[e] += np.square(rows @ (each - each.mean(axis=0)).T)
+        return np.asarray(found)
+
+    def covariance(self, to_entries: Array) -> Array:
+        """Covariance of the linear functions of theta in ``to_entries`` (data set, entry, dim), as
+        for :meth:`variances`: (data set, entry, entry)."""
+        way, variance = self._way_and_variance
+        spread = (variance + np.square(way - way.mean(axis=2, keepdims=True))).mean(axis=2)
+        found = (to_entries * spread[:, None]) @ _transposed(to_entries)
+        for e, (each, covariance) in self._coupled.items():
+            off = each - each.mean(axis=0)
+            whole = covariance.mean(axis=0) + off.T @ off / len(off)
+            found[e] = to_entries[e] @ whole @ to_entries[e].T
+        return np.asarray(found)
+
+    def certain_covariance(self, to_entries: Array) -> Array:
+        """The :meth:`covariance` if the curvature were known to be the fitted one."""
+        data = self.values - self.floor
+        gain = informed_share(data, self.fit.weight[:, None])
+        variance = 1.0 / (self.floor + gain * data)
+        found = (to_entries * variance[:, None]) @ _transposed(to_entries)
+        for e in self._coupled:
+            of_one = answer_law.coupled(
+                self._prior_along[e], self.values[e][None], float(self.fit.weight[e])
+            )[1][0]
+            found[e] = to_entries[e] @ of_one @ to_entries[e].T
+        return np.asarray(found)
+
+    @cached_property
+    def _prior_along(self) -> Array:
+        """Curvature of the negative log prior in the coordinates of the eigenvectors of the fitted
+        curvature, (data set, dim, dim)."""
+        return np.asarray(_transposed(self.directions) @ self.precision @ self.directions)
+
+    @cached_property
+    def _coupled(self) -> dict[int, tuple[Array, Array]]:
+        """For every data set whose prior couples the eigenvectors, so that these cannot be treated
+        one by one: the distance from theta's mean to the mean of theta over rounds, (node, dim),
+        and theta's covariance, (node, dim, dim), along the eigenvectors, at equally probable values
+        of the curvature."""
+        _, variance = self._way_and_variance
+        prior, found = self._prior_along, {}
+        pull, gradient = self._prior_and_gradient
+        for e in np.flatnonzero(answer_law.couples(prior, 1.0 / variance.mean(axis=2))):
+            likely = (self._curvatures[e] + self.floor[e][:, None]).T
+            share, covariance = answer_law.coupled(prior[e], likely, float(self.fit.weight[e]))
+            push = pull[e] + share @ (gradient[e] - pull[e])
+            found[int(e)] = ((covariance @ push[..., None])[..., 0], covariance)
+        return found
 
     @cached_property
     def _curvatures(self) -> Array:

@@ -163,7 +163,7 @@ class ShrunkCurvature(NamedTuple):
             scatter = np.concatenate([scatter, np.zeros(more.shape[1])])
         products = (theta @ basis).T @ (gradient @ basis)
         total = scatter.sum()
-        mean = _mean_curvature(float(np.trace(products)), float(total), precision, weight)
+        mean = _mean_curvature(float(np.trace(products)), float(total), precision)
         if not mean * total > (1.0 - _MOST_BIAS) * np.trace(products):
             raise InvalidSetting(
                 f"the rounds do not tell the mean curvature of {theta.shape[1]} entries: chains"
@@ -200,22 +200,21 @@ class ShrunkCurvature(NamedTuple):
         return pairs @ square + alone * outside, float(alone @ square + outside / law)
 
 
-def _mean_curvature(product: float, scatter: float, precision: Array, weight: float) -> float:
+def _mean_curvature(product: float, scatter: float, precision: Array) -> float:
     """Mean curvature c of the likelihood, or 0 where the rounds show none. ``product`` is the sum
     over rounds and entries of theta times gradient, ``scatter`` that of squares of theta, both
     about the means over rounds.
 
     Least squares, ``product``/``scatter``, overestimates c: the means are estimated for every
-    entry, and theta follows the noise (Nickell's bias of panels: for n rounds and a step q times
-    the curvature it is (2 - q)/(n q) of c, however many the entries). If the likelihood's mode may
-    be anywhere, its integral adds the factor 1/c for every entry to the likelihood of c, which
-    takes this bias out; less where noise hides that the mode is not the prior's."""
+    entry, and theta follows the noise (Nickell's bias of panels). A chain rests at the posterior's
+    mode, so that the mean of theta is off by the mean noise over the posterior's curvature, the sum
+    of c and the prior's ``precision`` (dim), and ``product`` is too large by one over that curvature
+    for every entry, however large the noise."""
     mean = product / scatter if scatter > 0 else 0.0
     for _ in range(_MOST_ITERATIONS):
         if not mean > 0:
             return 0.0
-        both = precision + mean
-        taken = float((both / (mean * both + precision / weight)).sum())
+        taken = float((1.0 / (precision + mean)).sum())
         mean, before = (product - taken) / scatter, mean
         if abs(mean - before) < 1e-9 * before:
             return mean

@@ -65,6 +65,11 @@ posterior's largest curvature: a direction of which the data say nothing keeps t
 and no matrix is singular."""
 
 
+_UNCOUPLED = 0.01
+"""Largest share of the prior's curvature between two principal directions in the answer's precision
+along them with which the directions are treated one by one."""
+
+
 class Evidence(NamedTuple):
     """What the mean of all estimates of the gradient tells of a curvature that is hardly known,
     along the principal directions of the estimated curvature, (..., dim) each.
@@ -147,6 +152,30 @@ def variances(
     data = curvatures(values, floor, degrees, weight, bounds=bounds)
     gain = informed_share(data, np.asarray(weight)[..., None, None])
     return np.asarray(1.0 / (floor[..., None] + gain * data))
+
+
+def couples(prior: Array, precision: Array) -> Array:
+    """Whether the curvature of the negative log ``prior`` (..., dim, dim), along the principal
+    directions of the estimated curvature, is so far from diagonal beside the ``precision`` (...,
+    dim) of the answer in these directions that they cannot be treated one by one, (...)."""
+    size = np.sqrt(precision)
+    share = np.abs(prior) / (size[..., :, None] * size[..., None, :])
+    others = share * (1.0 - np.eye(prior.shape[-1]))
+    return np.asarray(others.max(axis=(-2, -1)) > _UNCOUPLED)
+
+
+def coupled(prior: Array, curvature: Array, weight: float) -> tuple[Array, Array]:
+    """Share of the likelihood's information that noise leaves, and covariance of theta, (node, dim,
+    dim) each, where the posterior's ``curvature`` has the values (node, dim) along the principal
+    directions, and the prior's, (dim, dim), is not diagonal there. ``weight`` is the sum of the
+    weights of all rounds."""
+    whole = curvature[:, :, None] * np.eye(curvature.shape[1])
+    data, own = np.linalg.eigh(whole - prior)
+    data = np.maximum(data, LEAST**2 * data[:, -1:])
+    gain, turned = informed_share(data, np.asarray(weight)), np.swapaxes(own, 1, 2)
+    share = (own * gain[:, None]) @ turned
+    precision = prior + (own * (gain * data)[:, None]) @ turned
+    return share, np.linalg.inv(precision)
 
 
 def _hardly_known(
@@ -366,12 +395,20 @@ def predicted_answer(
     scale = np.square(to_theta).sum(axis=0)
     weight = np.asarray(float(num_rounds))
     bounds = None if public is None else Bounds.of(public, scale)
-    spread = variances(values, floor, degrees, weight, bounds).mean(axis=1)
-    known = 1.0 / (floor + informed_share(values - floor, weight) * (values - floor))
-    total, noisy, data = (float(scale @ each) for each in (spread, known, 1.0 / values))
+    certain = floor + informed_share(values - floor, weight) * (values - floor)
+    turned = directions.T @ (prior / unit[:, None] / unit) @ directions
+    if couples(turned, certain):
+        likely = curvatures(values, floor, degrees, weight, bounds=bounds) + floor[:, None]
+        spread = coupled(turned, likely.T, float(weight))[1].mean(axis=0)
+        known = coupled(turned, values[None], float(weight))[1][0]
+    else:
+        spread = np.diag(variances(values, floor, degrees, weight, bounds).mean(axis=1))
+        known = np.diag(1.0 / certain)
+    total, noisy = (float(np.sum(to_theta @ each * to_theta)) for each in (spread, known))
+    data = float(scale @ (1.0 / values))
     root = np.linalg.cholesky(response.posterior)
     whitened = np.linalg.solve(root, to_theta)
-    relative = np.linalg.eigvalsh((whitened * spread) @ whitened.T)
+    relative = np.linalg.eigvalsh(whitened @ spread @ whitened.T)
     ratios = np.linalg.eigvalsh(root.T @ shown @ root)
     return PredictedAnswer(
         width=math.sqrt(relative[-1]),

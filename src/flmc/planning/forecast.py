@@ -256,6 +256,9 @@ class Forecast:
     """Variance of an entry of the server's estimate, averaged over the chain's law, (dim)."""
     midpoints: bool
     """Whether draws are taken half way between the chain's successive positions."""
+    bend: float
+    """Part of the mean estimate that is not linear in theta, which the law leaves out: its variance
+    over the chain's law, as a multiple of ``noise``, in the direction in which that is largest."""
 
     @property
     def response(self) -> Response:
@@ -297,7 +300,8 @@ def _search(plan: Plan, model: Model, posterior: Law, share: float) -> Forecast 
     ``share`` of each step; None where the search fails."""
     nodes, receive, law = _nodes(model.dim), Reception(plan, model), posterior
     for _ in range(_MOST_ITERATIONS):
-        drift, variance = receive(law.mean + nodes @ law.root.T)
+        away = nodes @ law.root.T
+        drift, variance = receive(law.mean + away)
         if not np.isfinite(drift).all():
             return None
         jacobian = _mean_jacobian(drift, nodes, law)
@@ -319,8 +323,17 @@ def _search(plan: Plan, model: Model, posterior: Law, share: float) -> Forecast 
             with np.errstate(all="ignore"):
                 travel = follow_starts(plan, model, law, jacobian)
             heard = variance.mean(axis=0)
+            bend = _bend(drift, away @ jacobian.T, heard)
             return Forecast(
-                law, jacobian, posterior, clipped, plan.step_size, travel, heard, plan.midpoints
+                law,
+                jacobian,
+                posterior,
+                clipped,
+                plan.step_size,
+                travel,
+                heard,
+                plan.midpoints,
+                bend,
             )
     return None
 
@@ -494,6 +507,13 @@ def _mean_jacobian(values: Array, nodes: Array, law: Law) -> Array:
     standard normal law, and ``values`` (node, dim) those of f at the law's mean plus its root times
     z."""
     return np.asarray(np.linalg.solve(law.root.T, nodes.T @ values / len(nodes)).T)
+
+
+def _bend(values: Array, linear: Array, noise: Array) -> float:
+    """Largest eigenvalue of the covariance of ``values`` less ``linear``, both (place, dim), where
+    a unit of an entry is the root of ``noise`` (dim)."""
+    rest = (values - values.mean(axis=0) - linear) / np.sqrt(noise)
+    return float(np.linalg.norm(rest, ord=2) ** 2 / len(rest))
 
 
 def _inverse(hessian: Array) -> Array | None:

@@ -358,7 +358,7 @@ def _forecast_anew(plan: Plan, model: Model) -> Plan:
     """A copy of the plan with prediction and findings computed for this model, because the plan may
     have been made for other data."""
     heat = plan.temperature
-    law, response = ChainLaw(None) if heat is None else chain_law(plan, model)
+    law, response, _ = ChainLaw(None) if heat is None else chain_law(plan, model)
     if heat is None or isinstance(law, PublicLaw) or (law is None and plan.prediction is None):
         return plan
     curvature = Curvature.of(model, None, None)

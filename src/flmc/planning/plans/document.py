@@ -80,6 +80,8 @@ def decided(plan: Plan) -> dict[str, Any]:
         **({} if is_langevin(plan.update) else {"update": to_document(plan.update)}),
         # Older documents do not say where draws are taken, and mean the positions of the chain.
         **({"draw_at": plan.draw_at} if plan.midpoints else {}),
+        # The answer keeps to these bounds, so that whoever changes them changes the answer.
+        **_public_curvature(plan.public_curvature),
     }
 
 
@@ -98,7 +100,6 @@ def forecast(plan: Plan, with_run: bool) -> dict[str, Any]:
         "unknown_privacy": plan.unknown_privacy,
         "prediction": to_document(plan.prediction),
         "aim": plan.aim,
-        **_public_curvature(plan.public_curvature),
         "answer": to_document(plan.answer),
         "warnings": list(plan.warnings),
         "findings": [each.to_document() for each in plan.findings],

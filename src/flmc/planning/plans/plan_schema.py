@@ -243,7 +243,7 @@ class PlanDocument(Document):
     digest: str = words(
         "SHA-256, in hexadecimal, of this object as JSON with sorted keys, no spaces and numbers"
         " as they stand, without digest, rounds_needed, margins_db, radio, airtime, estimates,"
-        " privacy, release, unknown_privacy, prediction, aim, public_curvature, answer, warnings,"
+        " privacy, release, unknown_privacy, prediction, aim, answer, warnings,"
         " findings and verdict; and without scheduler where its type is AllDevices or GivenDevices"
     )
     scheme: str = words("how devices transmit")

@@ -508,7 +508,7 @@ def test_a_prior_that_is_not_round_beside_a_wide_answer(correlation: float) -> N
     model = flmc.LinearGaussian(data, prior_precision=precision)
     noise, step = (2e7, 0.3 / 420) if correlation else (2.4e6, 0.3 / 260)
     plan = flmc.plan(
-        model, flmc.Analog(clip=1e5, snr_db=60), flmc.Limits(privacy="off"), num_rounds=600,
+        model, flmc.Analog(clip=1e4, snr_db=80), flmc.Limits(privacy="off"), num_rounds=600,
         gain=noise**-0.5, effective_step_size=step, num_burn_in=50, aim="answer",
     )  # fmt: skip
     answer = flmc.run(plan, model, seed=3).posterior()

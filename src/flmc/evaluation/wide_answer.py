@@ -207,9 +207,9 @@ def _mean_curvature(product: float, scatter: float, precision: Array) -> float:
 
     Least squares, ``product``/``scatter``, overestimates c: the means are estimated for every
     entry, and theta follows the noise (Nickell's bias of panels). A chain rests at the posterior's
-    mode, so that the mean of theta is off by the mean noise over the posterior's curvature, the sum
-    of c and the prior's ``precision`` (dim), and ``product`` is too large by one over that curvature
-    for every entry, however large the noise."""
+    mode: the mean of theta is off by the mean noise over the posterior's curvature, the sum of c
+    and the prior's ``precision`` (dim). So ``product`` is too large by one over that curvature for
+    every entry, however large the noise."""
     mean = product / scatter if scatter > 0 else 0.0
     for _ in range(_MOST_ITERATIONS):
         if not mean > 0:

@@ -116,7 +116,7 @@ $(VENV)/.test-installed: pyproject.toml constraints.txt | $(BIN)/uv
 	touch $@ $(VENV)/.installed
 
 $(VENV)/.docs-installed: pyproject.toml constraints.txt | $(BIN)/uv
-	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --editable '.[$(EXTRAS),jax,arviz,studio]' --group docs --constraint constraints.txt
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --editable '.[$(EXTRAS),jax,numpyro,arviz,studio]' --group docs --constraint constraints.txt
 	touch $@ $(VENV)/.installed
 
 $(LOWEST)/.installed: pyproject.toml | $(BIN)/uv

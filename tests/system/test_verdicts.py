@@ -120,15 +120,18 @@ def test_a_predicted_direction_is_looked_at_where_draws_alone_show_none(
         convexity=20.0,
     )
     limits, count = flmc.Limits(privacy="off"), full(9000, 3000)
+    # At positions: a step does not widen midpoints.
     plan = flmc.plan(
-        model, flmc.Analog(snr_db=40), limits, step_size=8e-3, num_rounds=count, num_burn_in=500
-    )
+        model, flmc.Analog(snr_db=40), limits, step_size=8e-3, num_rounds=count, num_burn_in=500,
+        draw_at="positions",
+    )  # fmt: skip
     draws = flmc.run(plan, model, seed=1, chains=8).draws
     measured = judging._in_predicted_directions(plan, model, draws)
     assert plan.prediction is not None
     # A step of 0.8 over the curvature widens by 1/(1 - 0.4).
     assert plan.prediction.variance_ratio_largest == pytest.approx(1 / 0.6, rel=0.02)
-    # The reference has a tenth of the step, which widens by 1.04, and forgets within 25 rounds: 8
-    # chains of 12 000 (3000) rounds are 3800 (960) draws, most of the error; 5 errors of the ratio.
+    # The reference has a tenth of the step, and midpoints, which it does not widen; it forgets within
+    # 25 rounds: 8 chains of 12 000 (3000) rounds are 3800 (960) draws, most of the error; 5 errors of
+    # the ratio.
     error = 5 * 1.6 * (2 / full(3800, 960)) ** 0.5
-    assert measured == pytest.approx(1 / 0.6 / 1.04, abs=error)
+    assert measured == pytest.approx(1 / 0.6, abs=error)

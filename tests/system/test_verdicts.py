@@ -130,8 +130,8 @@ def test_a_predicted_direction_is_looked_at_where_draws_alone_show_none(
     assert plan.prediction is not None
     # A step of 0.8 over the curvature widens by 1/(1 - 0.4).
     assert plan.prediction.variance_ratio_largest == pytest.approx(1 / 0.6, rel=0.02)
-    # The reference has a tenth of the step, and midpoints, which it does not widen; it forgets within
-    # 25 rounds: 8 chains of 12 000 (3000) rounds are 3800 (960) draws, most of the error; 5 errors of
-    # the ratio.
+    # The reference has a tenth of the step, and midpoints, which it does not widen. It forgets
+    # within 25 rounds: 8 chains of 12 000 (3000) rounds are 3800 (960) draws, most of the error; 5
+    # errors of the ratio.
     error = 5 * 1.6 * (2 / full(3800, 960)) ** 0.5
     assert measured == pytest.approx(1 / 0.6, abs=error)

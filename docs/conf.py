@@ -100,7 +100,10 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(collections|contextlib|pathlib|typing|abc|enum|logging|types)\..*"),
     (r"py:.*", r"(threading|json|fractions|contextvars|concurrent|asyncio|np|npt)\..*"),
     (r"py:class", r"(datetime\.)?datetime"),
-    (r"py:class", r"Array|IntArray|Floats|Numbers|Value|CurveSet|Axes|Figure|Path|Kind"),
+    (
+        r"py:class",
+        r"Array|BoolArray|IntArray|named_draws\.Layout|Floats|Numbers|Value|CurveSet|Axes|Figure|Path|Kind",
+    ),
     (r"py:class", r"flmc\.uplink\.uplink\.(AnyUplink|_WithoutLink)|flmc\.uplink\.link\.Curve"),
     (r"py:class", r"flmc\.cli\.schemas\.sweep_answers\._Columns"),
     (r"py:class", r"(annotated_types\.)?Ge|FieldInfo|NoneType"),  # of pydantic's annotations

@@ -48,7 +48,7 @@ class OnDevices(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Named arrays of examples in device order. Made by :func:`flmc.data.from_arrays`, which checks
+    """Named arrays of examples in device order. Made by ``flmc.data.from_arrays``, which checks
     them.
 
     Attributes

@@ -302,7 +302,7 @@ def thinned(chains: Array) -> Array:
 def judge_mixing(chains: Array | None, predictions: Array | None = None) -> Mixing | None:
     """Agreement of the chains of the first data set, from the kept draws ``chains`` (experiment,
     chain, draw, dim) and the model's ``predictions`` (chain, draw, prediction) at the draws that
-    :func:`thinned` returns; None if no draws were kept, or fewer than 4 a chain."""
+    ``thinned`` returns; None if no draws were kept, or fewer than 4 a chain."""
     if chains is None or chains.shape[2] < FEWEST_DRAWS:
         return None
     draws = thinned(chains)

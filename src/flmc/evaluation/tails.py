@@ -105,7 +105,7 @@ def judge_shape(
 
 def thin_for_tails(num_kept: int, num_chains: int, numbers_a_round: int) -> int:
     """Number of kept rounds for each draw that is stored where a run keeps none but its tails are
-    judged: so many that :func:`thinned` would drop the others, and memory stays below 160 MB, but
+    judged: so many that ``thinned`` would drop the others, and memory stays below 160 MB, but
     not more than leave four draws a chain. ``numbers_a_round`` are the entries of all chains of all
     data sets."""
     wanted = max(

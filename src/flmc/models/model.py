@@ -233,10 +233,10 @@ class Model(ABC):
             ``log_prior(parameters)`` is the log density of the prior, up to a constant;
             ``log_likelihood(parameters, example)`` is that of ONE example, a dictionary with its
             features ``x`` and its target ``y``, or with the arrays of
-            :func:`flmc.data.from_arrays`. Both are written in the parameters as they are declared:
+            ``flmc.data.from_arrays``. Both are written in the parameters as they are declared:
             the Jacobian of a support is added to the log prior by the model.
         data
-            Examples of all devices, as :func:`flmc.data.read` or :func:`flmc.data.from_arrays`
+            Examples of all devices, as ``flmc.data.read`` or ``flmc.data.from_arrays``
             gives them.
         start
             Parameters about which chains start, in any form that JAX knows as a pytree. An array,
@@ -310,7 +310,7 @@ class Model(ABC):
             A function with sites of NumPyro, which is called with the arrays of ``data`` by their
             names.
         data
-            Examples of all devices, as :func:`flmc.data.from_arrays` or :func:`flmc.data.read`
+            Examples of all devices, as ``flmc.data.from_arrays`` or ``flmc.data.read``
             gives them.
         fixed
             Further arguments of the model that are the same for all examples, such as the number of

@@ -35,7 +35,7 @@ class Parameter:
     start
         Value about which chains start, a number or an array, inside of the support.
     support
-        Values that the parameter may have: one of :mod:`flmc.supports`.
+        Values that the parameter may have: one of ``flmc.supports``.
     axes
         Name of every axis in order, each with the labels of its places; tables and ArviZ show them.
         Parameters may share an axis.

@@ -27,8 +27,8 @@ ENGINES = ("auto", *COMPILED, NumpyEngine.name)
 
 def choose_engine(name: str | Engine, plan: Plan, model: Model) -> Engine:
     """The engine that runs a plan with a model. For ``auto`` it is the first compiled engine that
-    is installed, can run the plan and is expected to be faster than ``numpy``, else ``numpy``. An
-    :class:`Engine` object is returned as it is.
+    is installed, can run the plan and is expected to be faster than ``numpy``, else ``numpy``. A
+    ready-made engine object is returned as it is.
 
     ``InvalidSetting`` for an unknown name, or if the named or given engine is not installed or
     cannot run the plan."""

@@ -13,10 +13,10 @@ from flmc.planning.requirements import read_requirement
 from flmc.settings.assembly import assemble
 from flmc.settings.questions import AXES, Unsolved, solve
 from flmc.settings.schema import merge
-from support import full
+from support import full, many_repetitions, repeated
 
 NAMES = ("rounds", "snr_db", "epsilon", "samples")
-CASES = full(20, 4)
+CASES = repeated(20, 6, 2)
 """Random cases that nobody tuned, five of each kind of question."""
 
 
@@ -54,6 +54,7 @@ def drawn(case: int) -> tuple[str, dict[str, Any], float]:
     return name, settings, width
 
 
+@many_repetitions
 @pytest.mark.parametrize("case", range(CASES))
 def test_the_smallest_value_against_brute_force(case: int) -> None:
     """The value meets the requirement with the exact accountant, and no value of a grid below it

@@ -163,7 +163,8 @@ def test_the_signals_are_those_that_the_server_used(survived: Survived) -> None:
     """Theta follows from what the air has journaled, by the roles of the simulation."""
     plan = survived.plan
     theta = np.zeros(DIM)
-    draws = flmc.load(survived.federation.record).draws[0]
+    positions = flmc.load(survived.federation.record).arrays["positions"][0, 0]
+    kept = positions[-(ROUNDS - BURN_IN) :]
     grid = Federation.of("demo", plan).grid
     for each in survived.received():
         assert each.steps is not None
@@ -172,7 +173,7 @@ def test_the_signals_are_those_that_the_server_used(survived: Survived) -> None:
         count = float(each.active.sum())
         theta = server(theta, grid.values(each.steps), step, gain, DEVICES, count).theta
         if each.round > BURN_IN:
-            np.testing.assert_array_equal(theta, draws[each.round - BURN_IN - 1])
+            np.testing.assert_array_equal(theta, kept[each.round - BURN_IN - 1])
 
 
 def test_every_device_charges_itself_for_what_it_answered(survived: Survived) -> None:

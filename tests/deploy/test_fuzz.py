@@ -350,7 +350,8 @@ def test_a_role_survives_whatever_it_is_sent(tmp_path: Path, name: str, evidence
             said = role.receive(message, place * 1e-3)  # nothing is raised
             lost = sum(role.drops.counts.values()) - before
             assert lost in (0, 1) or name == "new device"  # what waited is dropped with the plan
-            assert not (lost and said)
+            # A new device may join by the message with which what waited is dropped.
+            assert not (lost and said) or name == "new device"
             dropped, sent = dropped + lost, sent + 1
             assert not role.finished, (message.topic, message.payload[:80])
             if place == count // 2:

@@ -91,6 +91,7 @@ def test_samples_are_those_of_quadrature() -> None:
         num_rounds=full(6000, 1500),
         num_burn_in=200,
         step_size=step,
+        draw_at="positions",
     )
     result = flmc.run(plan, model, seed=1, chains=16)
     draws = np.moveaxis(result.draws, 2, 0)

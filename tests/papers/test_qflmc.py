@@ -471,6 +471,7 @@ def test_what_was_run_is_not_run_again_beyond(monkeypatch: pytest.MonkeyPatch) -
             step_size=row.effective_step / uplink.slope,
             num_rounds=row.rounds,
             num_burn_in=row.rounds - better_designs.KEPT,
+            draw_at="positions",  # as the paper takes them
         )
         metrics = flmc.run(planned, model, 0, 4, keep_draws=False).metrics
         assert metrics is not None

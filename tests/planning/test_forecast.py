@@ -177,7 +177,8 @@ def test_a_single_entry_is_not_hidden_by_the_principal_axes() -> None:
         rng = np.random.default_rng(seed)
         model = unlike(rng, 8, 4, 0.8)
         uplink = flmc.Digital(link=flmc.Sigmoid(0.1), clip=60.0)
-        plan = flmc.plan(model, uplink, OFF, num_rounds=500)
+        # The law of the chain is that of positions.
+        plan = flmc.plan(model, uplink, OFF, num_rounds=500, draw_at="positions")
         expected = forecast(plan, model, Law.of(model.posterior))
         if plan.prediction is None or expected is None:
             continue

@@ -67,6 +67,7 @@ def test_noiseless_sampling_has_the_exact_posterior(model: flmc.LinearGaussian) 
         num_burn_in=399,
         step_size=plan.step_size,
         forecast=False,
+        draw_at="positions",
     )
     count = full(4000, 1000)
     done = simulate(long, model, 3, count, engine=NumpyEngine(), keep_draws=True)

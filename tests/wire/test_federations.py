@@ -203,6 +203,37 @@ def test_there_is_a_grid_for_plans_with_extreme_gains(
     assert gain >= made.least_gain
 
 
+def test_a_published_plan_is_the_same_whatever_the_data_of_its_maker() -> None:
+    """A forecast is computed from the data of the model, even where the curvature is public and
+    ``data_dependent`` is false, and everybody can read the plan of a federation."""
+    limits = flmc.Limits(privacy="off")
+    plans = [
+        flmc.plan(
+            flmc.LinearGaussian(
+                flmc.data.draw_linear(seed=seed, num_devices=4, num_samples=80, dim=2)
+            ),
+            flmc.Analog(),
+            limits,
+            public_smoothness=200.0,
+            public_convexity=40.0,
+            num_rounds=60,
+            num_burn_in=20,
+        )
+        for seed in (1, 2)
+    ]
+    forecasts = [json.dumps(each.to_document()["prediction"]) for each in plans]
+    assert forecasts[0] != forecasts[1]
+    assert not any(each.data_dependent for each in plans)
+    published = [Federation.of("demo", each).to_bytes() for each in plans]
+    assert published[0] == published[1]
+    again = Federation.from_bytes(published[0])
+    assert again.plan == plans[0]
+    assert not again.plan.findings
+    assert not again.plan.judged
+    # What follows from public bounds of the curvature stays.
+    assert again.plan.effective_draws is not None
+
+
 def test_a_grid_holds_the_loudest_and_the_softest_round() -> None:
     gains = np.geomspace(1e-9, 0.5, ROUNDS)[:, None]
     made = make_federation(make_plan(gain=gains))

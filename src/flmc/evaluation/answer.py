@@ -51,7 +51,8 @@ _MOST_ROWS = 12
 OF_GRADIENTS = frozenset(
     (
         "clipped", "mean-not-sum", "mean-shift", "noise-law", "not-a-gradient", "not-finite",
-        "not-linear", "random-gradient", "tails",
+        "not-linear", "random-gradient", "reported-loss", "reported-shift", "saturated-bits",
+        "tails", "weak-response",
     )
 )  # fmt: skip
 """Codes of findings that doubt the server's estimates of gradients: these count against an answer,
@@ -82,7 +83,9 @@ def doubting(
     mode, a burn-in that is much too short is among the doubts. So is a curvature that the plan
     ``predicted`` to remain unknown: where most answers do not know it, the few that seem to are
     those whose estimates are too large by chance."""
-    codes = OF_GRADIENTS if clipped <= _CLIPPED else OF_GRADIENTS | {"burn-in"}
+    # That a server without data cannot judge its chain is said, and holds for the draws as well.
+    codes = OF_GRADIENTS | {"not-judged"}
+    codes = codes if clipped <= _CLIPPED else codes | {"burn-in"}
     speak = tuple(
         each
         for each in findings

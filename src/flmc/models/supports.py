@@ -176,7 +176,8 @@ class Simplex(Support):
     words = "positive with a sum of 1 along the last axis"
 
     def free_shape(self, shape: Shape) -> Shape:
-        """One free number less along the last axis."""
+        """The shape with one number less along the last axis: the last entry follows from the
+        others."""
         if not shape or shape[-1] < 2:
             raise InvalidSetting(f"a simplex needs 2 entries along its last axis, got {shape}")
         return (*shape[:-1], shape[-1] - 1)
@@ -262,7 +263,8 @@ class PositiveDefinite(Support):
         return lower if self.factor else "a symmetric positive definite matrix"
 
     def free_shape(self, shape: Shape) -> Shape:
-        """One free number for each entry on and below the diagonal."""
+        """The leading axes of ``shape``, and one axis with a number for each entry on and below the
+        matrix's diagonal."""
         size = _side(shape)
         return (*shape[:-2], size * (size + 1) // 2)
 
@@ -329,7 +331,8 @@ class Correlation(Support):
         return f"the Cholesky factor of {matrix}" if self.factor else matrix
 
     def free_shape(self, shape: Shape) -> Shape:
-        """One free number for each entry below the diagonal."""
+        """The leading axes of ``shape``, and one axis with a number for each entry below the
+        matrix's diagonal."""
         size = _side(shape)
         if size < 2:
             raise InvalidSetting(f"a correlation needs a matrix of 2 rows at least, got {shape}")

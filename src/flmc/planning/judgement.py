@@ -266,7 +266,8 @@ def _pilot_note(model: Model) -> list[Finding]:
 
 
 def _too_large_for_pilot(model: Model) -> bool:
-    """Whether the model's examples are too many to be drawn for a plan: then no pilot can run."""
+    """Whether the model is a regression of many entries whose synthetic examples were not generated
+    yet, which takes long: planning then makes no pilot, a short trial run on the data."""
     return isinstance(model, WideLinear) and model.undrawn
 
 

@@ -44,9 +44,11 @@ class LossGrid:
         epsilons (point), for a privacy profile :math:`\delta` that is convex in :math:`x =
         e^\epsilon`; the range [low, high] of the losses holds 0.
 
-        With D on the grid of step h, the mass of P at a loss :math:`l_j = j h` is :math:`x_j` times
-        the change of the polygon's slope there, which is :math:`[(D_{j+1} - D_j) - e^h (D_j -
-        D_{j-1})]/(e^h - 1)`, plus 1 at the loss 0."""
+        Between grid points epsilon = j h, D is replaced by straight lines in x. The probability of
+        the loss :math:`l_j = j h` under the first of the two laws is then :math:`x_j = e^{l_j}`
+        times the change of the lines' slope there, which is :math:`[(D_{j+1} - D_j) - e^h (D_j -
+        D_{j-1})]/(e^h - 1)`, plus 1 at the loss 0. Losses below ``low`` count as ``low``; what D
+        has left at ``high`` is the probability of an infinite loss."""
         first, last = min(math.floor(low / step), -1), max(math.ceil(high / step), 1)
         values = excess(np.asarray(step * np.arange(first, last + 1), dtype=np.float64))
         rise = np.diff(values)

@@ -464,8 +464,8 @@ class _Values:
         return Point(value, plan, self.broken(plan, roughly=True))
 
     def _model(self, settings: Settings) -> Model:
-        """The model that settings name; values with equal numbers of devices, examples and entries
-        share one."""
+        """The model that ``settings`` describe. It is made once for each combination of numbers of
+        devices, examples and entries, and kept: the search changes nothing else of a model."""
         key = (settings.devices, settings.samples, settings.dim)
         if key not in self.models:
             self.models[key] = make_model(settings)

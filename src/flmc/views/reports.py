@@ -94,8 +94,9 @@ def render_html(blocks: Sequence[Block], directory: Path | None = None) -> str:
 
 
 def _as_html(kind: str, content: Any, directory: Path | None) -> str:
-    """One block of a report as HTML, from its ``kind`` and ``content``; a picture is read from
-    ``directory`` and embedded."""
+    """One block of a report as HTML. Its ``kind`` (title, heading, picture, drawing, table, text
+    and so on) says what ``content`` holds: a text, or a tuple such as file name and caption of a
+    picture, which is read from ``directory`` and embedded in the page."""
     if kind in ("title", "heading"):
         tag = "h1" if kind == "title" else "h2"
         return f"<{tag}>{html.escape(content)}</{tag}>"

@@ -71,7 +71,8 @@ class Federation:
     run
         Name of the run, which is a part of every topic.
     plan
-        Everything that is fixed before round 1.
+        Everything that is fixed before round 1, without the forecast that was made with it: all
+        roles read the plan, and a forecast may be computed from the devices' data.
     quorum
         Smallest number of devices that must answer (send symbols) in a round of all devices; with
         fewer the air repeats the round. A round of fewer scheduled devices needs the same share of
@@ -99,6 +100,7 @@ class Federation:
     def __post_init__(self) -> None:
         check_run(self.run)
         refuse_large(self.plan)
+        object.__setattr__(self, "plan", self.plan.without_forecast())
         self.plan.scheduler.check(self.plan.num_rounds, self.plan.num_devices)
         checks.at_least("quorum", self.quorum, 1, highest=self.plan.num_devices)
         checks.at_least("slot_ms", self.slot_ms, 1, highest=600_000)

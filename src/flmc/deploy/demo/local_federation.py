@@ -91,7 +91,9 @@ class LocalFederation:
         """Write ``plan.json`` and ``federation.toml`` into the folders of air and server; ``run``
         is the name of the run, and ``agreed`` may set quorum, slot_ms and deadline_ms of the
         federation."""
-        text = json.dumps(plan.to_document(with_run=False), allow_nan=False)
+        # Air and server need what was decided; the forecast was computed from the devices' data.
+        document = plan.without_forecast().to_document(with_run=False)
+        text = json.dumps(document, allow_nan=False)
         settings = {"run": run, "plan": "plan.json"}
         settings |= {name: value for name, value in agreed.items() if value is not None}
         for role in (AIR, SERVER):

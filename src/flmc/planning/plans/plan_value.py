@@ -35,7 +35,7 @@ from flmc.planning.plans.radio import (
     margins_db,
     radio_of,
 )
-from flmc.planning.plans.release import Release, release_of
+from flmc.planning.plans.release import Release, effective_draws, release_of
 from flmc.planning.plans.verdict import Verdict, verdict_of
 from flmc.planning.prediction import Prediction
 from flmc.planning.privacy_cost import (
@@ -350,6 +350,26 @@ class Plan:
         """Epsilon and delta of the whole run, always by the criterion ``tight``; None where the
         privacy is unknown."""
         return None if self.exposure is None else cost_of_run(self.exposure, self.limits)
+
+    def without_forecast(self) -> Plan:
+        """The same decisions without what was predicted of them: prediction, answer, findings and
+        verdict, burn-in needed, and effective draws unless they follow from public bounds of the
+        curvature. Predictions are computed from the devices' data even where a given step or
+        public bounds keep the decisions free of them, so a plan that others read has none."""
+        public, draws = self.public_curvature, None
+        if public is not None:
+            kept = self.num_rounds - self.num_burn_in
+            step = self.effective_step_size
+            draws = effective_draws(step, public.convexity, kept, midpoints=self.midpoints)
+        return replace(
+            self,
+            rounds_needed=None,
+            effective_draws=draws,
+            prediction=None,
+            answer=None,
+            findings=(),
+            judged=False,
+        )
 
     def release(self, chains: int = 1) -> Release:
         """Worth in independent draws, and privacy cost, of chains that are given out together.

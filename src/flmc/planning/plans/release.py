@@ -131,7 +131,11 @@ def data_dependence_row(data_dependent: bool) -> Row:
     """Row that says whether a plan was computed from the devices' data."""
     if data_dependent:
         return Row("data dependent", f"yes: {_SIMULATION}", severity="warning")
-    return Row("data dependent", "no: the plan was made without looking at the devices' data")
+    return Row(
+        "data dependent",
+        "no: rounds, step and gains do not depend on the devices' data; the forecast may, and a"
+        " federation does not publish it",
+    )
 
 
 def coverage_of(plan: Plan, num_chains: int) -> Coverage | None:

@@ -27,8 +27,9 @@ rounding the random word it stays below 1e-6."""
 _MOST_NODES = 2**16
 """Largest number of intervals in the table of a link's mean bit."""
 _STEEP = 1e25
-"""Slope of the straight line that replaces a link with a jump at 0: at every gradient but 0 the bit
-is then certain, and 2^31 times the slope is still finite in single precision."""
+"""Slope of the straight line that replaces a link with a jump at 0: the bit is then certain at
+every gradient that is not within 1e-25 of 0. The engine compares probabilities with random whole
+numbers of 32 bits, and 2^31 times the slope is still finite in single precision."""
 
 
 FittedLink = tuple[np.float32, ...] | npt.NDArray[np.float32]

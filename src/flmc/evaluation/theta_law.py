@@ -48,8 +48,8 @@ class ThetaLaw:
         Curvature of the negative log prior, (data set, dim, dim).
     pull
         Gradient of the negative log prior at the mean of theta over rounds, (data set, dim).
-    bounds
-        Public bounds of the curvature along the eigenvectors; None where there are none.
+    public
+        What is publicly known of the posterior's curvature, in the sampler's units; None: nothing.
     """
 
     fit: GradientRegression
@@ -58,7 +58,7 @@ class ThetaLaw:
     degrees: Array
     precision: Array
     pull: Array
-    bounds: Bounds | None = None
+    public: Curvature | None = None
 
     @classmethod
     def of(
@@ -74,12 +74,7 @@ class ThetaLaw:
         floor, spread = (_forms(each, directions) for each in (precision, fit.scatter))
         values = np.maximum(values, floor + LEAST * values[:, -1:])
         degrees = 2 * np.square(values) * spread
-        bounds = None
-        if public is not None:
-            # One unit of curvature in the sampler's units, along each eigenvector.
-            one = np.square(directions / fit.unit[:, :, None]).sum(axis=1)
-            bounds = Bounds.of(public, one)
-        return cls(fit, values, directions, degrees, precision, pull, bounds)
+        return cls(fit, values, directions, degrees, precision, pull, public)
 
     @cached_property
     def floor(self) -> Array:
@@ -109,12 +104,18 @@ class ThetaLaw:
             found[e] += np.square(rows @ (each - each.mean(axis=0)).T)
         return np.asarray(found)
 
+    @cached_property
+    def spread(self) -> Array:
+        """Variance of theta along the eigenvectors of the fitted curvature, (data set, dim), but
+        for what a prior that couples them changes."""
+        way, variance = self._way_and_variance
+        off = np.square(way - way.mean(axis=2, keepdims=True))
+        return np.asarray((variance + off).mean(axis=2))
+
     def covariance(self, to_entries: Array) -> Array:
         """Covariance of the linear functions of theta in ``to_entries`` (data set, entry, dim), as
         for :meth:`variances`: (data set, entry, entry)."""
-        way, variance = self._way_and_variance
-        spread = (variance + np.square(way - way.mean(axis=2, keepdims=True))).mean(axis=2)
-        found = (to_entries * spread[:, None]) @ _transposed(to_entries)
+        found = (to_entries * self.spread[:, None]) @ _transposed(to_entries)
         for e, (each, covariance) in self._coupled.items():
             off = each - each.mean(axis=0)
             whole = covariance.mean(axis=0) + off.T @ off / len(off)
@@ -159,10 +160,13 @@ class ThetaLaw:
     @cached_property
     def _curvatures(self) -> Array:
         """Curvature of the likelihood along the eigenvectors, (data set, dim, node)."""
-        evidence = Evidence(*self._prior_and_gradient)
-        weight = self.fit.weight[:, None]
+        evidence, bounds = Evidence(*self._prior_and_gradient), None
+        if self.public is not None:
+            # One unit of curvature in the sampler's units, along each eigenvector.
+            one = np.square(self.directions / self.fit.unit[:, :, None]).sum(axis=1)
+            bounds = Bounds.of(self.public, one)
         return answer_law.curvatures(
-            self.values, self.floor, self.degrees, weight[:, 0], evidence, self.bounds
+            self.values, self.floor, self.degrees, self.fit.weight, evidence, bounds
         )
 
     @cached_property
@@ -188,23 +192,27 @@ class ThetaLaw:
         with an error only."""
         fit, dim = self.fit, self.values.shape[1]
         # Bartlett's decomposition of a Wishart matrix: directions in order of falling degrees of
-        # freedom. Directions of which little is known come last, each independent of all others.
-        known = answer_law.well_known(self.degrees[e])
+        # freedom. Directions of which little is known come last, with laws of their own; and where
+        # there is little curvature, no entry of a positive definite matrix beside it is large.
+        known = answer_law.walk_power(self.degrees[e]) == 0
         order = np.lexsort((-self.degrees[e], np.logical_not(known)))
         degrees = self.degrees[e][order]
         joint = joint_degrees(degrees)
         factor = np.zeros((num_draws, dim, dim))
         for i, direction in enumerate(order):
+            factor[:, i, :i] = rng.standard_normal((num_draws, i)) / np.sqrt(joint[i, :i])
             if known[direction]:
-                factor[:, i, :i] = rng.standard_normal((num_draws, i)) / np.sqrt(joint[i, :i])
                 mean = max(1.0 - (1.0 / joint[i, :i]).sum(), 0.1)
                 shape = mean**2 * degrees[i] / 2
                 factor[:, i, i] = np.sqrt(rng.gamma(shape, mean / shape, num_draws))
             else:
                 nodes = self._curvatures[e, direction] + self.floor[e, direction]
-                factor[:, i, i] = np.sqrt(rng.choice(nodes, num_draws) / self.values[e, direction])
+                own = np.sqrt(rng.choice(nodes, num_draws) / self.values[e, direction])
+                factor[:, i, :i] = np.clip(factor[:, i, :i], -own[:, None], own[:, None])
+                factor[:, i, i] = own
         root = (self.directions[e][:, order] * np.sqrt(self.values[e][order])) @ factor
-        values, directions = np.linalg.eigh(root @ _transposed(root) - self.precision[e])
+        curvature = self._bounded(root @ _transposed(root), e)
+        values, directions = np.linalg.eigh(curvature - self.precision[e])
         values = np.maximum(values, _SMALLEST * values[:, -1:])
         gain = informed_share(values, fit.weight[e])
         known_part = (directions * gain[:, None]) @ _transposed(directions)
@@ -216,6 +224,18 @@ class ThetaLaw:
         return np.asarray(
             fit.theta[e] - (np.linalg.solve(precision, way[..., None]) - spread)[..., 0]
         )
+
+    def _bounded(self, curvature: Array, e: int) -> Array:
+        """Matrices of the posterior's ``curvature``, (draw, dim, dim), of the data set ``e``, with
+        their eigenvalues in the sampler's units moved to the nearest ones that the public bounds
+        allow: those hold along every direction, not only along the eigenvectors of the estimate."""
+        if self.public is None:
+            return curvature
+        unit = self.fit.unit[e]
+        values, directions = np.linalg.eigh(curvature * unit[:, None] * unit)
+        values = answer_law.within(self.public, values)
+        whole = (directions * values[:, None]) @ _transposed(directions)
+        return np.asarray(whole / unit[:, None] / unit)
 
 
 def _quadratic_prior(

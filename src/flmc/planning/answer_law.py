@@ -41,17 +41,21 @@ _NORMAL = ndtri(_LEVELS)
 _GRID = 64
 """Number of curvatures at which the law of one that is hardly known is computed: equidistant in
 their logarithms, so that neighbours differ by some 15 %."""
-WELL_KNOWN = 16.0
-"""Degrees of freedom from which on the law of a curvature is taken for that of a covariance matrix.
-With fewer, it may be the curvature that a regression finds in a random walk, which has more in one
-of twenty (in one dimension), and answers say that it is not known. With 36 in place of 16 intervals
-of random walks hold a few points more often, but where there are some 20 degrees of freedom, they
-are up to twice as wide on average."""
+WELL_KNOWN, FADING = 16.0, 10.0
+"""Degrees of freedom from which on the law of a curvature is taken for that of a covariance matrix:
+with fewer, it may be the curvature that a regression finds in a random walk, which has more in one
+of twenty (in one dimension). By so many fewer (``FADING``) nothing is taken to be known but what
+the law of section 2 of ``docs/answer.md`` says; in between, one law turns into the other. With 20
+in place of 16 intervals of random walks hold 3 points more often, and where there are some ten
+degrees of freedom in several directions, they are up to half as wide again on average."""
 _UNKNOWN, _WALK = 24.0, 9.0
 """Degrees of freedom below which a direction may be that of a random walk, the more so the fewer;
 and those that such a direction adds to each direction with more. Measured on random walks: in 5
 dimensions 52 were found in the direction in which they are most, exceeded in one of twenty, in 1
 dimension 16."""
+_MOST_PUSHED = 0.5
+"""Largest share of an eigenvalue that it is taken to have lost to others: the formula is of second
+order, and fails where little is left."""
 _LEAST_OF_PRIOR = 0.01
 """Smallest curvature of the likelihood that is assumed in a direction of which the data may say
 nothing, as a share of the prior's curvature: the answer is then 0.995 times the prior's width."""
@@ -101,6 +105,13 @@ class Bounds(NamedTuple):
         return cls((public.convexity or 0.0) * one, most * one)
 
 
+def within(public: Curvature, values: Array) -> Array:
+    """Curvatures of the posterior in the sampler's units, of any shape, moved to the nearest ones
+    that lie within what is publicly known of them."""
+    most = np.inf if public.smoothness is None else public.smoothness
+    return np.clip(values, _OF_PUBLIC * (public.convexity or 0.0), most)
+
+
 def curvatures(
     values: Array,
     floor: Array,
@@ -131,14 +142,16 @@ def curvatures(
     data = np.clip(
         (values / degrees)[..., None] * chi - floor[..., None], least[..., None], most[..., None]
     )
-    few = np.logical_not(well_known(degrees))
+    power = walk_power(degrees)
+    few = power > 0
     if few.any():
         told = None if evidence is None else Evidence(*(each[few] for each in evidence))
         weights = np.broadcast_to(np.asarray(weight)[..., None], values.shape)
-        shares = np.maximum(share, -1.0)
+        # An eigenvalue that others push down is given that back.
+        shares = np.maximum(share, -1.0) + np.minimum(_repulsion(degrees), _MOST_PUSHED)
         data[few] = _hardly_known(
             values[few], floor[few], degrees[few], shares[few], weights[few], least[few],
-            most[few], told,
+            most[few], power[few], told,
         )  # fmt: skip
     return np.asarray(data)
 
@@ -186,15 +199,17 @@ def _hardly_known(
     weight: Array,
     least: Array,
     most: Array,
+    power: Array,
     evidence: Evidence | None,
 ) -> Array:
     """The likelihood's curvature in directions in which the rounds hardly tell it, at ``NODES``
     quantiles, (direction, node); all arguments are (direction).
 
     Given the rounds, the estimated curvature is normal about the true one, whatever chose the
-    places of measurement; the prior law of the likelihood's share is uniform in its logarithm above
-    ``least``, where the prior decides in any case. So a curvature that is positive by chance leaves
-    the prior, and no scale is preferred. The mean of all estimates is normal too: about the prior's
+    places of measurement; the prior law of the likelihood's share D of it has a density in
+    proportion to 1/D to the ``power``, from 0 to 1, above ``least``, where the prior decides in any
+    case. With 1 it is uniform in the logarithm: a curvature that is positive by chance leaves the
+    prior, and no scale is preferred. The mean of all estimates is normal too: about the prior's
     pull if the likelihood's curvature is small."""
     precision = degrees / (2 * np.square(values))
     centre = values * share
@@ -204,14 +219,19 @@ def _hardly_known(
     grid = least[:, None] * np.exp(np.log(top / least)[:, None] * position)
     log_law = np.square(grid + (floor - centre)[:, None])
     log_law *= -0.5 * precision[:, None]
-    # A flat prior says nothing of where the mode is, and then the mean of the estimates says
-    # nothing of the curvature.
-    if evidence is not None and (floor > 0).all():
-        spread = grid + np.square(grid) / floor[:, None]
+    log_grid = np.log(grid)
+    log_law += (1.0 - power)[:, None] * log_grid
+    if evidence is not None:
+        curved = floor > 0
+        inverse = 1.0 / np.where(curved, floor, 1.0)
+        spread = grid + np.square(grid) * inverse[:, None]
         spread += 1.0 / weight[:, None]
         off = (evidence.gradient - evidence.pull)[:, None]
-        off = off - grid * (evidence.pull / floor)[:, None]
-        log_law -= (np.square(off) / spread + np.log(spread)) / 2
+        off = off - grid * (evidence.pull * inverse)[:, None]
+        told = (np.square(off) / spread + np.log(spread)) / 2
+        # The limit of a flat prior, up to a constant: its mode may be anywhere, and the density of
+        # the mean of the estimates is in proportion to 1/D.
+        log_law -= np.where(curved[:, None], told, log_grid)
     law = np.cumsum(np.exp(log_law - log_law.max(axis=1, keepdims=True)), axis=1)
     # Number of places of the grid below each quantile, from the first quantile that a place is
     # below.
@@ -235,12 +255,18 @@ def known_share(degrees: Array) -> Array:
     return np.asarray(1.0 - others - _of_walks(degrees) / degrees)
 
 
-def well_known(degrees: Array) -> Array:
-    """Whether the curvature along each principal direction has so many ``degrees`` of freedom
-    (..., dim), less those that random walks in other directions add, that its law is that of a
-    covariance matrix, (..., dim)."""
-    own = degrees * np.square(1.0 + _repulsion(degrees))
-    return np.asarray(own - _of_walks(degrees) >= WELL_KNOWN)
+def walk_power(degrees: Array) -> Array:
+    """How far the curvature along each principal direction may be one that a regression finds in a
+    random walk, (..., dim), from 0 (its law is that of a covariance matrix) to 1, given its
+    ``degrees`` of freedom (..., dim): the power of 1/D in the law of :func:`_hardly_known`."""
+    return np.asarray(np.clip((WELL_KNOWN - own_degrees(degrees)) / FADING, 0.0, 1.0))
+
+
+def own_degrees(degrees: Array) -> Array:
+    """The ``degrees`` of freedom of the curvature along each principal direction, (..., dim), less
+    those that random walks in other directions add, and with those that the noise of the estimated
+    matrix takes."""
+    return np.asarray(degrees * np.square(1.0 + _repulsion(degrees)) - _of_walks(degrees))
 
 
 def _repulsion(degrees: Array) -> Array:

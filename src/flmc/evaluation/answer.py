@@ -20,7 +20,7 @@ import numpy as np
 from flmc.base import checks
 from flmc.base.arrays import Array, IntArray
 from flmc.base.errors import InvalidSetting
-from flmc.base.findings import Finding
+from flmc.base.findings import Finding, Light
 from flmc.base.special import ndtr, ndtri
 from flmc.base.tables import Grid, Listing, Row
 from flmc.evaluation import named_draws
@@ -59,9 +59,6 @@ which is computed from such estimates, as they do against a chain of draws."""
 _CLIPPED = 0.015
 """Share of clipped gradient entries in the kept rounds up to which rounds far from the mode are no
 reason for a doubt."""
-_DOUBTS = OF_GRADIENTS | {"burn-in"} | {"curvature-by-chance", "not-quadratic"}
-"""Codes of findings because of which an answer may be wrong; findings with other codes say only
-that its intervals are wide."""
 _HARDLY_ANY = 3.0
 """Predicted degrees of freedom of a curvature below which a chain is nearly a random walk: an
 answer that takes some of the curvature it sees for true is then doubted."""
@@ -69,6 +66,9 @@ _BY_CHANCE = 2.0
 """Degrees of freedom over those that the plan predicted from which on an estimate is taken to be
 too large by chance, where the plan predicted too few for a well-known curvature. Of such answers
 intervals of 90 % held 74 to 87 %, of others 89 to 93 % (random settings)."""
+_LOST = 4.0
+"""Degrees of freedom that the plan predicted over those that the rounds show from which on an
+answer of an unknown curvature is doubted: its chain is not where the plan expects it."""
 _MOST_NAMED = 3
 """Largest number of entries of theta that a finding names."""
 _SHOWN_DRAWS = 4000
@@ -516,7 +516,10 @@ class Answer:
             " rounds, a larger step, coordinates in which the posterior is round, or a"
             " public_convexity"
         )
-        return [Finding("curvature-unknown", "warning", text, short, {"df": least}, "use")]
+        # Where the plan expects far more, something is wrong: a clip, or a chain far from the mode.
+        lost = np.isfinite(planned) and planned >= max(answer_law.WELL_KNOWN, _LOST * least)
+        light: Light = "sampling" if lost else "use"
+        return [Finding("curvature-unknown", "warning", text, short, {"df": least}, light)]
 
     @cached_property
     def _bends(self) -> tuple[Array, Array]:
@@ -529,8 +532,9 @@ class Answer:
     def doubts(self) -> tuple[Finding, ...]:
         """Findings because of which the answer of the first data set may be wrong; the draws of a
         chain at temperature 1 are then the better choice. They are: the rounds tell a curvature
-        only by chance, the posterior is not normal, or estimates of the gradient are biased."""
-        return tuple(each for each in self.findings if each.code in _DOUBTS)
+        only by chance, or far less of it than planned, the posterior is not normal, or estimates of
+        the gradient are biased. Findings with another light say only that intervals are wide."""
+        return tuple(each for each in self.findings if each.light == "sampling")
 
     def rows(self, probability: float = 0.9) -> list[Row]:
         """Rows of a listing for the answer of the first data set: one for each of at most 12

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from flmc.base.arrays import Array
+from flmc.base.arrays import Array, IntArray
 from flmc.evaluation.gradient_regression import GradientRegression, eigen
 from flmc.planning import answer_law
 from flmc.planning.answer_law import LEAST, Bounds, Evidence, informed_share, joint_degrees
@@ -86,8 +86,8 @@ class ThetaLaw:
     def mean(self) -> Array:
         """Mean of theta, (data set, dim), in the units of the regression ``fit``."""
         way = self._way_and_variance[0].mean(axis=2)
-        for e, (each, _) in self._coupled.items():
-            way[e] = each.mean(axis=0)
+        sets, push, _ = self._coupled
+        way[sets] = push.mean(axis=1)
         return np.asarray(self.fit.theta - _along(self.directions, way))
 
     def variances(self, to_entries: Array) -> Array:
@@ -98,10 +98,11 @@ class ThetaLaw:
         way, variance = self._way_and_variance
         spread = variance + np.square(way - way.mean(axis=2, keepdims=True))
         found = np.square(to_entries) @ spread
-        for e, (each, covariance) in self._coupled.items():
-            rows = to_entries[e]
-            found[e] = np.einsum("ij,kjl,il->ik", rows, covariance, rows, optimize=True)
-            found[e] += np.square(rows @ (each - each.mean(axis=0)).T)
+        sets, push, covariance = self._coupled
+        rows = to_entries[sets]
+        spreads = ((rows[:, None] @ covariance) * rows[:, None]).sum(axis=3)
+        off = rows @ _transposed(push - push.mean(axis=1, keepdims=True))
+        found[sets] = _transposed(spreads) + np.square(off)
         return np.asarray(found)
 
     @cached_property
@@ -116,10 +117,10 @@ class ThetaLaw:
         """Covariance of the linear functions of theta in ``to_entries`` (data set, entry, dim), as
         for :meth:`variances`: (data set, entry, entry)."""
         found = (to_entries * self.spread[:, None]) @ _transposed(to_entries)
-        for e, (each, covariance) in self._coupled.items():
-            off = each - each.mean(axis=0)
-            whole = covariance.mean(axis=0) + off.T @ off / len(off)
-            found[e] = to_entries[e] @ whole @ to_entries[e].T
+        sets, push, covariance = self._coupled
+        off = push - push.mean(axis=1, keepdims=True)
+        whole = covariance.mean(axis=1) + _transposed(off) @ off / off.shape[1]
+        found[sets] = to_entries[sets] @ whole @ _transposed(to_entries[sets])
         return np.asarray(found)
 
     def certain_covariance(self, to_entries: Array) -> Array:
@@ -128,11 +129,11 @@ class ThetaLaw:
         gain = informed_share(data, self.fit.weight[:, None])
         variance = 1.0 / (self.floor + gain * data)
         found = (to_entries * variance[:, None]) @ _transposed(to_entries)
-        for e in self._coupled:
-            of_one = answer_law.coupled(
-                self._prior_along[e], self.values[e][None], float(self.fit.weight[e])
-            )[1][0]
-            found[e] = to_entries[e] @ of_one @ to_entries[e].T
+        sets, rows = self._coupled[0], to_entries[self._coupled[0]]
+        of_one = answer_law.coupled(
+            self._prior_along[sets], self.values[sets], self.fit.weight[sets]
+        )[1]
+        found[sets] = rows @ of_one @ _transposed(rows)
         return np.asarray(found)
 
     @cached_property
@@ -142,20 +143,18 @@ class ThetaLaw:
         return np.asarray(_transposed(self.directions) @ self.precision @ self.directions)
 
     @cached_property
-    def _coupled(self) -> dict[int, tuple[Array, Array]]:
-        """For every data set whose prior couples the eigenvectors, so that these cannot be treated
-        one by one: the distance from theta's mean to the mean of theta over rounds, (node, dim),
-        and theta's covariance, (node, dim, dim), along the eigenvectors, at equally probable values
-        of the curvature."""
-        _, variance = self._way_and_variance
-        prior, found = self._prior_along, {}
-        pull, gradient = self._prior_and_gradient
-        for e in np.flatnonzero(answer_law.couples(prior, 1.0 / variance.mean(axis=2))):
-            likely = (self._curvatures[e] + self.floor[e][:, None]).T
-            share, covariance = answer_law.coupled(prior[e], likely, float(self.fit.weight[e]))
-            push = pull[e] + share @ (gradient[e] - pull[e])
-            found[int(e)] = ((covariance @ push[..., None])[..., 0], covariance)
-        return found
+    def _coupled(self) -> tuple[IntArray, Array, Array]:
+        """The data sets whose prior couples the eigenvectors, so that these cannot be treated one
+        by one, (set); for each the distance from theta's mean to the mean of theta over rounds,
+        (set, node, dim), and theta's covariance, (set, node, dim, dim), along the eigenvectors, at
+        equally probable values of the curvature."""
+        prior, data, weight = self._prior_along, self._curvatures, self.fit.weight
+        sets = np.flatnonzero(answer_law.couples(prior, data.min(axis=2), weight))
+        pull, gradient = (each[sets][:, None, :, None] for each in self._prior_and_gradient)
+        likely = _transposed(data[sets] + self.floor[sets][..., None])
+        share, covariance = answer_law.coupled(prior[sets][:, None], likely, weight[sets][:, None])
+        push = covariance @ (pull + share @ (gradient - pull))
+        return sets, push[..., 0], covariance
 
     @cached_property
     def _curvatures(self) -> Array:
@@ -183,7 +182,7 @@ class ThetaLaw:
         data, weight = self._curvatures, self.fit.weight[:, None, None]
         pull, gradient = (each[..., None] for each in self._prior_and_gradient)
         gain = informed_share(data, weight)
-        variance = 1.0 / (self.floor[..., None] + gain * data)
+        variance = answer_law.variances(data, self.floor, self.fit.weight)
         return (pull + gain * (gradient - pull)) * variance, variance
 
     def draw(self, e: int, num_draws: int, rng: np.random.Generator) -> Array:

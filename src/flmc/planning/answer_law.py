@@ -69,9 +69,9 @@ posterior's largest curvature: a direction of which the data say nothing keeps t
 and no matrix is singular."""
 
 
-_UNCOUPLED = 0.01
-"""Largest share of the prior's curvature between two principal directions in the answer's precision
-along them with which the directions are treated one by one."""
+_UNCOUPLED = 0.1
+"""Largest effect of the prior's curvature between two principal directions with which these are
+treated one by one: on the mean, in standard deviations."""
 
 
 class Evidence(NamedTuple):
@@ -156,38 +156,44 @@ def curvatures(
     return np.asarray(data)
 
 
-def variances(
-    values: Array, floor: Array, degrees: Array, weight: Array, bounds: Bounds | None = None
-) -> Array:
+def variances(data: Array, floor: Array, weight: Array) -> Array:
     """Variances of theta about its mean along the principal directions of the estimated curvature,
-    at each of the ``NODES`` quantiles of every curvature, (..., dim, node); units and arguments are
-    those of :func:`curvatures`."""
-    data = curvatures(values, floor, degrees, weight, bounds=bounds)
+    (..., dim, node), where the likelihood has the curvature ``data`` (..., dim, node) along them;
+    units and arguments are those of :func:`curvatures`."""
     gain = informed_share(data, np.asarray(weight)[..., None, None])
     return np.asarray(1.0 / (floor[..., None] + gain * data))
 
 
-def couples(prior: Array, precision: Array) -> Array:
+def couples(prior: Array, data: Array, weight: Array) -> Array:
     """Whether the curvature of the negative log ``prior`` (..., dim, dim), along the principal
-    directions of the estimated curvature, is so far from diagonal beside the ``precision`` (...,
-    dim) of the answer in these directions that they cannot be treated one by one, (...)."""
-    size = np.sqrt(precision)
+    directions of the estimated curvature, is so far from diagonal that they cannot be treated one
+    by one, (...), where the likelihood has the curvature ``data`` (..., dim) along them, and rounds
+    the sum of weights ``weight`` (...).
+
+    To first order an entry of the prior's curvature between two directions adds its product with
+    the shares of the data's information that noise takes there to the answer's precision; and it
+    moves the mean by at most the larger of these shares, times the same ratio to the precision, in
+    standard deviations. So it counts only where noise hides the data."""
+    own = np.diagonal(prior, axis1=-2, axis2=-1)
+    gain = informed_share(data, np.asarray(weight)[..., None])
+    size, lost = np.sqrt(own + gain * data), 1.0 - gain
     share = np.abs(prior) / (size[..., :, None] * size[..., None, :])
+    share = share * np.maximum(lost[..., :, None], lost[..., None, :])
     others = share * (1.0 - np.eye(prior.shape[-1]))
     return np.asarray(others.max(axis=(-2, -1)) > _UNCOUPLED)
 
 
-def coupled(prior: Array, curvature: Array, weight: float) -> tuple[Array, Array]:
-    """Share of the likelihood's information that noise leaves, and covariance of theta, (node, dim,
-    dim) each, where the posterior's ``curvature`` has the values (node, dim) along the principal
-    directions, and the prior's, (dim, dim), is not diagonal there. ``weight`` is the sum of the
-    weights of all rounds."""
-    whole = curvature[:, :, None] * np.eye(curvature.shape[1])
+def coupled(prior: Array, curvature: Array, weight: Array) -> tuple[Array, Array]:
+    """Share of the likelihood's information that noise leaves, and covariance of theta, (..., dim,
+    dim) each, where the posterior's ``curvature`` has the values (..., dim) along the principal
+    directions, and the prior's, (..., dim, dim), is not diagonal there. ``weight`` (...) is the sum
+    of the weights of all rounds; the arrays broadcast."""
+    whole = curvature[..., :, None] * np.eye(curvature.shape[-1])
     data, own = np.linalg.eigh(whole - prior)
-    data = np.maximum(data, LEAST**2 * data[:, -1:])
-    gain, turned = informed_share(data, np.asarray(weight)), np.swapaxes(own, 1, 2)
-    share = (own * gain[:, None]) @ turned
-    precision = prior + (own * (gain * data)[:, None]) @ turned
+    data = np.maximum(data, LEAST**2 * data[..., -1:])
+    gain, turned = informed_share(data, np.asarray(weight)[..., None]), np.swapaxes(own, -1, -2)
+    share = (own * gain[..., None, :]) @ turned
+    precision = prior + (own * (gain * data)[..., None, :]) @ turned
     return share, np.linalg.inv(precision)
 
 
@@ -421,15 +427,14 @@ def predicted_answer(
     scale = np.square(to_theta).sum(axis=0)
     weight = np.asarray(float(num_rounds))
     bounds = None if public is None else Bounds.of(public, scale)
-    certain = floor + informed_share(values - floor, weight) * (values - floor)
     turned = directions.T @ (prior / unit[:, None] / unit) @ directions
-    if couples(turned, certain):
-        likely = curvatures(values, floor, degrees, weight, bounds=bounds) + floor[:, None]
-        spread = coupled(turned, likely.T, float(weight))[1].mean(axis=0)
-        known = coupled(turned, values[None], float(weight))[1][0]
+    likely = curvatures(values, floor, degrees, weight, bounds=bounds)
+    if couples(turned, likely.min(axis=1), weight):
+        spread = coupled(turned, (likely + floor[:, None]).T, weight)[1].mean(axis=0)
+        known = coupled(turned, values, weight)[1]
     else:
-        spread = np.diag(variances(values, floor, degrees, weight, bounds).mean(axis=1))
-        known = np.diag(1.0 / certain)
+        spread = np.diag(variances(likely, floor, weight).mean(axis=1))
+        known = np.diag(variances((values - floor)[:, None], floor, weight)[:, 0])
     total, noisy = (float(np.sum(to_theta @ each * to_theta)) for each in (spread, known))
     data = float(scale @ (1.0 / values))
     root = np.linalg.cholesky(response.posterior)

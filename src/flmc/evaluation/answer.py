@@ -126,7 +126,7 @@ def answer_of(
         # imported here, because that module imports this one
         from flmc.evaluation.wide_answer import wide_answer_of
 
-        return wide_answer_of(seen, prior, coordinates, layout, exact, predict)
+        return wide_answer_of(seen, prior, coordinates, layout, exact, predict, public)
     rounds = TranscriptRounds.of(seen)
     fit, start = rounds.fit()
     if exact is not None and coordinates is not None:

@@ -59,6 +59,9 @@ which is computed from such estimates, as they do against a chain of draws."""
 _CLIPPED = 0.015
 """Share of clipped gradient entries in the kept rounds up to which rounds far from the mode are no
 reason for a doubt."""
+_DOUBTS = OF_GRADIENTS | {"burn-in", "curvature-by-chance", "curvature-unknown", "not-quadratic"}
+"""Codes of findings because of which an answer may be wrong, where their light is that of sampling;
+findings with other codes say only that its intervals are wide, or that nobody can judge a chain."""
 _HARDLY_ANY = 3.0
 """Predicted degrees of freedom of a curvature below which a chain is nearly a random walk: an
 answer that takes some of the curvature it sees for true is then doubted."""
@@ -534,7 +537,7 @@ class Answer:
         chain at temperature 1 are then the better choice. They are: the rounds tell a curvature
         only by chance, or far less of it than planned, the posterior is not normal, or estimates of
         the gradient are biased. Findings with another light say only that intervals are wide."""
-        return tuple(each for each in self.findings if each.light == "sampling")
+        return tuple(f for f in self.findings if f.light == "sampling" and f.code in _DOUBTS)
 
     def rows(self, probability: float = 0.9) -> list[Row]:
         """Rows of a listing for the answer of the first data set: one for each of at most 12

@@ -6,10 +6,10 @@ effective step times the curvature, V the noise variance of an estimate and S th
 The mean of all estimates has the noise variance :math:`V/S`, so that theta has the variance
 :math:`1/\lambda + V/(S\lambda^2)` if the curvature is known. The estimated curvature has :math:`\nu
 = S q/(1 - q/2)` degrees of freedom, whatever the noise, because a noisier chain spreads wider. Each
-of the m directions takes one degree of freedom from the others, and the mean of the inverse of a
-chi-square law widens the answer once more; together, to second order,
+of the m directions takes one degree of freedom from the others, half of which counts, and the mean
+of the inverse of a chi-square law widens the answer once more; together, to second order,
 
-.. math:: \text{width}^2 = \frac{1 + V/(S\lambda)}{1 - (m + 1)/\nu}
+.. math:: \text{width}^2 = \frac{1 + V/(S\lambda)}{1 - (m + 3)/(2\nu)}
 
 is the variance of the answer over the exact posterior's. ``docs/sampling.md`` derives it."""
 

@@ -263,7 +263,7 @@ def test_reports_are_read_as_draws_are() -> None:
     reporting = ReportingModel(model, TIGHT)
     plans = [planned(reporting, TIGHT, 0.3, draw_at=each) for each in ("positions", "midpoints")]
     draws = chain(plans[0], reporting, 6)
-    ratios = []
+    ratios, pull = [], 0.0
     for plan in plans:
         evidence = server_evidence(plan, draws, reports=True)
         assert evidence is not None

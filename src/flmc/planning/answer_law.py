@@ -259,9 +259,10 @@ def known_share(degrees: Array) -> Array:
     known.
 
     Two things make an estimate too large. Estimating the other directions takes a degree of freedom
-    each (exactly so for equal degrees), of which ``_TAKEN`` counts. And theta that hardly feels a curvature walks at random, and a
-    regression finds curvature in a random walk: the more, the more directions there are without
-    any. How much more was measured on random walks in 1, 5 and 20 dimensions."""
+    each (exactly so for equal degrees), of which ``_TAKEN`` counts. And theta that hardly feels a
+    curvature walks at random, and a regression finds curvature in a random walk: the more, the more
+    directions there are without any. How much more was measured on random walks in 1, 5 and 20
+    dimensions."""
     others = (1.0 / joint_degrees(degrees)).sum(axis=-1) - 1.0 / degrees
     return np.asarray(1.0 - _TAKEN * others - _of_walks(degrees) / degrees)
 

@@ -116,7 +116,7 @@ def answers(made: Chains, public: Curvature | None = None, known: float | None =
 
 def of_answers(made: Chains, answer: Answer) -> str:
     """Coverage and score of an answer's 90 % intervals, the coverage of its joint 90 % regions, and
-    the share that doubts its curvature."""
+    the share that says that it does not know a curvature."""
     low, high = np.moveaxis(answer.intervals(0.9), -1, 0)
     draws = np.concatenate([made.truth[:, None], answer.draws(400)], axis=1) - answer.mean[:, None]
     distance = np.square(draws @ np.linalg.cholesky(np.linalg.inv(answer.covariance))).sum(axis=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 import flmc
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
-from flmc.evaluation.answer import Answer, answer_of, find_answer
+from flmc.evaluation.answer import Answer, _half_width, answer_of, find_answer
 from flmc.evaluation.transcript import Transcript
 from flmc.models.parameters import Layout
+from flmc.planning import answer_law
 from flmc.planning.step_size import Curvature
 from support import full, full_only
 from unknown_curvatures import answers, chains
@@ -377,6 +379,56 @@ def test_public_bounds_of_the_curvature_narrow_intervals() -> None:
             assert public.sd.mean() < 0.6 * plain.sd.mean()
         else:
             np.testing.assert_allclose(np.median(public.sd), np.median(plain.sd), rtol=1e-6)
+
+
+def test_draws_keep_to_public_bounds_in_every_direction() -> None:
+    """A well-known curvature of 1 and a public smoothness of 0.5: no direction, along an
+    eigenvector of the estimate or not, has a smaller variance than 1/0.5."""
+    made = chains(np.ones(3), 0.4, 300, 1.0, 20.0, 1, 5)
+    answer, count = answers(made, Curvature(0.5, 0.1, public=True)), 4000
+    # Five standard errors of a variance.
+    least = (1 - 5 * np.sqrt(2 / count)) / 0.5
+    assert np.linalg.eigvalsh(answer.covariance[0])[0] > 1 / 0.5
+    assert np.linalg.eigvalsh(np.cov(answer.draws(count)[0].T))[0] > least
+    plain = answers(made).draws(count)[0]
+    assert np.linalg.eigvalsh(np.cov(plain.T))[0] < least
+
+
+@pytest.mark.parametrize("reach", [5.0, 50.0])
+def test_intervals_change_smoothly_with_degrees_of_freedom(reach: float) -> None:
+    """From a random walk to a well-known curvature, one hundredth of a degree at a time: intervals
+    only narrow, and nowhere at once."""
+    degrees = np.arange(4.0, 30.0, 0.01)[:, None]
+    floor, weight = np.full_like(degrees, reach**-2), np.full(len(degrees), 15.0)
+    data = answer_law.curvatures(np.ones_like(degrees), floor, degrees, weight)
+    half = _half_width(np.sqrt(answer_law.variances(data, floor, weight)), 0.9)[:, 0]
+    ratio = half[1:] / half[:-1]
+    # The grid of curvatures has steps of some 20 %, of which each quantile makes one at a time.
+    assert 0.8 < ratio.min() < ratio.max() < 1.05
+    assert half[0] > 0.5 * reach * 1.645 > 1.2 * 1.645 > half[-1]
+
+
+@pytest.mark.parametrize(
+    ("planned", "code", "light"),
+    [
+        (np.inf, "curvature-unknown", "use"),
+        (1.0, "curvature-by-chance", "sampling"),
+        (60.0, "curvature-unknown", "sampling"),
+    ],
+)
+def test_doubts_compare_the_curvature_with_the_plan(planned: float, code: str, light: str) -> None:
+    """Some ten degrees of freedom: intervals are wide and hold; they may be too narrow where the
+    plan expects almost none, and the chain is lost where it expects many."""
+    made = chains(np.ones(1), 0.03, 300, 1.0, 5.0, 60, 4)
+    answer = replace(answers(made), planned_degrees=planned)
+    own = answer_law.own_degrees(answer._law.degrees)[:, 0]
+    at = int(np.abs(own - 10.0).argmin())
+    found = {each.code: each for each in answer.findings_of(at)}
+    assert found[code].light == light
+    assert found[code].severity == "warning"
+    if code == "curvature-unknown":
+        assert "100 % of theta" in found[code].message
+    assert len(found.keys() & {"curvature-unknown", "curvature-by-chance"}) == 1
 
 
 def test_a_plan_carries_its_public_curvature(small: flmc.LinearGaussian) -> None:

@@ -254,3 +254,21 @@ def test_a_report_costs_what_one_more_entry_costs() -> None:
 def test_reports_without_a_proof_are_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidSetting, match=words):
         ReportingModel(regression(1, 0.0), flmc.replace(WIDE, **changes))
+
+
+def test_reports_are_read_as_draws_are() -> None:
+    """A midpoint of the same chain has the same share of the variance less, whether clipping takes
+    something from the gradients or not: half of what theta is pulled back in a round."""
+    model = regression(6, unlike=0.3)
+    reporting = ReportingModel(model, TIGHT)
+    plans = [planned(reporting, TIGHT, 0.3, draw_at=each) for each in ("positions", "midpoints")]
+    draws = chain(plans[0], reporting, 6)
+    ratios, pull = [], 0.0
+    for plan in plans:
+        evidence = server_evidence(plan, draws, reports=True)
+        assert evidence is not None
+        assert evidence.reported is not None
+        assert abs(evidence.reported.lost) > 1e-3
+        ratios.append(evidence._ratio[0])
+        pull = evidence.line.pull
+    assert ratios[1] / ratios[0] == pytest.approx(1 - pull / 2, rel=1e-12)

@@ -17,6 +17,7 @@ from flmc.evaluation.transcript import Transcript
 from flmc.evaluation.wide_answer import ShrunkCurvature, WideAnswer, wide_answer_of
 from flmc.models.affine import Coordinates
 from flmc.models.distributions import Gaussian
+from flmc.planning.step_size import Curvature
 from support import full
 
 PRIOR = 4.0
@@ -183,6 +184,11 @@ def test_draws_are_of_the_law() -> None:
     assert "linearity-unknown" in [each.code for each in answer.findings]
     # Nothing tells whether the posterior is normal, unless it is known.
     assert [each.code for each in answer.doubts] == ["linearity-unknown"]
+    # Public bounds change nothing, and the answer says so.
+    bounded = answer_of(seen, prior, public=Curvature(1e9, 1.0, public=True))
+    assert "bounds-not-used" in [each.code for each in bounded.findings]
+    assert [each.code for each in bounded.doubts] == ["linearity-unknown"]
+    np.testing.assert_array_equal(bounded.sd, answer.sd)
 
 
 def test_other_coordinates_of_many_entries() -> None:

@@ -45,11 +45,13 @@ def isotropic(
 def test_the_law_is_the_closed_form_to_second_order(dim: int, heat: float) -> None:
     rounds, q = 4000, 0.3
     freedom = rounds * q / (1 - q / 2)
-    variance = (1 + 2 * heat / (rounds * q)) / (1 - (dim + 1) / freedom)
+    # Two for its own spread, and half of one for each other direction.
+    curvature = (2 + (dim - 1) / 2) / freedom
+    variance = (1 + 2 * heat / (rounds * q)) / (1 - curvature)
     answer = isotropic(dim, q, heat, rounds)
     # What the closed form leaves out is of the order of its corrections squared, and 24 quantiles
     # miss some of the small remainder in the tails, below 0.002.
-    left_out = ((dim + 1) / freedom + 2 * heat / (rounds * q)) ** 2
+    left_out = (curvature + 2 * heat / (rounds * q)) ** 2
     assert answer.width == pytest.approx(math.sqrt(variance), rel=left_out + 0.002)
     assert answer.mean_width == pytest.approx(answer.width, rel=1e-9)
     assert answer.degrees == pytest.approx(freedom, rel=1e-9)

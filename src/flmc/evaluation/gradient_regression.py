@@ -32,6 +32,9 @@ deviations of the stationary law of a chain with the fitted curvature: in earlie
 may be clipped, or the posterior may not be quadratic. The length of a vector of dim standard normal
 numbers is about the square root of dim, with a standard deviation below 1, and a chain at rest for
 thousands of rounds should not be cut."""
+_BLOCK = 1 << 17
+"""Number of entries of theta, over all rounds, of the data sets that are fitted together: arrays of
+that size stay in a processor's cache."""
 _MOST_STRETCHES = 4
 """Largest number of changes of the step for which rounds are summed stretch by stretch."""
 _FLATTEST = 1e-12
@@ -144,6 +147,31 @@ class TranscriptRounds:
         """The regression over all rounds that an answer may use, and the first of these rounds of
         every chain, (data set, chain). ``InvalidSetting`` where the rounds are too few, or do not
         tell a regression."""
+        sets = len(self.seen.positions)
+        each = max(1, _BLOCK * sets // self.seen.positions.size)
+        fits = [self._of_sets(slice(e, e + each))._fit() for e in range(0, sets, each)]
+        if len(fits) == 1:
+            return fits[0]
+        regressions, starts = zip(*fits, strict=True)
+        joined = (np.concatenate(parts) for parts in zip(*regressions, strict=True))
+        return GradientRegression(*joined), np.concatenate(starts)
+
+    def _of_sets(self, sets: slice) -> TranscriptRounds:
+        """The rounds of some of the data sets."""
+        weight, least, most, channel, symbols = (
+            each if len(each) == 1 else each[sets]
+            for each in (
+                self.weight, self.least_noise, self.most_noise, self.seen.channel_noise,
+                self.seen.symbol_noise,
+            )
+        )  # fmt: skip
+        seen = self.seen._replace(
+            positions=self.seen.positions[sets], channel_noise=channel, symbol_noise=symbols
+        )
+        return TranscriptRounds(seen, weight, least, most)
+
+    def _fit(self) -> tuple[GradientRegression, IntArray]:
+        """:meth:`fit`, with arrays of the size of all positions."""
         _, chains, places, dim = self.seen.positions.shape
         kept, needed = self.seen.num_kept * chains, 2 * dim + 4
         if kept < needed:

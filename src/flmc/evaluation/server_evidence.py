@@ -344,8 +344,10 @@ class ServerEvidence:
         if self.variance_ratio is None:
             return math.nan, math.nan
         if self.reported is not None:
-            error = math.hypot(self.variance_error, self.reported.lost_error)
-            return self.variance_ratio + self.reported.lost, error
+            # What positions gain in variance by lost gradients, midpoints gain in the same share.
+            read = 1.0 - self.line.pull / 2.0 if self.plan.midpoints else 1.0
+            error = math.hypot(self.variance_error, read * self.reported.lost_error)
+            return self.variance_ratio + read * self.reported.lost, error
         left = 1.0 if self.saturation is None else float(np.mean(self.saturation.slope))
         left = max(left, 1e-3)
         return self.variance_ratio / left, self.variance_error / left

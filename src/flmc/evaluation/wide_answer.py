@@ -36,6 +36,7 @@ from flmc.evaluation.transcript import Transcript
 from flmc.models.affine import Coordinates
 from flmc.models.distributions import Gaussian
 from flmc.planning.answer_law import MOST_ANSWERED
+from flmc.planning.step_size import Curvature
 
 _MOST_UNLIKE = 0.5
 """Half the range of the curvatures, as a share of their mean, above which an answer is refused: up
@@ -60,6 +61,8 @@ as a share of that in themselves, for entries that count as independent under th
 _WIDE = 2.0
 """Ratio of an entry's standard deviation to the exact posterior's above which an answer gets a
 warning."""
+_NO_DOUBTS = frozenset({"wide", "bounds-not-used"})
+"""Codes of findings that cast no doubt on an answer."""
 _MOST_WORK = 4e9
 """Largest product of entries and squared rank for which an answer is computed; it takes some twenty
 times as many operations, up to a minute."""
@@ -370,11 +373,13 @@ def wide_answer_of(
     layout: named_draws.Layout | None = None,
     exact: Gaussian | None = None,
     predict: Callable[[Array], Array | None] | None = None,
+    public: Curvature | None = None,
 ) -> WideAnswer:
     """The answer of every data set from the kept rounds of its transcript ``seen`` and the gradient
     of the negative log prior, (data set, point, dim) from theta of the same shape. Theta has the
-    sampler's coordinates in all arguments; the answer has the model's. ``InvalidSetting`` where an
-    answer of many entries cannot be given."""
+    sampler's coordinates in all arguments; the answer has the model's. What is ``public`` of the
+    posterior's curvature is not used, and the answer says so. ``InvalidSetting`` where an answer of
+    many entries cannot be given."""
     if not seen.bounded:
         raise InvalidSetting(
             f"an answer of more than {MOST_ANSWERED} entries needs noise of known size: some"
@@ -420,6 +425,7 @@ def wide_answer_of(
         _predict=predict,
         _laws=tuple(laws),
         _num_rounds=seen.num_kept * seen.positions.shape[1],
+        _bounds_given=public is not None,
     )
 
 
@@ -434,6 +440,7 @@ class WideAnswer(Answer):
     _start: Any = None
     _laws: tuple[WideLaw, ...] = ()
     _num_rounds: int = 0
+    _bounds_given: bool = False
 
     @property
     def num_rounds(self) -> Array:
@@ -551,6 +558,10 @@ class WideAnswer(Answer):
             short = "whether the gradient is linear in theta is not tested"
             text = f"{short} for more than {MOST_ANSWERED} entries"
             findings.append(Finding("linearity-unknown", "unknown", text, short))
+        if self._bounds_given:
+            short = f"public bounds of the curvature are not used for over {MOST_ANSWERED} entries"
+            text = f"{short}: rounds alone tell the mean curvature"
+            findings.append(Finding("bounds-not-used", "note", text, short))
         width = float(self.width[data_set].max())
         if width > _WIDE:
             short = f"intervals are {width:.2g} times as wide as those of the exact posterior"
@@ -562,7 +573,7 @@ class WideAnswer(Answer):
     def doubts(self) -> tuple[Finding, ...]:
         """Findings because of which the answer of the first data set may be wrong: estimates of the
         gradient are biased, or the posterior may not be normal, which is not tested."""
-        return tuple(each for each in self.findings if each.code != "wide")
+        return tuple(each for each in self.findings if each.code not in _NO_DOUBTS)
 
     def to_document(self, probability: float = 0.9) -> dict[str, Any]:
         """The answer of the first data set as numbers, texts and lists by name, for JSON; the

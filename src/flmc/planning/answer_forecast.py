@@ -287,7 +287,7 @@ def judge_degrees(answer: PredictedAnswer | None) -> list[Finding]:
         return []
     short = f"the curvature will have {answer.degrees:.2g} degrees of freedom in a direction"
     text = (
-        f"{short}, and with fewer than {WELL_KNOWN:g} an answer is mostly the prior there; use"
+        f"{short}, and with fewer than {WELL_KNOWN:g} an answer is partly the prior there; use"
         " more rounds, a larger step, coordinates in which the posterior is round, or a"
         " public_convexity"
     )

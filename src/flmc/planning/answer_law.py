@@ -6,10 +6,10 @@ effective step times the curvature, V the noise variance of an estimate and S th
 The mean of all estimates has the noise variance :math:`V/S`, so that theta has the variance
 :math:`1/\lambda + V/(S\lambda^2)` if the curvature is known. The estimated curvature has :math:`\nu
 = S q/(1 - q/2)` degrees of freedom, whatever the noise, because a noisier chain spreads wider. Each
-of the m directions takes one degree of freedom from the others, and the mean of the inverse of a
-chi-square law widens the answer once more; together, to second order,
+of the m directions takes one degree of freedom from the others, half of which counts, and the mean
+of the inverse of a chi-square law widens the answer once more; together, to second order,
 
-.. math:: \text{width}^2 = \frac{1 + V/(S\lambda)}{1 - (m + 1)/\nu}
+.. math:: \text{width}^2 = \frac{1 + V/(S\lambda)}{1 - (m + 3)/(2\nu)}
 
 is the variance of the answer over the exact posterior's. ``docs/sampling.md`` derives it."""
 
@@ -41,17 +41,26 @@ _NORMAL = ndtri(_LEVELS)
 _GRID = 64
 """Number of curvatures at which the law of one that is hardly known is computed: equidistant in
 their logarithms, so that neighbours differ by some 15 %."""
-WELL_KNOWN = 16.0
-"""Degrees of freedom from which on the law of a curvature is taken for that of a covariance matrix.
-With fewer, it may be the curvature that a regression finds in a random walk, which has more in one
-of twenty (in one dimension), and answers say that it is not known. With 36 in place of 16 intervals
-of random walks hold a few points more often, but where there are some 20 degrees of freedom, they
-are up to twice as wide on average."""
+WELL_KNOWN, FADING = 16.0, 10.0
+"""Degrees of freedom from which on the law of a curvature is taken for that of a covariance matrix:
+with fewer, it may be the curvature that a regression finds in a random walk, which has more in one
+of twenty (in one dimension). By so many fewer (``FADING``) nothing is taken to be known but what
+the law of section 2 of ``docs/answer.md`` says; in between, one law turns into the other. With 20
+in place of 16 intervals of random walks hold 3 points more often, and where there are some ten
+degrees of freedom in several directions, they are up to half as wide again on average."""
 _UNKNOWN, _WALK = 24.0, 9.0
 """Degrees of freedom below which a direction may be that of a random walk, the more so the fewer;
 and those that such a direction adds to each direction with more. Measured on random walks: in 5
 dimensions 52 were found in the direction in which they are most, exceeded in one of twenty, in 1
 dimension 16."""
+_TAKEN = 0.5
+"""Share of the degrees of freedom that other directions take which counts: the noise of the other
+directions makes the inverse of the estimate itself larger by as much as theirs, and the bias of an
+autoregression makes it smaller by less. With 1 intervals of 20 entries hold 2 points too often,
+with 0 those of 5 entries half a point less than with 0.5."""
+_MOST_PUSHED = 0.5
+"""Largest share of an eigenvalue that it is taken to have lost to others: the formula is of second
+order, and fails where little is left."""
 _LEAST_OF_PRIOR = 0.01
 """Smallest curvature of the likelihood that is assumed in a direction of which the data may say
 nothing, as a share of the prior's curvature: the answer is then 0.995 times the prior's width."""
@@ -65,9 +74,9 @@ posterior's largest curvature: a direction of which the data say nothing keeps t
 and no matrix is singular."""
 
 
-_UNCOUPLED = 0.01
-"""Largest share of the prior's curvature between two principal directions in the answer's precision
-along them with which the directions are treated one by one."""
+_UNCOUPLED = 0.1
+"""Largest effect of the prior's curvature between two principal directions with which these are
+treated one by one: on the mean, in standard deviations."""
 
 
 class Evidence(NamedTuple):
@@ -101,6 +110,13 @@ class Bounds(NamedTuple):
         return cls((public.convexity or 0.0) * one, most * one)
 
 
+def within(public: Curvature, values: Array) -> Array:
+    """Curvatures of the posterior in the sampler's units, of any shape, moved to the nearest ones
+    that lie within what is publicly known of them."""
+    most = np.inf if public.smoothness is None else public.smoothness
+    return np.clip(values, _OF_PUBLIC * (public.convexity or 0.0), most)
+
+
 def curvatures(
     values: Array,
     floor: Array,
@@ -118,8 +134,8 @@ def curvatures(
     sum of the weights of all rounds."""
     share = known_share(degrees)
     # The curvature along one direction follows a chi-square law with fewer degrees of freedom,
-    # because estimating the other directions takes some (exactly so for equal degrees). The
-    # quantiles are those of Wilson and Hilferty's approximation.
+    # because estimating the other directions takes some. The quantiles are those of Wilson and
+    # Hilferty's approximation.
     free = np.maximum(degrees * share, 1.0)[..., None]
     chi = free * np.maximum(1 - 2 / (9 * free) + _NORMAL * np.sqrt(2 / (9 * free)), 0.0) ** 3
     top = values.max(axis=-1, keepdims=True)
@@ -131,50 +147,58 @@ def curvatures(
     data = np.clip(
         (values / degrees)[..., None] * chi - floor[..., None], least[..., None], most[..., None]
     )
-    few = np.logical_not(well_known(degrees))
+    power = walk_power(degrees)
+    few = power > 0
     if few.any():
         told = None if evidence is None else Evidence(*(each[few] for each in evidence))
         weights = np.broadcast_to(np.asarray(weight)[..., None], values.shape)
-        shares = np.maximum(share, -1.0)
+        # An eigenvalue that others push down is given that back.
+        shares = np.maximum(share, -1.0) + np.minimum(_repulsion(degrees), _MOST_PUSHED)
         data[few] = _hardly_known(
             values[few], floor[few], degrees[few], shares[few], weights[few], least[few],
-            most[few], told,
+            most[few], power[few], told,
         )  # fmt: skip
     return np.asarray(data)
 
 
-def variances(
-    values: Array, floor: Array, degrees: Array, weight: Array, bounds: Bounds | None = None
-) -> Array:
+def variances(data: Array, floor: Array, weight: Array) -> Array:
     """Variances of theta about its mean along the principal directions of the estimated curvature,
-    at each of the ``NODES`` quantiles of every curvature, (..., dim, node); units and arguments are
-    those of :func:`curvatures`."""
-    data = curvatures(values, floor, degrees, weight, bounds=bounds)
+    (..., dim, node), where the likelihood has the curvature ``data`` (..., dim, node) along them;
+    units and arguments are those of :func:`curvatures`."""
     gain = informed_share(data, np.asarray(weight)[..., None, None])
     return np.asarray(1.0 / (floor[..., None] + gain * data))
 
 
-def couples(prior: Array, precision: Array) -> Array:
+def couples(prior: Array, data: Array, weight: Array) -> Array:
     """Whether the curvature of the negative log ``prior`` (..., dim, dim), along the principal
-    directions of the estimated curvature, is so far from diagonal beside the ``precision`` (...,
-    dim) of the answer in these directions that they cannot be treated one by one, (...)."""
-    size = np.sqrt(precision)
+    directions of the estimated curvature, is so far from diagonal that they cannot be treated one
+    by one, (...), where the likelihood has the curvature ``data`` (..., dim) along them, and rounds
+    the sum of weights ``weight`` (...).
+
+    To first order an entry of the prior's curvature between two directions adds its product with
+    the shares of the data's information that noise takes there to the answer's precision; and it
+    moves the mean by at most the larger of these shares, times the same ratio to the precision, in
+    standard deviations. So it counts only where noise hides the data."""
+    own = np.diagonal(prior, axis1=-2, axis2=-1)
+    gain = informed_share(data, np.asarray(weight)[..., None])
+    size, lost = np.sqrt(own + gain * data), 1.0 - gain
     share = np.abs(prior) / (size[..., :, None] * size[..., None, :])
+    share = share * np.maximum(lost[..., :, None], lost[..., None, :])
     others = share * (1.0 - np.eye(prior.shape[-1]))
     return np.asarray(others.max(axis=(-2, -1)) > _UNCOUPLED)
 
 
-def coupled(prior: Array, curvature: Array, weight: float) -> tuple[Array, Array]:
-    """Share of the likelihood's information that noise leaves, and covariance of theta, (node, dim,
-    dim) each, where the posterior's ``curvature`` has the values (node, dim) along the principal
-    directions, and the prior's, (dim, dim), is not diagonal there. ``weight`` is the sum of the
-    weights of all rounds."""
-    whole = curvature[:, :, None] * np.eye(curvature.shape[1])
+def coupled(prior: Array, curvature: Array, weight: Array) -> tuple[Array, Array]:
+    """Share of the likelihood's information that noise leaves, and covariance of theta, (..., dim,
+    dim) each, where the posterior's ``curvature`` has the values (..., dim) along the principal
+    directions, and the prior's, (..., dim, dim), is not diagonal there. ``weight`` (...) is the sum
+    of the weights of all rounds; the arrays broadcast."""
+    whole = curvature[..., :, None] * np.eye(curvature.shape[-1])
     data, own = np.linalg.eigh(whole - prior)
-    data = np.maximum(data, LEAST**2 * data[:, -1:])
-    gain, turned = informed_share(data, np.asarray(weight)), np.swapaxes(own, 1, 2)
-    share = (own * gain[:, None]) @ turned
-    precision = prior + (own * (gain * data)[:, None]) @ turned
+    data = np.maximum(data, LEAST**2 * data[..., -1:])
+    gain, turned = informed_share(data, np.asarray(weight)[..., None]), np.swapaxes(own, -1, -2)
+    share = (own * gain[..., None, :]) @ turned
+    precision = prior + (own * (gain * data)[..., None, :]) @ turned
     return share, np.linalg.inv(precision)
 
 
@@ -186,15 +210,17 @@ def _hardly_known(
     weight: Array,
     least: Array,
     most: Array,
+    power: Array,
     evidence: Evidence | None,
 ) -> Array:
     """The likelihood's curvature in directions in which the rounds hardly tell it, at ``NODES``
     quantiles, (direction, node); all arguments are (direction).
 
     Given the rounds, the estimated curvature is normal about the true one, whatever chose the
-    places of measurement; the prior law of the likelihood's share is uniform in its logarithm above
-    ``least``, where the prior decides in any case. So a curvature that is positive by chance leaves
-    the prior, and no scale is preferred. The mean of all estimates is normal too: about the prior's
+    places of measurement; the prior law of the likelihood's share D of it has a density in
+    proportion to 1/D to the ``power``, from 0 to 1, above ``least``, where the prior decides in any
+    case. With 1 it is uniform in the logarithm: a curvature that is positive by chance leaves the
+    prior, and no scale is preferred. The mean of all estimates is normal too: about the prior's
     pull if the likelihood's curvature is small."""
     precision = degrees / (2 * np.square(values))
     centre = values * share
@@ -204,14 +230,19 @@ def _hardly_known(
     grid = least[:, None] * np.exp(np.log(top / least)[:, None] * position)
     log_law = np.square(grid + (floor - centre)[:, None])
     log_law *= -0.5 * precision[:, None]
-    # A flat prior says nothing of where the mode is, and then the mean of the estimates says
-    # nothing of the curvature.
-    if evidence is not None and (floor > 0).all():
-        spread = grid + np.square(grid) / floor[:, None]
+    log_grid = np.log(grid)
+    log_law += (1.0 - power)[:, None] * log_grid
+    if evidence is not None:
+        curved = floor > 0
+        inverse = 1.0 / np.where(curved, floor, 1.0)
+        spread = grid + np.square(grid) * inverse[:, None]
         spread += 1.0 / weight[:, None]
         off = (evidence.gradient - evidence.pull)[:, None]
-        off = off - grid * (evidence.pull / floor)[:, None]
-        log_law -= (np.square(off) / spread + np.log(spread)) / 2
+        off = off - grid * (evidence.pull * inverse)[:, None]
+        told = (np.square(off) / spread + np.log(spread)) / 2
+        # The limit of a flat prior, up to a constant: its mode may be anywhere, and the density of
+        # the mean of the estimates is in proportion to 1/D.
+        log_law -= np.where(curved[:, None], told, log_grid)
     law = np.cumsum(np.exp(log_law - log_law.max(axis=1, keepdims=True)), axis=1)
     # Number of places of the grid below each quantile, from the first quantile that a place is
     # below.
@@ -228,19 +259,26 @@ def known_share(degrees: Array) -> Array:
     known.
 
     Two things make an estimate too large. Estimating the other directions takes a degree of freedom
-    each (exactly so for equal degrees). And theta that hardly feels a curvature walks at random,
-    and a regression finds curvature in a random walk: the more, the more directions there are
-    without any. How much more was measured on random walks in 1, 5 and 20 dimensions."""
+    each (exactly so for equal degrees), of which ``_TAKEN`` counts. And theta that hardly feels a
+    curvature walks at random, and a regression finds curvature in a random walk: the more, the more
+    directions there are without any. How much more was measured on random walks in 1, 5 and 20
+    dimensions."""
     others = (1.0 / joint_degrees(degrees)).sum(axis=-1) - 1.0 / degrees
-    return np.asarray(1.0 - others - _of_walks(degrees) / degrees)
+    return np.asarray(1.0 - _TAKEN * others - _of_walks(degrees) / degrees)
 
 
-def well_known(degrees: Array) -> Array:
-    """Whether the curvature along each principal direction has so many ``degrees`` of freedom
-    (..., dim), less those that random walks in other directions add, that its law is that of a
-    covariance matrix, (..., dim)."""
-    own = degrees * np.square(1.0 + _repulsion(degrees))
-    return np.asarray(own - _of_walks(degrees) >= WELL_KNOWN)
+def walk_power(degrees: Array) -> Array:
+    """How far the curvature along each principal direction may be one that a regression finds in a
+    random walk, (..., dim), from 0 (its law is that of a covariance matrix) to 1, given its
+    ``degrees`` of freedom (..., dim): the power of 1/D in the law of :func:`_hardly_known`."""
+    return np.asarray(np.clip((WELL_KNOWN - own_degrees(degrees)) / FADING, 0.0, 1.0))
+
+
+def own_degrees(degrees: Array) -> Array:
+    """The ``degrees`` of freedom of the curvature along each principal direction, (..., dim), less
+    those that random walks in other directions add, and with those that the noise of the estimated
+    matrix takes."""
+    return np.asarray(degrees * np.square(1.0 + _repulsion(degrees)) - _of_walks(degrees))
 
 
 def _repulsion(degrees: Array) -> Array:
@@ -395,15 +433,14 @@ def predicted_answer(
     scale = np.square(to_theta).sum(axis=0)
     weight = np.asarray(float(num_rounds))
     bounds = None if public is None else Bounds.of(public, scale)
-    certain = floor + informed_share(values - floor, weight) * (values - floor)
     turned = directions.T @ (prior / unit[:, None] / unit) @ directions
-    if couples(turned, certain):
-        likely = curvatures(values, floor, degrees, weight, bounds=bounds) + floor[:, None]
-        spread = coupled(turned, likely.T, float(weight))[1].mean(axis=0)
-        known = coupled(turned, values[None], float(weight))[1][0]
+    likely = curvatures(values, floor, degrees, weight, bounds=bounds)
+    if couples(turned, likely.min(axis=1), weight):
+        spread = coupled(turned, (likely + floor[:, None]).T, weight)[1].mean(axis=0)
+        known = coupled(turned, values, weight)[1]
     else:
-        spread = np.diag(variances(values, floor, degrees, weight, bounds).mean(axis=1))
-        known = np.diag(1.0 / certain)
+        spread = np.diag(variances(likely, floor, weight).mean(axis=1))
+        known = np.diag(variances((values - floor)[:, None], floor, weight)[:, 0])
     total, noisy = (float(np.sum(to_theta @ each * to_theta)) for each in (spread, known))
     data = float(scale @ (1.0 / values))
     root = np.linalg.cholesky(response.posterior)

@@ -67,6 +67,8 @@ def answer_step_size(
     # The less of the curvature the estimates show (``share``), the more their noise moves the mode.
     share = linear_share(model, uplink, heat / (1.0 - q / 2.0), smoothness)
     known = (1.0 + 2.0 * heat / (q * num_rounds) / share) / share
+    # Each direction takes a whole degree of freedom from the others here, as in draws of answers;
+    # in its intervals half of one.
     taken = (model.dim + 1) * (1.0 - q / 2.0) / (num_rounds * q)
     at_most = np.minimum(taken, _KNOWN)
     curved = 1.0 / (1.0 - at_most) + (taken - at_most) / (1.0 - _KNOWN) ** 2

@@ -23,7 +23,7 @@ from flmc.base.arrays import Array, BoolArray
 from flmc.base.progress import Progress
 from flmc.papers.qflmc.design_search import FADING
 from flmc.papers.qflmc.information import budget_mu
-from flmc.planning.answer_law import variances
+from flmc.planning.answer_law import WELL_KNOWN, curvatures, variances
 from flmc.planning.limits import Limits
 from flmc.privacy.bit_event import BitEvent
 
@@ -42,9 +42,6 @@ _FINALISTS = 8
 """Number of best designs, with different links and rounds, that are refined so."""
 _CURVED_FROM = 0.1
 """Largest mean bit from which on a sigmoid is tried beside a straight link."""
-_FEWEST_DEGREES = 12.0
-"""Degrees of freedom of the estimated curvature that a design must have: with fewer, intervals were
-not found to cover theta as often as they state."""
 _NEAR = 4.0
 """Distance to the mode, in the chain's standard deviations, from which on rounds count."""
 _FAR = 2.0
@@ -261,7 +258,7 @@ def _best_of(
     degrees = np.maximum(counted, 1.0) * pull / (1.0 - pull / 2.0)
     taken = (place.dim + 1) / degrees
     useful = chain.stays & (counted >= 2 * place.dim + 4)
-    useful &= (degrees >= _FEWEST_DEGREES) & (taken < 0.8)
+    useful &= (degrees >= WELL_KNOWN) & (taken < 0.8)
     if not useful.any():
         return Design()
     # The formula of an answer's width ranks all designs; the law itself, which takes longer, then
@@ -352,12 +349,10 @@ def _stated_variance(
     # In units in which the noise of an estimate with the slope at zero has the variance 1.
     unit = np.square(share) * noise * place.curvature
     entries = np.ones(place.dim)
-    spread = variances(
-        (share * place.curvature / unit)[:, None] * entries,
-        (1.0 / unit)[:, None] * entries,
-        degrees[:, None] * entries,
-        counted,
-    )
+    floor = (1.0 / unit)[:, None] * entries
+    shown = (share * place.curvature / unit)[:, None] * entries
+    likely = curvatures(shown, floor, degrees[:, None] * entries, counted)
+    spread = variances(likely, floor, counted)
     return np.asarray(spread.mean(axis=(1, 2)) / unit * place.curvature)
 
 

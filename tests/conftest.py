@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,6 +47,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whole programs come first, because they take longest: a worker that is done takes from the
     other's end, and with a long test at the end one of them would wait for it alone."""
     items.sort(key=lambda item: "system" not in item.path.parts)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported by now stays, and is not searched for garbage again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 # The same examples every time, however slow the machine.

@@ -12,6 +12,9 @@ REPEATS ?= 7
 CASES ?=
 OUT ?= out
 
+# Tests start a thousand processes, which should find their modules compiled, as installed ones are.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run test test-quick evidence format test-lowest accounting-check lint review bench bench-compare verdicts coverage answered midpoints reproduction docs clean
 
 # One federated run in words and a picture, then the paper's figures and claims.
@@ -125,4 +128,4 @@ $(LOWEST)/.installed: pyproject.toml | $(BIN)/uv
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(LOWEST) .mypy_cache .pytest_cache .ruff_cache .hypothesis out
+	rm -rf $(VENV) $(LOWEST) .mypy_cache .pytest_cache .ruff_cache .hypothesis .jax_cache out

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import scipy.linalg  # noqa: F401
 from hypothesis import settings
+from threadpoolctl import threadpool_limits
 
 import evidence
 import extras
@@ -16,9 +19,15 @@ import flmc
 from support import full
 
 # What JAX compiles is kept for the next time, as numba's code is; processes that tests start use it
-# as well.
+# as well. Most of it compiles in less than a second, the default below which JAX keeps nothing, and
+# together takes more time than all else that tests of models do.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".jax_cache"))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+
+# Two workers with a thread for each processor wait busily for one another: matrices of a few
+# hundred entries then take ten times the processor time. Processes that tests start have threads as
+# users' have, and tests of threads set their number. SciPy brings a library of its own.
+threadpool_limits(1, "blas")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,6 +47,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whole programs come first, because they take longest: a worker that is done takes from the
     other's end, and with a long test at the end one of them would wait for it alone."""
     items.sort(key=lambda item: "system" not in item.path.parts)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported by now stays, and is not searched for garbage again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 # The same examples every time, however slow the machine.

@@ -15,7 +15,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.data import Examples, from_arrays
 from flmc.evaluation.chain_statistics import chain_statistics
 from flmc.models.log_density import LogDensityModel
-from support import full, full_only
+from support import full_only
 
 jax = pytest.importorskip("jax", reason="needs the extra jax")
 numpyro = pytest.importorskip("numpyro", reason="needs the extra numpyro")
@@ -163,7 +163,7 @@ SCHOOLS = {
     "sigma": np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0]),
     "school": np.arange(8),
 }
-QUICKLY = ("hierarchical", "horseshoe", "mixture", "LKJ")
+QUICKLY = ("hierarchical", "mixture")
 """Models that quick runs test, too: the others differ in supports alone, which have tests of their
 own."""
 MODELS: dict[str, tuple[Callable[..., None], dict[str, Any], dict[str, Any]]] = {
@@ -233,11 +233,11 @@ def test_prior_and_devices_add_up_to_the_log_joint(name: str) -> None:
             )
             return -log_density - layout.log_jacobian(theta)
 
+        whole, total = jax.jit(jax.value_and_grad(cost)), jax.jit(federated._costs.total)
         for theta, local in zip(thetas[0], federated.gradient(thetas)[0], strict=True):
-            value, gradient = jax.jit(jax.value_and_grad(cost))(theta)
-            assert float(federated._costs.total(theta, federated._data)) == pytest.approx(
-                float(value), rel=1e-9
-            )
+            value, gradient = whole(theta)
+            own = total(theta, federated._data)
+            assert float(own) == pytest.approx(float(value), rel=1e-9)
             size = np.abs(local).sum(axis=0)
             np.testing.assert_allclose(local.sum(axis=0), gradient, atol=1e-9 * size.max())
             # The device without examples has its share of the prior alone.
@@ -246,8 +246,9 @@ def test_prior_and_devices_add_up_to_the_log_joint(name: str) -> None:
     # The JAX engine evaluates the same density, in single precision: 1e-7 of sums of some ten
     # terms, whose special functions (digamma of counts) lose two digits more.
     costs = federated.traced()
+    gradients, data = jax.jit(costs.gradients), single_precision(costs.data(0))
     for theta, local in zip(thetas[0], federated.gradient(thetas)[0], strict=True):
-        single = jax.jit(costs.gradients)(theta.astype(np.float32), single_precision(costs.data(0)))
+        single = gradients(theta.astype(np.float32), data)
         assert single.dtype == np.float32
         np.testing.assert_allclose(single, local, atol=1e-4 * np.abs(local).max())
 
@@ -425,7 +426,7 @@ def nuts(model: Callable[..., None], arrays: dict[str, Array]) -> dict[str, Arra
 
     with jax.enable_x64():
         sampler = MCMC(
-            NUTS(model), num_warmup=500, num_samples=full(2000, 1000), num_chains=4,
+            NUTS(model), num_warmup=500, num_samples=2000, num_chains=4,
             chain_method="vectorized", progress_bar=False,
         )  # fmt: skip
         sampler.run(jax.random.PRNGKey(0), **{k: jnp.asarray(v) for k, v in arrays.items()})
@@ -433,6 +434,7 @@ def nuts(model: Callable[..., None], arrays: dict[str, Array]) -> dict[str, Arra
         return {name: np.asarray(values) for name, values in drawn.items()}
 
 
+@full_only
 def test_a_mixture_is_sampled_as_nuts_samples_it() -> None:
     """Simplex, ordered and positive at once, not normal in theta. An uplink of 60 dB and small
     steps leave the discretisation, below 1 % of the variance, and the Monte Carlo error."""
@@ -443,7 +445,7 @@ def test_a_mixture_is_sampled_as_nuts_samples_it() -> None:
     model = plain.whitened()
     uplink = flmc.Analog(clip=300.0, snr_db=60.0)
     plan = flmc.plan(
-        model, uplink, flmc.Limits(privacy="off"), step_size=0.02, num_rounds=full(20000, 8000),
+        model, uplink, flmc.Limits(privacy="off"), step_size=0.02, num_rounds=20000,
         num_burn_in=500, forecast=False,
     )  # fmt: skip
     result = flmc.run(plan, model, seed=3, chains=4)

@@ -112,7 +112,7 @@ def test_a_run_may_be_cut_anywhere(engine: str, keep: bool, thin: int, tmp_path:
     settings: dict[str, Any] = {"seed": 3, "chains": 3, "engine": engine}
     kept: dict[str, Any] = {"keep_draws": keep, "thin": thin}
     whole = flmc.run(plan, model, **kept, **settings)
-    for every in (1, 7, 16, 49, 50, 51, 57)[:: full(1, 3)]:
+    for every in (1, 7, 16, 49, 50, 51, 57)[full(0, 1) :: full(1, 3)]:
         out = tmp_path / f"record-{every}"
         for number in range(1000):
             stop = _after(2)

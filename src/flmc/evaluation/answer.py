@@ -142,9 +142,7 @@ def find_answer(
         repeats = kept.shape[1] if by_chain else 1
         mean, covariance = exact.mean[: len(kept)], exact.covariance[: len(kept)]
         exact = Gaussian(np.repeat(mean, repeats, 0), np.repeat(covariance, repeats, 0))
-
-    public = plan.public_curvature
-    return _answer_of_model(seen.by_chain if by_chain else seen, model, exact, public)
+    return _answer_of_model(plan, seen.by_chain if by_chain else seen, model, exact)
 
 
 def find_federated_answer(
@@ -169,16 +167,13 @@ def find_federated_answer(
         return answer_of(seen, model.gradient, public=plan.public_curvature)
     if model.coordinates is not None:
         raise InvalidSetting("a federation samples in the model's own coordinates: give that model")
-    return _answer_of_model(seen, model, model.posterior, plan.public_curvature)
+    return _answer_of_model(plan, seen, model, model.posterior)
 
 
-def _answer_of_model(
-    seen: Transcript, model: Model, exact: Gaussian | None, public: Curvature | None
-) -> Answer:
+def _answer_of_model(plan: Plan, seen: Transcript, model: Model, exact: Gaussian | None) -> Answer:
     """The answer of every data set from its transcript ``seen`` and the parts of a model that need
     no data: prior, coordinates, names, and predictions. ``exact`` holds the posteriors of the
-    transcript's data sets; None where they are unknown. ``public`` is what is publicly known of the
-    posterior's curvature; None: nothing."""
+    transcript's data sets; None where they are unknown."""
 
     def prior(theta: Array) -> Array:
         return model.num_devices * model.prior_share(theta)
@@ -186,6 +181,7 @@ def _answer_of_model(
     def predict(theta: Array) -> Array | None:
         return model.predict(theta, slice(0, 1))
 
+    public = plan.public_curvature
     return answer_of(seen, prior, model.coordinates, model.layout, exact, predict, public)
 
 

@@ -290,7 +290,7 @@ class TranscriptRounds:
         # In one direction a chain of curvature h, step s and noise v has the stationary variance
         # s v/(h (2 - s h)). The fitted curvature is not made symmetric: only quadratic forms of it
         # are taken.
-        slopes = (np.asarray(np.linalg.solve(scatter, products))).mT
+        slopes = np.linalg.solve(scatter, products).mT
         # A copy in C's order: matrices in another order are multiplied without BLAS.
         metric = np.ascontiguousarray((2 / step * slopes - slopes @ slopes) / noise[:, :, None])
         away = x - theta[:, None, None]

@@ -151,9 +151,7 @@ class ThetaLaw:
         each of ``NODES`` equally probable values of it, whose variance is the mean square of the
         distance from the mean."""
         to_entries = self._to_entries
-        way, variance = self._way_and_variance
-        spread = variance + np.square(way - way.mean(axis=2, keepdims=True))
-        found = np.square(to_entries) @ spread
+        found = np.square(to_entries) @ self._spreads
         sets, push, covariance = self._coupled
         rows = to_entries[sets]
         spreads = ((rows[:, None] @ covariance) * rows[:, None]).sum(axis=3)
@@ -162,44 +160,47 @@ class ThetaLaw:
         return _half_width(np.sqrt(found), probability)
 
     @cached_property
-    def spread(self) -> Array:
-        """Variance of theta along the eigenvectors of the fitted curvature, (data set, dim), but
-        for what a prior that couples them changes."""
+    def _spreads(self) -> Array:
+        """Mean square of theta's distance from its mean along the eigenvectors of the fitted
+        curvature, (data set, dim, node), at equally probable values of the curvature; but for what
+        a prior that couples them changes."""
         way, variance = self._way_and_variance
-        off = np.square(way - way.mean(axis=2, keepdims=True))
-        return np.asarray((variance + off).mean(axis=2))
+        return np.asarray(variance + np.square(way - way.mean(axis=2, keepdims=True)))
 
     @cached_property
     def covariance(self) -> Array:
         """Covariance of theta, (data set, dim, dim), in the model's coordinates."""
-        found = self._covariance_of(self.spread)
-        sets, push, covariance = self._coupled
+        _, push, covariance = self._coupled
         off = push - push.mean(axis=1, keepdims=True)
         whole = covariance.mean(axis=1) + off.mT @ off / off.shape[1]
-        found[sets] = self._to_entries[sets] @ whole @ self._to_entries[sets].mT
-        return found
+        return self._covariance_of(self._spreads.mean(axis=2), whole)
 
     @cached_property
     def variances(self) -> tuple[Array, Array, Array]:
         """Variance of every entry of theta, (data set, dim) each, under three laws: the exact
         posterior, if it has the fitted curvature; the law if that were the true one; the law."""
-        data = self.values - self.floor
-        gain = informed_share(data, self.fit.weight[:, None])
-        known = self._covariance_of(1.0 / (self.floor + gain * data))
-        sets, rows = self._coupled[0], self._to_entries[self._coupled[0]]
-        of_one = answer_law.coupled(
-            self._prior_along[sets], self.values[sets], self.fit.weight[sets]
-        )[1]
-        known[sets] = rows @ of_one @ rows.mT
-        laws = (self._covariance_of(1.0 / self.values), known, self.covariance)
-        exact, certain, stated = (np.linalg.diagonal(each).copy() for each in laws)
-        return exact, certain, stated
+        sets, data, weight = self._coupled[0], self.values - self.floor, self.fit.weight
+        along = 1.0 / (self.floor + informed_share(data, weight[:, None]) * data)
+        whole = answer_law.coupled(self._prior_along[sets], self.values[sets], weight[sets])[1]
+        laws = (
+            self._covariance_of(1.0 / self.values),
+            self._covariance_of(along, whole),
+            self.covariance,
+        )
+        exact, known, stated = (np.linalg.diagonal(each).copy() for each in laws)
+        return exact, known, stated
 
-    def _covariance_of(self, variances: Array) -> Array:
-        """Covariances of theta in the model's coordinates, (data set, dim, dim), given the
-        ``variances`` along the eigenvectors of the fitted curvature, (data set, dim)."""
+    def _covariance_of(self, variances: Array, coupled: Array | None = None) -> Array:
+        """Covariances of theta in the model's coordinates, (data set, dim, dim), from the
+        ``variances`` along the eigenvectors of the fitted curvature, (data set, dim), or from the
+        covariances along these that ``coupled`` (set, dim, dim) has for data sets whose prior
+        couples them."""
         to_entries = self._to_entries
-        return np.asarray((to_entries * variances[:, None]) @ to_entries.mT)
+        found = np.asarray((to_entries * variances[:, None]) @ to_entries.mT)
+        if coupled is not None:
+            rows = to_entries[self._coupled[0]]
+            found[self._coupled[0]] = rows @ coupled @ rows.mT
+        return found
 
     @cached_property
     def _prior_along(self) -> Array:
@@ -316,7 +317,8 @@ class ThetaLaw:
         mean where the law's own standard deviations are four times as large; a curvature that the
         rounds do not tell, where the plan expected ``planned_degrees`` of freedom; and gradients
         that are not linear in theta. ``names`` are those of theta's entries."""
-        least = _OFF * max(1.0, float(np.sqrt((self.spread * self.values)[data_set].min())))
+        ratio = self._spreads[data_set].mean(axis=1) * self.values[data_set]
+        least = _OFF * max(1.0, float(np.sqrt(ratio.min())))
         speak = [
             each
             for each in of_gradients
@@ -347,7 +349,7 @@ class ThetaLaw:
             return [Finding("curvature-by-chance", "warning", text, short, {"df": least})]
         if least >= answer_law.WELL_KNOWN:
             return []
-        loads = np.square(self._to_entries[data_set]) * self.spread[data_set]
+        loads = np.square(self._to_entries[data_set]) * self._spreads[data_set].mean(axis=1)
         share = loads[:, own < answer_law.WELL_KNOWN].sum(axis=1) / loads.sum(axis=1)
         largest = np.argsort(-share)[:_MOST_NAMED]
         concerned = ", ".join(

@@ -360,8 +360,10 @@ def _prior_precision(prior: Callable[[Array], Array], place: Array, unit: Array)
 
 @dataclass(frozen=True)
 class WideLaws:
-    """The laws of theta of all data sets, in the model's coordinates. Each is normal, with a
-    covariance that is kept as a diagonal and a matrix of low rank.
+    """Law of theta of many entries, for every data set: normal, with a covariance that is kept as a
+    diagonal and a matrix of low rank. Mean and draws are in the sampler's coordinates, covariance,
+    variances and intervals in the model's. It has the methods of
+    :class:`flmc.evaluation.theta_law.ThetaLaw` that an answer uses.
 
     Attributes
     ----------
@@ -408,14 +410,14 @@ class WideLaws:
                 " long: use fewer rounds, or the draws of the chain"
             )
         noise = seen.channel_noise + seen.symbol_noise
-        kept = slice(seen.positions.shape[2] - 1 - seen.num_kept, None)
+        first = seen.positions.shape[2] - 1 - seen.num_kept
 
         def at(points: Array) -> Array:
             return np.asarray(prior(points[None])[0])
 
         laws = []
         for e, positions in enumerate(seen.positions):
-            of_round = noise[min(e, len(noise) - 1), kept]
+            of_round = noise[min(e, len(noise) - 1), first:]
             weight = 1.0 / of_round.mean(axis=1)  # 0 where nobody transmitted
             heard = weight > 0
             if not heard.any() or not np.isfinite(positions).all():
@@ -424,12 +426,11 @@ class WideLaws:
                     " of numbers: use another policy, or a smaller step"
                 )
             unit = np.sqrt((weight[heard, None] * of_round[heard]).mean(axis=0))
-            before, after = (
-                positions[:, :-1][:, kept][:, heard],
-                positions[:, 1:][:, kept][:, heard],
-            )
+            before, after = positions[:, first:-1][:, heard], positions[:, first + 1 :][:, heard]
             theta = before.reshape(-1, len(unit))
-            gradient = ((before - after) / seen.step_sizes[kept][heard, None]).reshape(theta.shape)
+            gradient = ((before - after) / seen.step_sizes[first:][heard, None]).reshape(
+                theta.shape
+            )
             weights = np.tile(weight[heard], len(positions))
             laws.append(_law_of(theta, gradient, weights, unit, at))
         said = []
@@ -462,11 +463,10 @@ class WideLaws:
         """Variance of every entry of theta, (data set, dim) each, under three laws: the exact
         posterior, if it has the estimated curvature; the law if that were the true one; the law."""
         scale = None if self.coordinates is None else self.coordinates.scale
-
-        def of(law: LowRankNormal) -> Array:
-            return law.variances if scale is None else law.variances_along(scale)
-
-        each = [(of(one.exact), of(one.known), of(one.law)) for one in self.of_sets]
+        each = [
+            [law.variances if scale is None else law.variances_along(scale) for law in laws]
+            for laws in ((one.exact, one.known, one.law) for one in self.of_sets)
+        ]
         exact, known, stated = (np.stack(parts) for parts in zip(*each, strict=True))
         return exact, known, stated
 

@@ -48,8 +48,9 @@ class SinglePrecisionEngine(Engine):
         overflows single precision."""
         origin = centre_of(model)
         theta = self.starts(plan, model, seed, num_chains)
+        # Machine code takes the position by its address, in C's order, whatever that of theta is.
         with np.errstate(over="ignore"):  # an overflow is noticed below
-            position = (theta - origin[:, None]).astype(np.float32)
+            position = (theta - origin[:, None]).astype(np.float32, order="C")
         if not np.isfinite(position).all():
             raise RunFailed("a start is beyond the range of single precision; use engine = 'numpy'")
         # The declared type of an Array does not say that the position is in single precision.

@@ -165,3 +165,14 @@ def test_the_clipped_fraction_counts_the_devices_that_transmitted() -> None:
         scheduler=Sometimes(),
     )
     assert flmc.run(planned, problem, chains=2).clipped_fraction == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", ["numba", "jax"])
+def test_starts_beyond_single_precision_are_refused(name: str) -> None:
+    """By name, where a draw from the prior, of 1e39 and more, has no number of single precision."""
+    problem = model(2)
+    planned = plan("scheme digital", problem)
+    engine = engine_for(name, planned, problem)
+    far = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, dim=DIM), prior_mean=1e39)
+    with pytest.raises(flmc.errors.RunFailed, match="range of single precision"):
+        engine.start(planned, far, 9, 3, keep_draws=True)

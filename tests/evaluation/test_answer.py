@@ -12,7 +12,8 @@ import pytest
 import flmc
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
-from flmc.evaluation.answer import Answer, _half_width, answer_of, find_answer
+from flmc.evaluation.answer import Answer, answer_of, find_answer
+from flmc.evaluation.theta_law import ThetaLaw, _half_width
 from flmc.evaluation.transcript import Transcript
 from flmc.models.parameters import Layout
 from flmc.planning import answer_law
@@ -421,6 +422,7 @@ def test_doubts_compare_the_curvature_with_the_plan(planned: float, code: str, l
     plan expects almost none, and the chain is lost where it expects many."""
     made = chains(np.ones(1), 0.03, 300, 1.0, 5.0, 60, 4)
     answer = replace(answers(made), planned_degrees=planned)
+    assert isinstance(answer._law, ThetaLaw)
     own = answer_law.own_degrees(answer._law.degrees)[:, 0]
     at = int(np.abs(own - 10.0).argmin())
     found = {each.code: each for each in answer.findings_of(at)}

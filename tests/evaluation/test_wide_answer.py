@@ -11,10 +11,10 @@ import pytest
 import flmc
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
-from flmc.evaluation import wide_answer
+from flmc.evaluation import wide_law
 from flmc.evaluation.answer import answer_of, find_answer
 from flmc.evaluation.transcript import Transcript
-from flmc.evaluation.wide_answer import ShrunkCurvature, WideAnswer, wide_answer_of
+from flmc.evaluation.wide_law import ShrunkCurvature, WideLaws
 from flmc.models.affine import Coordinates
 from flmc.models.distributions import Gaussian
 from flmc.planning.step_size import Curvature
@@ -65,7 +65,7 @@ def test_intervals_of_many_entries_hold(rounds: int, heat: float) -> None:
     for seed in range(full(12, 4)):
         seen, exact = drawn(seed, 250, rounds, heat, np.ones(250))
         answer = answer_of(seen, prior, exact=exact)
-        assert isinstance(answer, WideAnswer)
+        assert isinstance(answer._law, WideLaws)
         assert "curvature" in answer.parts
         assert answer.parts["curvature"][0] < 0.12
         found = [answer.held(level) for level in (0.5, 0.9, 0.95)]
@@ -110,12 +110,13 @@ def test_a_run_of_many_entries() -> None:
 def test_low_rank_is_whole_matrices(dim: int, rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Covariance and mean without an error of the curvature, by dense algebra; entries differ in
     their prior, with more entries than rounds and with fewer."""
-    monkeypatch.setattr(wide_answer, "_MOST_UNLIKE", np.inf)
-    monkeypatch.setattr(wide_answer, "_MOST_BIAS", 1.0)
+    monkeypatch.setattr(wide_law, "_MOST_UNLIKE", np.inf)
+    monkeypatch.setattr(wide_law, "_MOST_BIAS", 1.0)
     rng = np.random.default_rng(3)
     seen, _ = drawn(1, dim, rounds, 5.0, np.ones(dim))
     scale = rng.uniform(2.0, 6.0, dim)
-    law = wide_answer_of(seen, lambda theta: scale * theta)._laws[0]
+    laws = WideLaws.of(seen, lambda theta: scale * theta, None, None, known=False)
+    law = laws.of_sets[0]
     noise, theta = seen.channel_noise[0, 0, 0], seen.positions[0, 0]
     gradient = (theta[:-1] - theta[1:]) / seen.step_sizes[0]
     place, slope = theta[:-1].mean(axis=0), (gradient - scale * theta[:-1]).mean(axis=0)
@@ -160,7 +161,7 @@ def test_the_likelihood_of_the_spread() -> None:
         inner = left @ np.linalg.solve(covariance, left)
         return float(-0.5 * (np.linalg.slogdet(covariance)[1] + inner))
 
-    steps = wide_answer._SPREADS * found.mean
+    steps = wide_law._SPREADS * found.mean
     by_steps = np.array([likelihood(each) for each in steps])
     assert found.deviation == pytest.approx(steps[by_steps.argmax()])
     assert found.largest == pytest.approx(steps[by_steps > by_steps.max() - 2.0][-1])
@@ -175,7 +176,7 @@ def test_the_likelihood_of_the_spread() -> None:
 
 def test_draws_are_of_the_law() -> None:
     seen, _ = drawn(1, 220, 150, 5.0, np.ones(220))
-    answer = wide_answer_of(seen, prior)
+    answer = answer_of(seen, prior)
     draws = answer.draws(4000, seed=2)[0]
     # Five standard errors of a standard deviation and of a mean of 4000 draws.
     assert np.abs(draws.std(axis=0) / answer.sd[0] - 1.0).max() < 5 / np.sqrt(8000)
@@ -200,8 +201,8 @@ def test_other_coordinates_of_many_entries() -> None:
         step_sizes=seen.step_sizes * 100.0,
         channel_noise=seen.channel_noise * 0.01,
     )
-    plain = wide_answer_of(seen, prior)
-    other = wide_answer_of(
+    plain = answer_of(seen, prior)
+    other = answer_of(
         moved, lambda phi: 0.1 * prior(np.asarray(coordinates.to_model(phi))), coordinates
     )
     np.testing.assert_allclose(other.mean, plain.mean, rtol=1e-6)
@@ -215,25 +216,25 @@ def test_unlike_curvatures_are_refused() -> None:
     for spread in (np.geomspace(1.0, 5.5, 220), steep):
         seen, _ = drawn(1, 220, 300, 5.0, spread)
         with pytest.raises(InvalidSetting, match=r"differ too much|do not tell the mean"):
-            wide_answer_of(seen, prior)
+            answer_of(seen, prior)
 
 
 def test_what_else_is_refused() -> None:
     seen, _ = drawn(1, 210, 100, 5.0, np.ones(210))
     with pytest.raises(InvalidSetting, match="noise of known size"):
-        wide_answer_of(seen._replace(bounded=False), prior)
+        answer_of(seen._replace(bounded=False), prior)
     with pytest.raises(InvalidSetting, match="prior with independent entries"):
-        wide_answer_of(seen, lambda theta: theta + theta.mean(axis=-1, keepdims=True))
+        answer_of(seen, lambda theta: theta + theta.mean(axis=-1, keepdims=True))
     # A chain without curvature; least squares would show some.
     walk = np.cumsum(np.random.default_rng(1).standard_normal((1, 1, 30, 210)), axis=2)
     with pytest.raises(InvalidSetting, match="do not tell the mean curvature"):
-        wide_answer_of(seen_at(walk, 1e-3, 1e6), np.zeros_like)
+        answer_of(seen_at(walk, 1e-3, 1e6), np.zeros_like)
     many = seen._replace(positions=np.zeros((1, 1, 2001, 2001)), num_kept=2000)
     with pytest.raises(InvalidSetting, match="takes too long"):
-        wide_answer_of(many, prior)
+        answer_of(many, prior)
     silent = seen._replace(channel_noise=np.full_like(seen.channel_noise, np.inf))
     with pytest.raises(InvalidSetting, match="rounds in which devices transmit"):
-        wide_answer_of(silent, prior)
+        answer_of(silent, prior)
 
 
 def test_memory_grows_with_entries_times_rank() -> None:
@@ -246,7 +247,7 @@ def test_memory_grows_with_entries_times_rank() -> None:
         places[0, 0, s + 1] = places[0, 0, s] - step * shown
     seen = seen_at(places, step, noise)
     tracemalloc.start()
-    answer = wide_answer_of(seen, prior)
+    answer = answer_of(seen, prior)
     answer.intervals(0.9), answer.draws(10), answer.width
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -254,5 +255,6 @@ def test_memory_grows_with_entries_times_rank() -> None:
     assert peak < 50 * 8 * dim * rounds
     # All curvatures are 1000, and the mode is 0. Least squares would find 15 % more; what is
     # left of its bias is of second order in 2 / (rounds * 0.2), and chance takes 0.005.
-    shown = answer._laws[0].curvature.mean
+    assert isinstance(answer._law, WideLaws)
+    shown = answer._law.of_sets[0].curvature.mean
     assert shown == pytest.approx(1000.0 - PRIOR, rel=(2 / (rounds * 0.2)) ** 2)

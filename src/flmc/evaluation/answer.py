@@ -18,20 +18,20 @@ from typing import Any
 import numpy as np
 
 from flmc.base import checks
-from flmc.base.arrays import Array, IntArray
+from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
-from flmc.base.findings import Finding, Light
-from flmc.base.special import ndtr, ndtri
+from flmc.base.findings import Finding
+from flmc.base.special import ndtr
 from flmc.base.tables import Grid, Listing, Row
 from flmc.evaluation import named_draws
-from flmc.evaluation.gradient_regression import TranscriptRounds
 from flmc.evaluation.theta_law import PriorGradient, ThetaLaw
 from flmc.evaluation.transcript import Transcript
+from flmc.evaluation.wide_law import WideLaws
 from flmc.models.affine import Coordinates
 from flmc.models.distributions import Gaussian, Prior
 from flmc.models.model import Model
-from flmc.planning import answer_law
-from flmc.planning.answer_law import PredictedAnswer
+from flmc.planning.answer_forecast import WIDE
+from flmc.planning.answer_law import MOST_ANSWERED, PredictedAnswer
 from flmc.planning.plans import Plan
 from flmc.planning.step_size import Curvature
 
@@ -39,12 +39,6 @@ Predict = Callable[[Array], Array | None]
 """A function that takes draws of theta for the first data set, (1, draw, dim), and returns the
 model's predictions at each, (1, draw, prediction); None for a model without predictions."""
 
-_WIDE, _OFF = 2.0, 0.25
-"""Limits beyond which an answer gets a warning: ``_WIDE`` is that of an entry's standard deviation
-over the exact posterior's, ``_OFF`` that of the shift of the mean by a gradient that is not linear
-in theta, in posterior standard deviations."""
-_MOST_STEPS = 60
-"""Largest number of Newton's steps towards the end of an interval; 5 are usual."""
 _MOST_ROWS = 12
 """Largest number of entries of theta that are printed with an answer."""
 OF_GRADIENTS = frozenset(
@@ -59,27 +53,14 @@ which is computed from such estimates, as they do against a chain of draws."""
 _CLIPPED = 0.015
 """Share of clipped gradient entries in the kept rounds up to which rounds far from the mode are no
 reason for a doubt."""
-_DOUBTS = OF_GRADIENTS | {"burn-in", "curvature-by-chance", "curvature-unknown", "not-quadratic"}
+_DOUBTS = OF_GRADIENTS | {
+    "burn-in", "curvature-by-chance", "curvature-unknown", "linearity-unknown", "not-quadratic"
+}  # fmt: skip
 """Codes of findings because of which an answer may be wrong, where their light is that of sampling;
 findings with other codes say only that its intervals are wide, or that nobody can judge a chain."""
-_HARDLY_ANY = 3.0
-"""Predicted degrees of freedom of a curvature below which a chain is nearly a random walk: an
-answer that takes some of the curvature it sees for true is then doubted."""
-_BY_CHANCE = 2.0
-"""Degrees of freedom over those that the plan predicted from which on an estimate is taken to be
-too large by chance, where the plan predicted too few for a well-known curvature. Of such answers
-intervals of 90 % held 74 to 87 %, of others 89 to 93 % (random settings)."""
-_LOST = 4.0
-"""Degrees of freedom that the plan predicted over those that the rounds show from which on an
-answer of an unknown curvature is doubted: its chain is not where the plan expects it."""
-_MOST_NAMED = 3
-"""Largest number of entries of theta that a finding names."""
 _SHOWN_DRAWS = 4000
 """Number of draws from which values of parameters with supports are summarised; the ends of a 90 %
 interval then have a standard error of 0.03 standard deviations."""
-_LEVEL = 0.01
-"""Probability with which an answer wrongly gets the warning that its gradient is not linear in
-theta, although the posterior is normal."""
 
 
 def doubting(
@@ -125,19 +106,16 @@ def answer_of(
     (None where it is unknown) and in ``predict``, too; the answer has the model's. ``public`` is
     what is publicly known of the posterior's curvature, None: nothing.
     ``InvalidSetting`` where the rounds are too few."""
-    if seen.positions.shape[3] > answer_law.MOST_ANSWERED:
-        # imported here, because that module imports this one
-        from flmc.evaluation.wide_answer import wide_answer_of
-
-        return wide_answer_of(seen, prior, coordinates, layout, exact, predict, public)
-    rounds = TranscriptRounds.of(seen)
-    fit, start = rounds.fit()
+    law: ThetaLaw | WideLaws
+    if seen.positions.shape[3] > MOST_ANSWERED:
+        law = WideLaws.of(seen, prior, coordinates, public, known=exact is not None)
+    else:
+        law = ThetaLaw.of(seen, prior, coordinates, public)
     if exact is not None and coordinates is not None:
         scale = coordinates.scale
         covariance = scale @ exact.covariance @ scale.T
         exact = Gaussian(np.asarray(coordinates.to_model(exact.mean)), covariance)
-    law = ThetaLaw.of(fit, prior, public)
-    return Answer(law, rounds, start, coordinates, layout, exact, predict)
+    return Answer(law, layout, exact, predict)
 
 
 def find_answer(
@@ -164,9 +142,7 @@ def find_answer(
         repeats = kept.shape[1] if by_chain else 1
         mean, covariance = exact.mean[: len(kept)], exact.covariance[: len(kept)]
         exact = Gaussian(np.repeat(mean, repeats, 0), np.repeat(covariance, repeats, 0))
-
-    public = plan.public_curvature
-    return _answer_of_model(seen.by_chain if by_chain else seen, model, exact, public)
+    return _answer_of_model(plan, seen.by_chain if by_chain else seen, model, exact)
 
 
 def find_federated_answer(
@@ -191,16 +167,13 @@ def find_federated_answer(
         return answer_of(seen, model.gradient, public=plan.public_curvature)
     if model.coordinates is not None:
         raise InvalidSetting("a federation samples in the model's own coordinates: give that model")
-    return _answer_of_model(seen, model, model.posterior, plan.public_curvature)
+    return _answer_of_model(plan, seen, model, model.posterior)
 
 
-def _answer_of_model(
-    seen: Transcript, model: Model, exact: Gaussian | None, public: Curvature | None
-) -> Answer:
+def _answer_of_model(plan: Plan, seen: Transcript, model: Model, exact: Gaussian | None) -> Answer:
     """The answer of every data set from its transcript ``seen`` and the parts of a model that need
     no data: prior, coordinates, names, and predictions. ``exact`` holds the posteriors of the
-    transcript's data sets; None where they are unknown. ``public`` is what is publicly known of the
-    posterior's curvature; None: nothing."""
+    transcript's data sets; None where they are unknown."""
 
     def prior(theta: Array) -> Array:
         return model.num_devices * model.prior_share(theta)
@@ -208,6 +181,7 @@ def _answer_of_model(
     def predict(theta: Array) -> Array | None:
         return model.predict(theta, slice(0, 1))
 
+    public = plan.public_curvature
     return answer_of(seen, prior, model.coordinates, model.layout, exact, predict, public)
 
 
@@ -217,10 +191,7 @@ class Answer:
     draws, and by how much the noise makes them wider than the exact posterior. Made by
     :meth:`flmc.Result.posterior`."""
 
-    _law: ThetaLaw
-    _rounds: TranscriptRounds
-    _start: IntArray
-    _coordinates: Coordinates | None = None
+    _law: ThetaLaw | WideLaws
     layout: named_draws.Layout | None = None
     """Name and shape of every parameter in theta; None for a model without names."""
     exact: Gaussian | None = None
@@ -237,30 +208,29 @@ class Answer:
     @property
     def num_rounds(self) -> Array:
         """Number of rounds that the answer uses, of all chains together, (data set)."""
-        return np.asarray((self._rounds.seen.positions.shape[2] - 1 - self._start).sum(axis=1))
+        return self._law.num_rounds
 
     @cached_property
     def mean(self) -> Array:
         """Mean of theta as the server knows it, (data set, dim), in the model's coordinates."""
-        return self._to_model(self._law.mean / self._law.fit.unit)
-
-    @cached_property
-    def covariance(self) -> Array:
-        """Covariance of theta as the server knows it, (data set, dim, dim), in the model's
-        coordinates."""
-        return self._law.covariance(self._to_entries)
+        return self._to_model(self._law.mean)
 
     @property
+    def covariance(self) -> Array:
+        """Covariance of theta as the server knows it, (data set, dim, dim), in the model's
+        coordinates; for more than 200 entries it is computed at every use, because it is large."""
+        return self._law.covariance
+
+    @cached_property
     def sd(self) -> Array:
         """Standard deviation of every entry of theta as the server knows it, (data set, dim)."""
-        return np.asarray(np.sqrt(np.einsum("eii->ei", self.covariance)))
+        return np.asarray(np.sqrt(self._law.variances[2]))
 
     @cached_property
     def width(self) -> Array:
         """Standard deviation of every entry of theta over that of the exact posterior, (data set,
         dim); the latter is computed from the curvature that the run's gradients show."""
-        exact = np.einsum("eii->ei", self._covariance_of(1.0 / self._law.values))
-        return np.asarray(self.sd / np.sqrt(exact))
+        return np.asarray(self.sd / np.sqrt(self._law.variances[0]))
 
     @cached_property
     def parts(self) -> dict[str, Array]:
@@ -268,15 +238,10 @@ class Answer:
         ``data`` is the exact posterior's own variance, ``noise`` the part added because channel,
         quantisation and privacy hide where its mean is, ``curvature`` the part added because they
         hide how wide it is."""
-        law, to_entries = self._law, self._to_entries
-        exact, known = self._covariance_of(1.0 / law.values), law.certain_covariance(to_entries)
-        data, noisy = (np.trace(each, axis1=1, axis2=2) for each in (exact, known))
+        data, known, _ = (each.sum(axis=1) for each in self._law.variances)
         total = np.square(self.sd).sum(axis=1)
-        return {
-            "data": data / total,
-            "noise": (noisy - data) / total,
-            "curvature": (total - noisy) / total,
-        }
+        shares = (data / total, (known - data) / total, (total - known) / total)
+        return dict(zip(("data", "noise", "curvature"), shares, strict=True))
 
     def intervals(self, probability: float = 0.9) -> Array:
         """Central intervals of every entry of theta, as the server knows them.
@@ -292,8 +257,7 @@ class Answer:
             Lower and upper ends, (data set, dim, 2).
         """
         checks.between("probability", probability, 0.0, 1.0)
-        variances = self._law.variances(self._to_entries)
-        half = _half_width(np.sqrt(variances), probability)
+        half = self._law.half_widths(probability)
         return np.stack([self.mean - half, self.mean + half], axis=-1)
 
     def held(self, probability: float = 0.9) -> Array | None:
@@ -333,17 +297,15 @@ class Answer:
         Array
             Theta, (data set, draw, dim).
         """
-        return self._to_model(self._draw(len(self._start), num_draws, seed))
+        return self._to_model(self._draw(len(self.mean), num_draws, seed))
 
     def _draw(self, num_sets: int, num_draws: int, seed: int) -> Array:
         """Independent draws of theta from the law that the answer states, for the first
         ``num_sets`` data sets, (data set, draw, dim), in the coordinates in which the chain was
         sampled."""
         checks.at_least("num_draws", num_draws, 1)
-        drawn = [
-            self._law.draw(e, num_draws, np.random.default_rng([seed, e])) for e in range(num_sets)
-        ]
-        return np.stack(drawn) / self._law.fit.unit[:num_sets, None]
+        streams = (np.random.default_rng([seed, e]) for e in range(num_sets))
+        return np.stack([self._law.draw(e, num_draws, rng) for e, rng in enumerate(streams)])
 
     def predictions(self, num_draws: int = 1000, seed: int = 0) -> Array | None:
         """Predictions of the model at independent draws of theta from the answer, for the first
@@ -425,7 +387,7 @@ class Answer:
         if self.layout is None or self.layout.free:
             low, high = np.moveaxis(self.intervals(probability)[0], -1, 0)
             columns = (self.mean[0], self.sd[0], low, high, self.width[0])
-            names = named_draws.entry_names(self.mean.shape[1], self.layout)
+            names = self._names
             header, text = (*header, "width"), f"{text}width: sd beside that of the exact posterior"
         else:
             names, values = named_draws.by_entry(self._first_draws(_SHOWN_DRAWS, 0), self.layout)
@@ -445,99 +407,35 @@ class Answer:
 
     def findings_of(self, data_set: int) -> tuple[Finding, ...]:
         """Findings against the answer of one data set: biased estimates of the gradient (from the
-        findings of plan and run), a curvature that the rounds do not tell, gradients that are not
-        linear in theta, or wide intervals.
+        findings of plan and run; but a shift of the mean is left out where intervals are so wide
+        that they hold in spite of it), a curvature that the rounds do not tell, gradients that are
+        not linear in theta, or not known to be, or wide intervals.
 
         Parameters
         ----------
         data_set
             Number of the data set, from 0.
         """
-        findings = [*self._of_gradients_at(data_set), *self._judge_curvature(data_set)]
-        slope, error = (each[data_set] for each in self._bends)
-        # A two-sided test of each slope at the level _LEVEL / dim: Bonferroni's correction for as
-        # many slopes as theta has entries.
-        limit = float(ndtri(np.array([1 - _LEVEL / (2 * len(slope))]))[0])
-        shift = float((np.abs(slope) - limit * error).max())
-        if shift > _OFF:
-            short = "the gradient is not linear in theta: the posterior is not normal"
-            text = (
-                f"{short}, and the answer's mean may be off by {shift:.2g} posterior sd or more;"
-                " use the draws of a chain at temperature 1, or a smaller step"
-            )
-            findings.append(Finding("not-quadratic", "warning", text, short, {"shift": shift}))
+        findings = self._law.findings(
+            data_set, self.of_gradients, self.planned_degrees, self._names
+        )
         width = float(self.width[data_set].max())
-        if width > _WIDE:
+        if width > WIDE:
             short = f"intervals are {width:.2g} times as wide as those of the exact posterior"
             text = f"{short}; more rounds, a higher SNR, or a larger epsilon make them narrower"
             findings.append(Finding("wide", "warning", text, short, {"width": width}, "use"))
         return tuple(findings)
 
-    def _of_gradients_at(self, data_set: int) -> list[Finding]:
-        """The findings in ``of_gradients`` that matter for the answer of one data set: a shift of
-        the mean does not where the answer's own standard deviations are four times as large."""
-        law = self._law
-        spread = law.spread[data_set] * law.values[data_set]
-        least = _OFF * max(1.0, float(np.sqrt(spread.min())))
-        return [
-            each
-            for each in self.of_gradients
-            if each.code != "mean-shift" or not each.numbers.get("mean_shift", np.inf) <= least
-        ]
-
-    def _judge_curvature(self, data_set: int) -> list[Finding]:
-        """List with a finding where the rounds do not tell the curvature of some direction, so that
-        the answer of this data set is mostly the prior there; or where they seem to tell it, but
-        only by chance, as far as the plan knows; else empty."""
-        own = answer_law.own_degrees(self._law.degrees[data_set])
-        least, planned = float(own.min()), self.planned_degrees
-        if planned < _HARDLY_ANY:
-            known = answer_law.WELL_KNOWN - answer_law.FADING
-        else:
-            known = max(answer_law.WELL_KNOWN, _BY_CHANCE * planned)
-        if planned < answer_law.WELL_KNOWN and least >= known:
-            short = "the rounds tell a curvature better than they should"
-            text = (
-                f"{short}: by {least:.2g} degrees of freedom, and the plan expects {planned:.2g};"
-                " estimates that are too large by chance look so, and intervals are then too"
-                " narrow; plan more rounds, a larger step, or a public_convexity"
-            )
-            return [Finding("curvature-by-chance", "warning", text, short, {"df": least})]
-        if least >= answer_law.WELL_KNOWN:
-            return []
-        loads = np.square(self._to_entries[data_set]) * self._law.spread[data_set]
-        share = loads[:, own < answer_law.WELL_KNOWN].sum(axis=1) / loads.sum(axis=1)
-        largest = np.argsort(-share)[:_MOST_NAMED]
-        names = named_draws.entry_names(len(share), self.layout)
-        concerned = ", ".join(
-            f"{100 * share[i]:.0f} % of {names[i]}" for i in largest if share[i] >= share.max() / 2
-        )
-        short = "the rounds do not tell the curvature in some direction"
-        text = (
-            f"{short} ({least:.2g} degrees of freedom, {answer_law.WELL_KNOWN:g} are needed), which"
-            f" makes up {concerned}: what is stated there is partly or mostly the prior; plan more"
-            " rounds, a larger step, coordinates in which the posterior is round, or a"
-            " public_convexity"
-        )
-        # Where the plan expects far more, something is wrong: a clip, or a chain far from the mode.
-        lost = np.isfinite(planned) and planned >= max(answer_law.WELL_KNOWN, _LOST * least)
-        light: Light = "sampling" if lost else "use"
-        return [Finding("curvature-unknown", "warning", text, short, {"df": least}, light)]
-
-    @cached_property
-    def _bends(self) -> tuple[Array, Array]:
-        """Slopes that reveal a gradient that is not linear in theta, one for every eigenvector of
-        the fitted curvature, and their standard errors, both (data set, dim); a slope is 0 for a
-        normal posterior, up to its standard error."""
-        return self._rounds.bends(self._start, self._law.fit)
-
     @property
     def doubts(self) -> tuple[Finding, ...]:
         """Findings because of which the answer of the first data set may be wrong; the draws of a
         chain at temperature 1 are then the better choice. They are: the rounds tell a curvature
-        only by chance, or far less of it than planned, the posterior is not normal, or estimates of
-        the gradient are biased. Findings with another light say only that intervals are wide."""
-        return tuple(f for f in self.findings if f.light == "sampling" and f.code in _DOUBTS)
+        only by chance, or far less of it than planned, the posterior is not normal, or not known to
+        be, or estimates of the gradient are biased. Findings with another light say only that
+        intervals are wide."""
+        # For many entries hardly anything is tested: that nobody can judge the chain counts, too.
+        codes = _DOUBTS | {"not-judged"} if isinstance(self._law, WideLaws) else _DOUBTS
+        return tuple(f for f in self.findings if f.light == "sampling" and f.code in codes)
 
     def rows(self, probability: float = 0.9) -> list[Row]:
         """Rows of a listing for the answer of the first data set: one for each of at most 12
@@ -549,7 +447,6 @@ class Answer:
         probability
             Probability of the intervals.
         """
-        names = named_draws.entry_names(self.mean.shape[1], self.layout)
         ends = self.intervals(probability)[0]
         rows = [
             Row(
@@ -557,7 +454,7 @@ class Answer:
                 f"{self.mean[0, i]:.4g} ± {self.sd[0, i]:.2g} ({low:.4g} to {high:.4g}),"
                 f" width {self.width[0, i]:.3g}",
             )
-            for i, (name, (low, high)) in enumerate(zip(names, ends, strict=True))
+            for i, (name, (low, high)) in enumerate(zip(self._names, ends, strict=True))
         ]
         if len(rows) > _MOST_ROWS:
             rest = Row("", f"and {len(rows) - _MOST_ROWS} more entries")
@@ -584,18 +481,20 @@ class Answer:
         return Listing(f"what the server knows, {self.num_rounds[0]} rounds: {title}", shown)
 
     def to_document(self, probability: float = 0.9) -> dict[str, Any]:
-        """The answer of the first data set as numbers, texts and lists by name, for JSON.
+        """The answer of the first data set as numbers, texts and lists by name, for JSON; the
+        covariance is None for more than 200 entries, where it is large.
 
         Parameters
         ----------
         probability
             Probability of the intervals.
         """
+        wide = isinstance(self._law, WideLaws)
         return {
-            "entries": named_draws.entry_names(self.mean.shape[1], self.layout),
+            "entries": self._names,
             "mean": self.mean[0].tolist(),
             "sd": self.sd[0].tolist(),
-            "covariance": self.covariance[0].tolist(),
+            "covariance": None if wide else self.covariance[0].tolist(),
             "interval": probability,
             "ends": self.intervals(probability)[0].tolist(),
             "width": self.width[0].tolist(),
@@ -608,44 +507,12 @@ class Answer:
         return str(self.listing())
 
     @property
-    def _to_entries(self) -> Array:
-        """Matrices, (data set, dim, dim), that turn deviations of theta along the eigenvectors of
-        the fitted curvature, in the regression's units, into deviations in the model's
-        coordinates."""
-        to_theta = self._law.directions / self._law.fit.unit[:, :, None]
-        return to_theta if self._coordinates is None else self._coordinates.scale @ to_theta
-
-    def _covariance_of(self, variances: Array) -> Array:
-        """Covariances of theta in the model's coordinates, (data set, dim, dim), given the
-        ``variances`` along the eigenvectors of the fitted curvature, (data set, dim), in the
-        regression's units."""
-        to_entries = self._to_entries
-        return np.asarray((to_entries * variances[:, None]) @ _transposed(to_entries))
+    def _names(self) -> list[str]:
+        """Names of the entries of theta."""
+        return named_draws.entry_names(self.mean.shape[1], self.layout)
 
     def _to_model(self, theta: Array) -> Array:
         """Theta in the model's coordinates, in the shape of ``theta``, which is in the
         sampler's."""
-        return theta if self._coordinates is None else np.asarray(self._coordinates.to_model(theta))
-
-
-def _half_width(sd: Array, probability: float) -> Array:
-    """Half the length of the central interval of a given ``probability``, (data set, dim), for an
-    equal mixture of normal laws with mean 0 and the standard deviations ``sd`` (data set, dim,
-    component of the mixture)."""
-    # The probability is a concave function of the half length, so that Newton's steps from below
-    # never pass the solution; the narrowest component's own interval is below it.
-    half = sd.min(axis=2) * float(ndtri(np.array([(1 + probability) / 2]))[0])
-    for _ in range(_MOST_STEPS):
-        scaled = half[..., None] / sd
-        short = probability - (2 * ndtr(scaled) - 1).mean(axis=2)
-        slope = (np.exp(-np.square(scaled) / 2) / sd).mean(axis=2) * np.sqrt(2 / np.pi)
-        step = short / slope
-        half = half + np.maximum(step, 0.0)
-        if (step <= 1e-9 * half).all():
-            break
-    return np.asarray(half)
-
-
-def _transposed(matrix: Array) -> Array:
-    """Matrices with their last two axes exchanged."""
-    return np.asarray(np.swapaxes(matrix, -1, -2))
+        coordinates = self._law.coordinates
+        return theta if coordinates is None else np.asarray(coordinates.to_model(theta))

@@ -230,8 +230,8 @@ class TranscriptRounds:
         x, y = x[:, :, first:end], x[:, :, first + 1 : end + 1]
         at = np.minimum(end - first - count, end - first - 1)[:, :, None, None]
         begin = np.take_along_axis(x, at, axis=2)[:, :, 0]
-        scatter, with_next = _transposed(x) @ x, _transposed(x) @ y
-        squares = 2 * (_diagonal(scatter) - _diagonal(with_next))
+        scatter, with_next = x.mT @ x, x.mT @ y
+        squares = 2 * (np.linalg.diagonal(scatter) - np.linalg.diagonal(with_next))
         parts = (
             np.ones(end - first) @ x,
             (begin - last) / step,
@@ -255,8 +255,8 @@ class TranscriptRounds:
             weighted.sum(axis=(1, 2)),
             along.sum(axis=(1, 2)),
             np.einsum("ecsi,ecsi->ei", along, gradient),
-            (_transposed(weighted) @ x).sum(axis=1),
-            (_transposed(weighted) @ gradient).sum(axis=1),
+            (weighted.mT @ x).sum(axis=1),
+            (weighted.mT @ gradient).sum(axis=1),
         )
 
     def _moments(self, sums: RoundSums) -> tuple[Array, Array, Array, Array, Array]:
@@ -290,7 +290,7 @@ class TranscriptRounds:
         # In one direction a chain of curvature h, step s and noise v has the stationary variance
         # s v/(h (2 - s h)). The fitted curvature is not made symmetric: only quadratic forms of it
         # are taken.
-        slopes = _transposed(np.asarray(np.linalg.solve(scatter, products)))
+        slopes = np.linalg.solve(scatter, products).mT
         # A copy in C's order: matrices in another order are multiplied without BLAS.
         metric = np.ascontiguousarray((2 / step * slopes - slopes @ slopes) / noise[:, :, None])
         away = x - theta[:, None, None]
@@ -305,11 +305,12 @@ class TranscriptRounds:
         unit = np.sqrt(noise)
         scatter = scatter * unit[:, :, None] * unit[:, None, :]
         values, directions = np.linalg.eigh(scatter)
-        turned = _turned(products * unit[:, :, None] / unit[:, None, :], directions)
+        products = products * unit[:, :, None] / unit[:, None, :]
+        turned = directions.mT @ products @ directions
         # The symmetric H that fits best solves H S + S H = P + P' (scatter S of theta, products P
         # of theta and gradient), whose solution is entry by entry in the eigenvectors of S.
-        fitted = (turned + _transposed(turned)) / (values[:, :, None] + values[:, None, :])
-        curvature = directions @ fitted @ _transposed(directions)
+        fitted = (turned + turned.mT) / (values[:, :, None] + values[:, None, :])
+        curvature = directions @ fitted @ directions.mT
         theta = (self.centre + theta) * unit
         return GradientRegression(unit, sums.weight, theta, gradient / unit, scatter, curvature)
 
@@ -353,29 +354,13 @@ def _check_moves(sums: RoundSums) -> None:
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         theta = sums.theta / sums.weight[:, None]
         covariance = sums.scatter / sums.weight[:, None, None] - theta[:, :, None] * theta[:, None]
-        size = np.sqrt(_diagonal(covariance))
+        size = np.sqrt(np.linalg.diagonal(covariance))
         correlation = covariance / size[:, :, None] / size[:, None, :]
     root = np.zeros_like(correlation)
     with suppress(np.linalg.LinAlgError):  # not positive definite
         root[:] = np.linalg.cholesky(correlation)
-    if not float(np.square(_diagonal(root)).min()) >= _FLATTEST:
+    if not float(np.square(np.linalg.diagonal(root)).min()) >= _FLATTEST:
         raise InvalidSetting(
             "an answer needs chains that move in every direction, within the range of numbers: use"
             " a larger step, or more rounds"
         )
-
-
-def _turned(matrix: Array, directions: Array) -> Array:
-    """Each ``matrix`` (data set, dim, dim) in the coordinates whose axes are the unit vectors in
-    the columns of ``directions`` (data set, dim, dim)."""
-    return np.asarray(_transposed(directions) @ matrix @ directions)
-
-
-def _diagonal(matrix: Array) -> Array:
-    """Diagonals of matrices, (..., dim)."""
-    return np.asarray(np.diagonal(matrix, axis1=-2, axis2=-1))
-
-
-def _transposed(matrix: Array) -> Array:
-    """Matrices with their last two axes exchanged."""
-    return np.asarray(np.swapaxes(matrix, -1, -2))

@@ -1,18 +1,23 @@
-r"""The law of theta given a transcript, from a regression of estimates of the gradient.
+r"""The law of theta given a transcript, from a regression of estimates of the gradient, and what
+speaks against it.
 
 The curvature of the negative log posterior is known with an error, and the posterior's mean through
 noise; ``docs/answer.md`` derives the law of theta that is left."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from flmc.base.arrays import Array, IntArray
-from flmc.evaluation.gradient_regression import GradientRegression, eigen
+from flmc.base.findings import Finding, Light
+from flmc.base.special import ndtr, ndtri
+from flmc.evaluation.gradient_regression import GradientRegression, TranscriptRounds, eigen
+from flmc.evaluation.transcript import Transcript
+from flmc.models.affine import Coordinates
 from flmc.planning import answer_law
 from flmc.planning.answer_law import LEAST, Bounds, Evidence, informed_share, joint_degrees
 from flmc.planning.step_size import Curvature
@@ -20,6 +25,25 @@ from flmc.planning.step_size import Curvature
 _SMALLEST = 1e-12
 """Smallest curvature of the likelihood in a draw, as a share of the largest one: rounding errors
 of a matrix without any curvature in a direction are below it."""
+_OFF = 0.25
+"""Shift of the mean, in posterior standard deviations, beyond which an answer gets a warning."""
+_LEVEL = 0.01
+"""Probability with which an answer wrongly gets the warning that its gradient is not linear in
+theta, although the posterior is normal."""
+_HARDLY_ANY = 3.0
+"""Predicted degrees of freedom of a curvature below which a chain is nearly a random walk: an
+answer that takes some of the curvature it sees for true is then doubted."""
+_BY_CHANCE = 2.0
+"""Degrees of freedom over those that the plan predicted from which on an estimate is taken to be
+too large by chance, where the plan predicted too few for a well-known curvature. Of such answers
+intervals of 90 % held 74 to 87 %, of others 89 to 93 % (random settings)."""
+_LOST = 4.0
+"""Degrees of freedom that the plan predicted over those that the rounds show from which on an
+answer of an unknown curvature is doubted: its chain is not where the plan expects it."""
+_MOST_NAMED = 3
+"""Largest number of entries of theta that a finding names."""
+_MOST_STEPS = 60
+"""Largest number of Newton's steps towards the end of an interval; 5 are usual."""
 PriorGradient = Callable[[Array], Array]
 """A function that returns the gradient of the negative log prior at many values of theta: it takes
 theta, (data set, point, dim), and returns an array of the same shape."""
@@ -27,8 +51,9 @@ theta, (data set, point, dim), and returns an array of the same shape."""
 
 @dataclass(frozen=True)
 class ThetaLaw:
-    r"""Law of theta given a transcript, for every data set, in units in which every entry of an
-    estimate of the gradient has noise of variance 1 in a round of weight 1.
+    r"""Law of theta given a transcript, for every data set. Mean and draws are in the sampler's
+    coordinates, covariance, variances and intervals in the model's. Fields have units in which
+    every entry of an estimate of the gradient has noise of variance 1 in a round of weight 1.
 
     The curvature of the negative log posterior is known with an error: it is :math:`H = \hat
     H^{1/2} W \hat H^{1/2}` with its estimate :math:`\hat H` and a Wishart matrix W, whose degrees
@@ -48,6 +73,10 @@ class ThetaLaw:
         Curvature of the negative log prior, (data set, dim, dim).
     pull
         Gradient of the negative log prior at the mean of theta over rounds, (data set, dim).
+    rounds, start
+        The rounds of the transcript, and the first that is used of every chain, (data set, chain).
+    coordinates
+        The sampler's coordinates; None where they are the model's.
     public
         What is publicly known of the posterior's curvature, in the sampler's units; None: nothing.
     """
@@ -58,89 +87,126 @@ class ThetaLaw:
     degrees: Array
     precision: Array
     pull: Array
-    public: Curvature | None = None
+    rounds: TranscriptRounds
+    start: IntArray
+    coordinates: Coordinates | None
+    public: Curvature | None
 
     @classmethod
     def of(
-        cls, fit: GradientRegression, prior: PriorGradient, public: Curvature | None = None
+        cls,
+        seen: Transcript,
+        prior: PriorGradient,
+        coordinates: Coordinates | None,
+        public: Curvature | None,
     ) -> ThetaLaw:
-        """Law of theta from ``fit``, a regression of the estimates of the gradient on theta, and
-        ``prior``, the gradient of the negative log prior; ``public`` holds what is publicly known
-        of the posterior's curvature, in the sampler's units."""
+        """Law of theta from the transcript ``seen`` and the gradient of the negative log ``prior``
+        in the sampler's ``coordinates``; ``public`` holds what is publicly known of the posterior's
+        curvature. ``InvalidSetting`` where the rounds are too few."""
+        rounds = TranscriptRounds.of(seen)
+        fit, start = rounds.fit()
         values, directions = eigen(fit.curvature)
         precision, pull = _quadratic_prior(fit, values, directions, prior)
         # The likelihood is assumed to be log-concave: in no direction is the curvature of the
         # posterior smaller than that of the prior.
-        floor, spread = (_forms(each, directions) for each in (precision, fit.scatter))
+        floor, spread = (
+            (directions * (each @ directions)).sum(axis=1) for each in (precision, fit.scatter)
+        )
         values = np.maximum(values, floor + LEAST * values[:, -1:])
         degrees = 2 * np.square(values) * spread
-        return cls(fit, values, directions, degrees, precision, pull, public)
+        return cls(
+            fit, values, directions, degrees, precision, pull, rounds, start, coordinates, public
+        )
+
+    @property
+    def num_rounds(self) -> Array:
+        """Number of rounds that are used, of all chains together, (data set)."""
+        return np.asarray((self.rounds.seen.positions.shape[2] - 1 - self.start).sum(axis=1))
 
     @cached_property
     def floor(self) -> Array:
         """Curvature of the negative log prior along the eigenvectors of the fitted curvature, (data
         set, dim)."""
-        return _forms(self.precision, self.directions)
+        return np.asarray((self.directions * (self.precision @ self.directions)).sum(axis=1))
 
     @property
     def mean(self) -> Array:
-        """Mean of theta, (data set, dim), in the units of the regression ``fit``."""
+        """Mean of theta, (data set, dim)."""
         way = self._way_and_variance[0].mean(axis=2)
         sets, push, _ = self._coupled
         way[sets] = push.mean(axis=1)
-        return np.asarray(self.fit.theta - _along(self.directions, way))
+        off = np.einsum("eij,ej->ei", self.directions, way)
+        return np.asarray((self.fit.theta - off) / self.fit.unit)
 
-    def variances(self, to_entries: Array) -> Array:
-        """Variances of the linear functions of theta whose coefficients along the eigenvectors of
-        the fitted curvature are the rows of ``to_entries`` (data set, entry, dim): (data set,
-        entry, node). The curvature is known with an error; each node is the mean square of the
-        distance from the mean at one of ``NODES`` equally probable values of it."""
-        way, variance = self._way_and_variance
-        spread = variance + np.square(way - way.mean(axis=2, keepdims=True))
-        found = np.square(to_entries) @ spread
+    @property
+    def _to_entries(self) -> Array:
+        """Matrices, (data set, dim, dim), that turn deviations of theta along the eigenvectors of
+        the fitted curvature into deviations in the model's coordinates."""
+        to_theta = self.directions / self.fit.unit[:, :, None]
+        return to_theta if self.coordinates is None else self.coordinates.scale @ to_theta
+
+    def half_widths(self, probability: float) -> Array:
+        """Half the length of every entry's central interval of this ``probability``, (data set,
+        dim). The curvature is known with an error: theta's law is a mixture of normal laws, one for
+        each of ``NODES`` equally probable values of it, whose variance is the mean square of the
+        distance from the mean."""
+        to_entries = self._to_entries
+        found = np.square(to_entries) @ self._spreads
         sets, push, covariance = self._coupled
         rows = to_entries[sets]
         spreads = ((rows[:, None] @ covariance) * rows[:, None]).sum(axis=3)
-        off = rows @ _transposed(push - push.mean(axis=1, keepdims=True))
-        found[sets] = _transposed(spreads) + np.square(off)
-        return np.asarray(found)
+        off = rows @ (push - push.mean(axis=1, keepdims=True)).mT
+        found[sets] = spreads.mT + np.square(off)
+        return _half_width(np.sqrt(found), probability)
 
     @cached_property
-    def spread(self) -> Array:
-        """Variance of theta along the eigenvectors of the fitted curvature, (data set, dim), but
-        for what a prior that couples them changes."""
+    def _spreads(self) -> Array:
+        """Mean square of theta's distance from its mean along the eigenvectors of the fitted
+        curvature, (data set, dim, node), at equally probable values of the curvature; but for what
+        a prior that couples them changes."""
         way, variance = self._way_and_variance
-        off = np.square(way - way.mean(axis=2, keepdims=True))
-        return np.asarray((variance + off).mean(axis=2))
+        return np.asarray(variance + np.square(way - way.mean(axis=2, keepdims=True)))
 
-    def covariance(self, to_entries: Array) -> Array:
-        """Covariance of the linear functions of theta in ``to_entries`` (data set, entry, dim), as
-        for :meth:`variances`: (data set, entry, entry)."""
-        found = (to_entries * self.spread[:, None]) @ _transposed(to_entries)
-        sets, push, covariance = self._coupled
+    @cached_property
+    def covariance(self) -> Array:
+        """Covariance of theta, (data set, dim, dim), in the model's coordinates."""
+        _, push, covariance = self._coupled
         off = push - push.mean(axis=1, keepdims=True)
-        whole = covariance.mean(axis=1) + _transposed(off) @ off / off.shape[1]
-        found[sets] = to_entries[sets] @ whole @ _transposed(to_entries[sets])
-        return np.asarray(found)
+        whole = covariance.mean(axis=1) + off.mT @ off / off.shape[1]
+        return self._covariance_of(self._spreads.mean(axis=2), whole)
 
-    def certain_covariance(self, to_entries: Array) -> Array:
-        """The :meth:`covariance` if the curvature were known to be the fitted one."""
-        data = self.values - self.floor
-        gain = informed_share(data, self.fit.weight[:, None])
-        variance = 1.0 / (self.floor + gain * data)
-        found = (to_entries * variance[:, None]) @ _transposed(to_entries)
-        sets, rows = self._coupled[0], to_entries[self._coupled[0]]
-        of_one = answer_law.coupled(
-            self._prior_along[sets], self.values[sets], self.fit.weight[sets]
-        )[1]
-        found[sets] = rows @ of_one @ _transposed(rows)
-        return np.asarray(found)
+    @cached_property
+    def variances(self) -> tuple[Array, Array, Array]:
+        """Variance of every entry of theta, (data set, dim) each, under three laws: the exact
+        posterior, if it has the fitted curvature; the law if that were the true one; the law."""
+        sets, data, weight = self._coupled[0], self.values - self.floor, self.fit.weight
+        along = 1.0 / (self.floor + informed_share(data, weight[:, None]) * data)
+        whole = answer_law.coupled(self._prior_along[sets], self.values[sets], weight[sets])[1]
+        laws = (
+            self._covariance_of(1.0 / self.values),
+            self._covariance_of(along, whole),
+            self.covariance,
+        )
+        exact, known, stated = (np.linalg.diagonal(each).copy() for each in laws)
+        return exact, known, stated
+
+    def _covariance_of(self, variances: Array, coupled: Array | None = None) -> Array:
+        """Covariances of theta in the model's coordinates, (data set, dim, dim), from the
+        ``variances`` along the eigenvectors of the fitted curvature, (data set, dim), or from the
+        covariances along these that ``coupled`` (set, dim, dim) has for data sets whose prior
+        couples them."""
+        to_entries = self._to_entries
+        found = np.asarray((to_entries * variances[:, None]) @ to_entries.mT)
+        if coupled is not None:
+            rows = to_entries[self._coupled[0]]
+            found[self._coupled[0]] = rows @ coupled @ rows.mT
+        return found
 
     @cached_property
     def _prior_along(self) -> Array:
         """Curvature of the negative log prior in the coordinates of the eigenvectors of the fitted
         curvature, (data set, dim, dim)."""
-        return np.asarray(_transposed(self.directions) @ self.precision @ self.directions)
+        return np.asarray(self.directions.mT @ self.precision @ self.directions)
 
     @cached_property
     def _coupled(self) -> tuple[IntArray, Array, Array]:
@@ -151,7 +217,7 @@ class ThetaLaw:
         prior, data, weight = self._prior_along, self._curvatures, self.fit.weight
         sets = np.flatnonzero(answer_law.couples(prior, data.min(axis=2), weight))
         pull, gradient = (each[sets][:, None, :, None] for each in self._prior_and_gradient)
-        likely = _transposed(data[sets] + self.floor[sets][..., None])
+        likely = (data[sets] + self.floor[sets][..., None]).mT
         share, covariance = answer_law.coupled(prior[sets][:, None], likely, weight[sets][:, None])
         push = covariance @ (pull + share @ (gradient - pull))
         return sets, push[..., 0], covariance
@@ -172,7 +238,11 @@ class ThetaLaw:
     def _prior_and_gradient(self) -> tuple[Array, Array]:
         """Gradient of the negative log prior at the mean of theta over rounds, and mean of the
         estimates, along the eigenvectors, (data set, dim) each."""
-        return _across(self.directions, self.pull), _across(self.directions, self.fit.gradient)
+        pull, gradient = (
+            np.einsum("eij,ei->ej", self.directions, each)
+            for each in (self.pull, self.fit.gradient)
+        )
+        return pull, gradient
 
     @cached_property
     def _way_and_variance(self) -> tuple[Array, Array]:
@@ -186,10 +256,10 @@ class ThetaLaw:
         return (pull + gain * (gradient - pull)) * variance, variance
 
     def draw(self, e: int, num_draws: int, rng: np.random.Generator) -> Array:
-        """Independent draws of theta of the data set with index ``e``, (draw, dim), in the units of
-        the regression ``fit``; each has its own random curvature, because the curvature is known
-        with an error only. In every entry they are a little wider than the intervals (4 % for 20
-        entries and 600 rounds), because regions of many entries need it."""
+        """Independent draws of theta of the data set with index ``e``, (draw, dim); each has its
+        own random curvature, because the curvature is known with an error only. In every entry they
+        are a little wider than the intervals (4 % for 20 entries and 600 rounds), because regions
+        of many entries need it."""
         fit, dim = self.fit, self.values.shape[1]
         # Bartlett's decomposition of a Wishart matrix: directions in order of falling degrees of
         # freedom. Directions of which little is known come last, with laws of their own; and where
@@ -211,19 +281,18 @@ class ThetaLaw:
                 factor[:, i, :i] = np.clip(factor[:, i, :i], -own[:, None], own[:, None])
                 factor[:, i, i] = own
         root = (self.directions[e][:, order] * np.sqrt(self.values[e][order])) @ factor
-        curvature = self._bounded(root @ _transposed(root), e)
+        curvature = self._bounded(root @ root.mT, e)
         values, directions = np.linalg.eigh(curvature - self.precision[e])
         values = np.maximum(values, _SMALLEST * values[:, -1:])
         gain = informed_share(values, fit.weight[e])
-        known_part = (directions * gain[:, None]) @ _transposed(directions)
-        data = (directions * (gain * values)[:, None]) @ _transposed(directions)
+        known_part = (directions * gain[:, None]) @ directions.mT
+        data = (directions * (gain * values)[:, None]) @ directions.mT
         precision = self.precision[e] + data
         way = self.pull[e] + known_part @ (fit.gradient[e] - self.pull[e])
         noise = rng.standard_normal((num_draws, dim, 1))
-        spread = np.linalg.solve(_transposed(np.linalg.cholesky(precision)), noise)
-        return np.asarray(
-            fit.theta[e] - (np.linalg.solve(precision, way[..., None]) - spread)[..., 0]
-        )
+        spread = np.linalg.solve(np.linalg.cholesky(precision).mT, noise)
+        off = (np.linalg.solve(precision, way[..., None]) - spread)[..., 0]
+        return np.asarray((fit.theta[e] - off) / fit.unit[e])
 
     def _bounded(self, curvature: Array, e: int) -> Array:
         """Matrices of the posterior's ``curvature``, (draw, dim, dim), of the data set ``e``, with
@@ -234,8 +303,91 @@ class ThetaLaw:
         unit = self.fit.unit[e]
         values, directions = np.linalg.eigh(curvature * unit[:, None] * unit)
         values = answer_law.within(self.public, values)
-        whole = (directions * values[:, None]) @ _transposed(directions)
+        whole = (directions * values[:, None]) @ directions.mT
         return np.asarray(whole / unit[:, None] / unit)
+
+    def findings(
+        self,
+        data_set: int,
+        of_gradients: Sequence[Finding],
+        planned_degrees: float,
+        names: Sequence[str],
+    ) -> list[Finding]:
+        """Findings against the law of one data set: those ``of_gradients``, but for shifts of the
+        mean where the law's own standard deviations are four times as large; a curvature that the
+        rounds do not tell, where the plan expected ``planned_degrees`` of freedom; and gradients
+        that are not linear in theta. ``names`` are those of theta's entries."""
+        ratio = self._spreads[data_set].mean(axis=1) * self.values[data_set]
+        least = _OFF * max(1.0, float(np.sqrt(ratio.min())))
+        speak = [
+            each
+            for each in of_gradients
+            if each.code != "mean-shift" or not each.numbers.get("mean_shift", np.inf) <= least
+        ]
+        curvature = self._judge_curvature(data_set, planned_degrees, names)
+        return [*speak, *curvature, *self._judge_bend(data_set)]
+
+    def _judge_curvature(
+        self, data_set: int, planned: float, names: Sequence[str]
+    ) -> list[Finding]:
+        """List with a finding where the rounds do not tell the curvature of some direction, so that
+        the answer of this data set is mostly the prior there; or where they seem to tell it, but
+        only by chance, as far as the plan knows; else empty."""
+        own = answer_law.own_degrees(self.degrees[data_set])
+        least = float(own.min())
+        if planned < _HARDLY_ANY:
+            known = answer_law.WELL_KNOWN - answer_law.FADING
+        else:
+            known = max(answer_law.WELL_KNOWN, _BY_CHANCE * planned)
+        if planned < answer_law.WELL_KNOWN and least >= known:
+            short = "the rounds tell a curvature better than they should"
+            text = (
+                f"{short}: by {least:.2g} degrees of freedom, and the plan expects {planned:.2g};"
+                " estimates that are too large by chance look so, and intervals are then too"
+                " narrow; plan more rounds, a larger step, or a public_convexity"
+            )
+            return [Finding("curvature-by-chance", "warning", text, short, {"df": least})]
+        if least >= answer_law.WELL_KNOWN:
+            return []
+        loads = np.square(self._to_entries[data_set]) * self._spreads[data_set].mean(axis=1)
+        share = loads[:, own < answer_law.WELL_KNOWN].sum(axis=1) / loads.sum(axis=1)
+        largest = np.argsort(-share)[:_MOST_NAMED]
+        concerned = ", ".join(
+            f"{100 * share[i]:.0f} % of {names[i]}" for i in largest if share[i] >= share.max() / 2
+        )
+        short = "the rounds do not tell the curvature in some direction"
+        text = (
+            f"{short} ({least:.2g} degrees of freedom, {answer_law.WELL_KNOWN:g} are needed), which"
+            f" makes up {concerned}: what is stated there is partly or mostly the prior; plan more"
+            " rounds, a larger step, coordinates in which the posterior is round, or a"
+            " public_convexity"
+        )
+        # Where the plan expects far more, something is wrong: a clip, or a chain far from the mode.
+        lost = np.isfinite(planned) and planned >= max(answer_law.WELL_KNOWN, _LOST * least)
+        light: Light = "sampling" if lost else "use"
+        return [Finding("curvature-unknown", "warning", text, short, {"df": least}, light)]
+
+    @cached_property
+    def _bends(self) -> tuple[Array, Array]:
+        """Slopes of :meth:`TranscriptRounds.bends` and their standard errors, (data set, dim)."""
+        return self.rounds.bends(self.start, self.fit)
+
+    def _judge_bend(self, data_set: int) -> list[Finding]:
+        """List with a finding where gradients are not linear in theta, so that the mean of this
+        data set may be off; else empty."""
+        slope, error = (each[data_set] for each in self._bends)
+        # A two-sided test of each slope at the level _LEVEL / dim: Bonferroni's correction for as
+        # many slopes as theta has entries.
+        limit = float(ndtri(np.array([1 - _LEVEL / (2 * len(slope))]))[0])
+        shift = float((np.abs(slope) - limit * error).max())
+        if not shift > _OFF:
+            return []
+        short = "the gradient is not linear in theta: the posterior is not normal"
+        text = (
+            f"{short}, and the answer's mean may be off by {shift:.2g} posterior sd or more;"
+            " use the draws of a chain at temperature 1, or a smaller step"
+        )
+        return [Finding("not-quadratic", "warning", text, short, {"shift": shift})]
 
 
 def _quadratic_prior(
@@ -251,35 +403,30 @@ def _quadratic_prior(
     places = np.concatenate([theta[:, None] + steps, theta[:, None] - steps, theta[:, None]], 1)
     gradient = prior(places)
     hessian = (gradient[:, :dim] - gradient[:, dim:-1]) / (2 * reach[:, :, None])
-    hessian = (hessian + _transposed(hessian)) / (2 * fit.unit[:, :, None] * fit.unit[:, None])
+    hessian = (hessian + hessian.mT) / (2 * fit.unit[:, :, None] * fit.unit[:, None])
     # A prior may have negative curvature in places, which is raised to 0. For independent entries
     # the curvature is diagonal, and no eigenvectors are needed.
-    if np.count_nonzero(hessian) > np.count_nonzero(np.einsum("eii->ei", hessian)):
+    if np.count_nonzero(hessian) > np.count_nonzero(np.linalg.diagonal(hessian)):
         bent, own = np.linalg.eigh(hessian)
-        hessian = (own * np.maximum(bent, 0.0)[:, None]) @ _transposed(own)
+        hessian = (own * np.maximum(bent, 0.0)[:, None]) @ own.mT
     else:
         hessian = np.maximum(hessian, 0.0)
     return hessian, gradient[:, -1] / fit.unit
 
 
-def _forms(matrix: Array, directions: Array) -> Array:
-    """Quadratic forms of each ``matrix`` (data set, dim, dim) at the unit vectors in the columns of
-    ``directions`` (data set, dim, dim): an array (data set, dim)."""
-    return np.asarray((directions * (matrix @ directions)).sum(axis=1))
-
-
-def _across(directions: Array, vector: Array) -> Array:
-    """Components of each ``vector`` (data set, dim) along the unit vectors in the columns of
-    ``directions``, (data set, dim, dim): an array (data set, dim)."""
-    return np.asarray(np.einsum("eij,ei->ej", directions, vector))
-
-
-def _along(directions: Array, components: Array) -> Array:
-    """The vectors, (data set, dim), whose ``components`` (data set, dim) belong to the unit vectors
-    in the columns of ``directions`` (data set, dim, dim)."""
-    return np.asarray(np.einsum("eij,ej->ei", directions, components))
-
-
-def _transposed(matrix: Array) -> Array:
-    """Matrices with their last two axes exchanged."""
-    return np.asarray(np.swapaxes(matrix, -1, -2))
+def _half_width(sd: Array, probability: float) -> Array:
+    """Half the length of the central interval of a given ``probability``, (data set, dim), for an
+    equal mixture of normal laws with mean 0 and the standard deviations ``sd`` (data set, dim,
+    component of the mixture)."""
+    # The probability is a concave function of the half length, so that Newton's steps from below
+    # never pass the solution; the narrowest component's own interval is below it.
+    half = sd.min(axis=2) * float(ndtri(np.array([(1 + probability) / 2]))[0])
+    for _ in range(_MOST_STEPS):
+        scaled = half[..., None] / sd
+        short = probability - (2 * ndtr(scaled) - 1).mean(axis=2)
+        slope = (np.exp(-np.square(scaled) / 2) / sd).mean(axis=2) * np.sqrt(2 / np.pi)
+        step = short / slope
+        half = half + np.maximum(step, 0.0)
+        if (step <= 1e-9 * half).all():
+            break
+    return np.asarray(half)

@@ -11,14 +11,13 @@ agrees statistically."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from flmc.base.arrays import Array, without_copies
 from flmc.base.progress import Progress, report_part
-from flmc.base.randomness import ROUNDS_PER_BLOCK, Purpose, generator
+from flmc.base.randomness import ROUNDS_PER_BLOCK, Purpose
 from flmc.models.differentiation import require_jax
 from flmc.models.local_costs import ExampleBound, TracedCosts
 from flmc.models.model import Model
@@ -26,7 +25,6 @@ from flmc.planning.plans import Plan
 from flmc.sampling.chains import Chains, centre_of, fail
 from flmc.sampling.engine import (
     DEFAULT_RESOURCES,
-    Engine,
     Resources,
     defined_together,
     num_symbols,
@@ -43,6 +41,7 @@ from flmc.sampling.jax_rounds import (
     standard_function,
 )
 from flmc.sampling.schedule import DrawSchedule, Schedule, draw_schedule
+from flmc.sampling.single_precision import SinglePrecisionEngine
 
 _TILE_NUMBERS = 2_000_000
 """Largest number of gradient entries, over all devices, of several chains that are advanced
@@ -211,10 +210,9 @@ other model holds its compiled loops in an attribute, so that they are freed wit
 _ATTRIBUTE = "_compiled_rounds"
 
 
-class JaxEngine(Engine):
+class JaxEngine(SinglePrecisionEngine):
     """Engine that compiles rounds with JAX, for models that are given by log densities and for
-    quadratic ones. A chain's position is the deviation of theta from a fixed point of its data set
-    (:func:`flmc.sampling.chains.centre_of`), in single precision."""
+    quadratic ones."""
 
     name: ClassVar[str] = "jax"
     libraries: ClassVar[tuple[str, ...]] = ("jax", "jaxlib")
@@ -241,38 +239,6 @@ class JaxEngine(Engine):
         quadratic costs, this engine can run it but is not expected to be the fastest."""
         return model.traced() is not None
 
-    def start(
-        self,
-        plan: Plan,
-        model: Model,
-        seed: int,
-        num_chains: int,
-        *,
-        keep_draws: bool,
-        thin: int = 1,
-        directory: Path | None = None,
-    ) -> Chains:
-        """State before round 1: theta of every chain is a draw from the prior, or zero, as the plan
-        says. Its deviation from a fixed point of the data set
-        (:func:`flmc.sampling.chains.centre_of`) is stored as the position."""
-        shape = (model.num_experiments, num_chains, model.dim)
-        position, centre = np.zeros(shape, np.float32), centre_of(model)
-        for e, c in np.ndindex(shape[:2]):
-            theta: Array | float = 0.0
-            if plan.start == "prior":
-                theta = model.prior.draw(generator(seed, Purpose.INIT, e, c), model.dim)
-            position[e, c] = theta - centre[e]
-        # The position is in single precision, which its declared type does not say.
-        return Chains.at_start(
-            plan,
-            model,
-            position,  # type: ignore[arg-type]
-            keep_draws,
-            thin,
-            directory,
-            origin=centre,
-        )
-
     def advance(
         self,
         chains: Chains,
@@ -297,11 +263,6 @@ class JaxEngine(Engine):
                 chains_of = DataSetRun(chains, plan, model, seed, experiment, schedule, data, loop)
                 chains_of.advance(until, report)
         chains.round = until
-
-    def theta(self, chains: Chains, model: Model) -> Array:
-        """Theta of every chain, (experiment, chain, dim): the fixed point of its data set
-        (:func:`flmc.sampling.chains.centre_of`) plus the deviation that is the chain's position."""
-        return np.asarray(centre_of(model)[:, None] + chains.position.astype(np.float64))
 
     def seconds_per_round(self, plan: Plan, model: Model, num_chains: int) -> float:
         """Seconds of one round of all chains, estimated at 100 million symbols a second."""

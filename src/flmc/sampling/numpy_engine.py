@@ -24,6 +24,7 @@ from flmc.sampling import langevin
 from flmc.sampling.chains import Chains, fail
 from flmc.sampling.engine import DEFAULT_RESOURCES, Engine, Resources, num_symbols
 from flmc.sampling.schedule import DrawSchedule, draw_schedule
+from flmc.sampling.single_precision import starts
 
 _log = logging.getLogger(__name__)
 
@@ -80,11 +81,7 @@ class NumpyEngine(Engine):
     ) -> Chains:
         """State before round 1: every chain at a draw from the prior, from a random stream of its
         own, or at zero, as the plan says."""
-        shape = (model.num_experiments, num_chains, model.dim)
-        position = np.zeros(shape)
-        if plan.start == "prior":
-            for e, c in np.ndindex(shape[:2]):
-                position[e, c] = model.prior.draw(generator(seed, Purpose.INIT, e, c), model.dim)
+        position = starts(plan, model, seed, num_chains)
         return Chains.at_start(plan, model, position, keep_draws, thin, directory)
 
     def advance(

@@ -15,20 +15,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import cache
 from itertools import product
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
 from flmc.base import checks
 from flmc.base.arrays import Array
-from flmc.base.errors import RunFailed
 from flmc.base.progress import report_part
 from flmc.base.randomness import ROUNDS_PER_BLOCK
 from flmc.models.distributions import Normal
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
-from flmc.sampling.chains import Chains, centre_of
+from flmc.sampling.chains import Chains
 from flmc.sampling.compiled.arrangement import (
     DATA_AT_ONCE,
     IN_WORDS,
@@ -40,8 +38,9 @@ from flmc.sampling.compiled.frame import entries_share_gain
 from flmc.sampling.compiled.groups import MOST_CHAINS, Group, advance_all
 from flmc.sampling.compiled.link_curve import fit
 from flmc.sampling.compiled.starts import draw_starts
-from flmc.sampling.engine import DEFAULT_RESOURCES, Engine, Resources, defined_together
+from flmc.sampling.engine import DEFAULT_RESOURCES, Resources, defined_together
 from flmc.sampling.schedule import DrawSchedule, draw_schedule
+from flmc.sampling.single_precision import SinglePrecisionEngine
 
 _WORST_CONDITION = 1e10
 """Largest accepted ratio of the largest to the smallest curvature of the negative log posterior. At
@@ -53,10 +52,8 @@ _NOISE_AT_ONCE = 16_000_000
 machine code, where every chain has its own factors."""
 
 
-class NumbaEngine(Engine):
-    """Engine that compiles rounds with Numba, for quadratic models. A chain's position is the
-    deviation of theta from a fixed point of each data set (:func:`flmc.sampling.chains.centre_of`),
-    in single precision.
+class NumbaEngine(SinglePrecisionEngine):
+    """Engine that compiles rounds with Numba, for quadratic models.
 
     ``arrangement`` is the layout of the devices' data in memory, ``own``, ``shared``, ``teams`` or
     ``rows`` (:mod:`flmc.sampling.compiled.arrangement`), which changes speed only; None: the layout
@@ -119,43 +116,14 @@ class NumbaEngine(Engine):
             plan.num_devices, plan.dim, model.num_experiments, num_chains
         )
 
-    def start(
-        self,
-        plan: Plan,
-        model: Model,
-        seed: int,
-        num_chains: int,
-        *,
-        keep_draws: bool,
-        thin: int = 1,
-        directory: Path | None = None,
-    ) -> Chains:
-        """State before round 1: theta of every chain is a draw from the prior, or zero, as the plan
-        says. Its deviation from a fixed point of the data set
-        (:func:`flmc.sampling.chains.centre_of`) is stored as the position. ``RunFailed`` if a
-        position overflows single precision."""
-        shape, origin = (model.num_experiments, num_chains, model.dim), centre_of(model)
-        position, centre = np.zeros(shape, np.float32), origin[:, None]
-        with np.errstate(over="ignore"):  # an overflow is noticed below
-            if plan.start == "prior":
-                drawn = draw_starts(seed, *shape).astype(np.float64)
-                position[:] = model.prior.mean + model.prior.sd * drawn - centre
-            else:
-                position[:] = -centre
-        if not np.isfinite(position).all():
-            raise RunFailed("a start is beyond the range of single precision; use engine = 'numpy'")
-        # Every chain has sums of its own: no two threads add to the same number, and the order of
-        # additions does not depend on threads. The type is ignored because the position is in
-        # single precision, and an Array is declared as double.
-        return Chains.at_start(
-            plan,
-            model,
-            position,  # type: ignore[arg-type]
-            keep_draws,
-            thin,
-            directory,
-            origin=origin,
-        )
+    def starts(self, plan: Plan, model: Model, seed: int, num_chains: int) -> Array:
+        """Theta of every chain before round 1, (experiment, chain, dim): a draw from the prior by
+        machine code, or zero, as the plan says."""
+        shape = (model.num_experiments, num_chains, model.dim)
+        if plan.start != "prior":
+            return np.zeros(shape)
+        drawn = draw_starts(seed, *shape).astype(np.float64)
+        return np.asarray(model.prior.mean + model.prior.sd * drawn)
 
     def advance(
         self,
@@ -196,11 +164,6 @@ class NumbaEngine(Engine):
                 chains.num_clipped += advance_all(group, pool, threads, report)
                 del group  # frees its data, which may be large, before the next group is loaded
         chains.round = until
-
-    def theta(self, chains: Chains, model: Model) -> Array:
-        """Theta of all chains, (experiment, chain, dim), in double precision: the fixed point of
-        the data set plus the deviation from it that is stored as the position."""
-        return np.asarray(chains.position.astype(np.float64) + centre_of(model)[:, None])
 
     def seconds_per_round(self, plan: Plan, model: Model, num_chains: int) -> float:
         """Predicted seconds of one round of all chains on one thread: the numbers of symbols and of

@@ -1,5 +1,5 @@
-r"""The answer for many entries: what a server knows of theta where the rounds are too few to tell
-the curvature of every direction.
+r"""The law of an answer of many entries: what a server knows of theta where the rounds are too few
+to tell the curvature of every direction.
 
 With hundreds of entries, a regression of gradients on theta has more unknowns than rounds. So the
 curvature D of the likelihood gets a prior of its own: it is a number c, the same in every
@@ -18,23 +18,20 @@ Memory is that of entries times rank."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
 from flmc.base.special import ndtri
-from flmc.evaluation import named_draws
-from flmc.evaluation.answer import Answer
+from flmc.evaluation.theta_law import PriorGradient
 from flmc.evaluation.transcript import Transcript
 from flmc.models.affine import Coordinates
-from flmc.models.distributions import Gaussian
 from flmc.planning.answer_law import MOST_ANSWERED
 from flmc.planning.step_size import Curvature
 
@@ -58,11 +55,6 @@ _SPREADS = np.geomspace(1e-4, 1.0, 61)
 _COUPLED = 1e-6
 """Largest effect that moving some entries of theta may have on the prior's gradient in the others,
 as a share of that in themselves, for entries that count as independent under the prior."""
-_WIDE = 2.0
-"""Ratio of an entry's standard deviation to the exact posterior's above which an answer gets a
-warning."""
-_NO_DOUBTS = frozenset({"wide", "bounds-not-used"})
-"""Codes of findings that cast no doubt on an answer."""
 _MOST_WORK = 4e9
 """Largest product of entries and squared rank for which an answer is computed; it takes some twenty
 times as many operations, up to a minute."""
@@ -366,233 +358,135 @@ def _prior_precision(prior: Callable[[Array], Array], place: Array, unit: Array)
     return np.asarray(np.maximum(curved, 0.0) / np.square(unit))
 
 
-def wide_answer_of(
-    seen: Transcript,
-    prior: Callable[[Array], Array],
-    coordinates: Coordinates | None = None,
-    layout: named_draws.Layout | None = None,
-    exact: Gaussian | None = None,
-    predict: Callable[[Array], Array | None] | None = None,
-    public: Curvature | None = None,
-) -> WideAnswer:
-    """The answer of every data set from the kept rounds of its transcript ``seen`` and the gradient
-    of the negative log prior, (data set, point, dim) from theta of the same shape. Theta has the
-    sampler's coordinates in all arguments; the answer has the model's. What is ``public`` of the
-    posterior's curvature is not used, and the answer says so. ``InvalidSetting`` where an answer of
-    many entries cannot be given."""
-    if not seen.bounded:
-        raise InvalidSetting(
-            f"an answer of more than {MOST_ANSWERED} entries needs noise of known size: some"
-            " devices are absent, estimates of the channel are wrong, or the channel is real; use"
-            " the draws of the chain"
-        )
-    chains, dim = seen.positions.shape[1], seen.positions.shape[3]
-    if dim * min(chains * seen.num_kept, dim) ** 2 > _MOST_WORK:
-        raise InvalidSetting(
-            f"an answer of {dim} entries from {chains * seen.num_kept} kept rounds takes too long:"
-            " use fewer rounds, or the draws of the chain"
-        )
-    noise = seen.channel_noise + seen.symbol_noise
-    kept = slice(seen.positions.shape[2] - 1 - seen.num_kept, None)
-
-    def at(points: Array) -> Array:
-        return np.asarray(prior(points[None])[0])
-
-    laws = []
-    for e, positions in enumerate(seen.positions):
-        of_round = noise[min(e, len(noise) - 1), kept]
-        weight = 1.0 / of_round.mean(axis=1)  # 0 where nobody transmitted
-        heard = weight > 0
-        if not heard.any() or not np.isfinite(positions).all():
-            raise InvalidSetting(
-                "an answer needs rounds in which devices transmit, and chains within the range of"
-                " numbers: use another policy, or a smaller step"
-            )
-        unit = np.sqrt((weight[heard, None] * of_round[heard]).mean(axis=0))
-        before, after = positions[:, :-1][:, kept][:, heard], positions[:, 1:][:, kept][:, heard]
-        theta = before.reshape(-1, len(unit))
-        gradient = ((before - after) / seen.step_sizes[kept][heard, None]).reshape(theta.shape)
-        weights = np.tile(weight[heard], len(positions))
-        laws.append(_law_of(theta, gradient, weights, unit, at))
-    if exact is not None and coordinates is not None:
-        scale = coordinates.scale
-        covariance = scale @ exact.covariance @ scale.T
-        exact = Gaussian(np.asarray(coordinates.to_model(exact.mean)), covariance)
-    return WideAnswer(
-        _coordinates=coordinates,
-        layout=layout,
-        exact=exact,
-        _predict=predict,
-        _laws=tuple(laws),
-        _num_rounds=seen.num_kept * seen.positions.shape[1],
-        _bounds_given=public is not None,
-    )
-
-
 @dataclass(frozen=True)
-class WideAnswer(Answer):
-    """The answer for a theta of many entries, whose law is normal, with a covariance that is kept
-    as a diagonal and a matrix of low rank. It has the methods of :class:`flmc.Answer`; whether the
-    gradient is linear in theta is not tested."""
+class WideLaws:
+    """Law of theta of many entries, for every data set: normal, with a covariance that is kept as a
+    diagonal and a matrix of low rank. Mean and draws are in the sampler's coordinates, covariance,
+    variances and intervals in the model's. It has the methods of
+    :class:`flmc.evaluation.theta_law.ThetaLaw` that an answer uses.
 
-    _law: Any = None
-    _rounds: Any = None
-    _start: Any = None
-    _laws: tuple[WideLaw, ...] = ()
-    _num_rounds: int = 0
-    _bounds_given: bool = False
+    Attributes
+    ----------
+    of_sets
+        The law of each data set, in the sampler's coordinates.
+    num_rounds
+        Number of rounds that tell it, of all chains together, (data set).
+    coordinates
+        The sampler's coordinates; None where they are the model's.
+    said
+        Findings that hold for every data set.
+    """
+
+    of_sets: tuple[WideLaw, ...]
+    num_rounds: Array
+    coordinates: Coordinates | None
+    said: tuple[Finding, ...]
+
+    @classmethod
+    def of(
+        cls,
+        seen: Transcript,
+        prior: PriorGradient,
+        coordinates: Coordinates | None,
+        public: Curvature | None,
+        *,
+        known: bool,
+    ) -> WideLaws:
+        """Laws of theta from the kept rounds of the transcript ``seen`` and the gradient of the
+        negative log ``prior`` in the sampler's ``coordinates``. What is ``public`` of the
+        posterior's curvature is not used, and a finding says so; another says that nothing tells
+        whether the gradient is linear in theta, unless the posterior is ``known``.
+        ``InvalidSetting`` where a law of many entries cannot be given."""
+        if not seen.bounded:
+            raise InvalidSetting(
+                f"an answer of more than {MOST_ANSWERED} entries needs noise of known size: some"
+                " devices are absent, estimates of the channel are wrong, or the channel is real;"
+                " use the draws of the chain"
+            )
+        chains, dim = seen.positions.shape[1], seen.positions.shape[3]
+        if dim * min(chains * seen.num_kept, dim) ** 2 > _MOST_WORK:
+            raise InvalidSetting(
+                f"an answer of {dim} entries from {chains * seen.num_kept} kept rounds takes too"
+                " long: use fewer rounds, or the draws of the chain"
+            )
+        noise = seen.channel_noise + seen.symbol_noise
+        first = seen.positions.shape[2] - 1 - seen.num_kept
+
+        def at(points: Array) -> Array:
+            return np.asarray(prior(points[None])[0])
+
+        laws = []
+        for e, positions in enumerate(seen.positions):
+            of_round = noise[min(e, len(noise) - 1), first:]
+            weight = 1.0 / of_round.mean(axis=1)  # 0 where nobody transmitted
+            heard = weight > 0
+            if not heard.any() or not np.isfinite(positions).all():
+                raise InvalidSetting(
+                    "an answer needs rounds in which devices transmit, and chains within the range"
+                    " of numbers: use another policy, or a smaller step"
+                )
+            unit = np.sqrt((weight[heard, None] * of_round[heard]).mean(axis=0))
+            before, after = positions[:, first:-1][:, heard], positions[:, first + 1 :][:, heard]
+            theta = before.reshape(-1, len(unit))
+            gradient = ((before - after) / seen.step_sizes[first:][heard, None]).reshape(
+                theta.shape
+            )
+            weights = np.tile(weight[heard], len(positions))
+            laws.append(_law_of(theta, gradient, weights, unit, at))
+        said = []
+        if not known:
+            short = "whether the gradient is linear in theta is not tested"
+            text = f"{short} for more than {MOST_ANSWERED} entries"
+            said.append(Finding("linearity-unknown", "unknown", text, short))
+        if public is not None:
+            short = f"public bounds of the curvature are not used for over {MOST_ANSWERED} entries"
+            text = f"{short}: rounds alone tell the mean curvature"
+            said.append(Finding("bounds-not-used", "note", text, short))
+        num_rounds = np.full(len(laws), seen.num_kept * chains)
+        return cls(tuple(laws), num_rounds, coordinates, tuple(said))
 
     @property
-    def num_rounds(self) -> Array:
-        """Number of rounds that the answer uses, of all chains together, (data set)."""
-        return np.full(len(self._laws), self._num_rounds)
-
-    @cached_property
     def mean(self) -> Array:
-        """Mean of theta as the server knows it, (data set, dim), in the model's coordinates."""
-        return self._to_model(np.stack([each.law.mean for each in self._laws]))
+        """Mean of theta, (data set, dim), in the sampler's coordinates."""
+        return np.stack([each.law.mean for each in self.of_sets])
 
     @property
     def covariance(self) -> Array:
-        """Covariance of theta as the server knows it, (data set, dim, dim), in the model's
-        coordinates: computed at every use, because it may be large."""
-        whole = np.stack([each.law.covariance for each in self._laws])
-        if self._coordinates is None:
+        """Covariance of theta, (data set, dim, dim): computed at every use, because it is large."""
+        whole = np.stack([each.law.covariance for each in self.of_sets])
+        if self.coordinates is None:
             return whole
-        return np.asarray(self._coordinates.scale @ whole @ self._coordinates.scale.T)
+        return np.asarray(self.coordinates.scale @ whole @ self.coordinates.scale.T)
 
-    def _variances(self, laws: list[LowRankNormal]) -> Array:
-        """Variances of the entries of theta in the model's coordinates under each law, (data set,
+    @cached_property
+    def variances(self) -> tuple[Array, Array, Array]:
+        """Variance of every entry of theta, (data set, dim) each, under three laws: the exact
+        posterior, if it has the estimated curvature; the law if that were the true one; the law."""
+        scale = None if self.coordinates is None else self.coordinates.scale
+        each = [
+            [law.variances if scale is None else law.variances_along(scale) for law in laws]
+            for laws in ((one.exact, one.known, one.law) for one in self.of_sets)
+        ]
+        exact, known, stated = (np.stack(parts) for parts in zip(*each, strict=True))
+        return exact, known, stated
+
+    def half_widths(self, probability: float) -> Array:
+        """Half the length of every entry's central interval of this ``probability``, (data set,
         dim)."""
-        if self._coordinates is None:
-            return np.stack([each.variances for each in laws])
-        return np.stack([each.variances_along(self._coordinates.scale) for each in laws])
+        sd = np.sqrt(self.variances[2])
+        return np.asarray(sd * float(ndtri(np.array([(1.0 + probability) / 2.0]))[0]))
 
-    @cached_property
-    def sd(self) -> Array:
-        """Standard deviation of every entry of theta as the server knows it, (data set, dim)."""
-        return np.sqrt(self._variances([each.law for each in self._laws]))
+    def draw(self, data_set: int, num_draws: int, rng: np.random.Generator) -> Array:
+        """Independent draws of theta of one data set, (draw, dim), in the sampler's coordinates."""
+        return self.of_sets[data_set].law.draw(num_draws, rng)
 
-    @cached_property
-    def width(self) -> Array:
-        """Standard deviation of every entry of theta over that of the exact posterior, (data set,
-        dim); the latter is computed from the curvature that the run's gradients show."""
-        exact = self._variances([each.exact for each in self._laws])
-        return np.asarray(self.sd / np.sqrt(exact))
-
-    @cached_property
-    def parts(self) -> dict[str, Array]:
-        """Three shares of the total variance of theta, an array (data set) each, that add up to 1:
-        ``data`` is the exact posterior's own variance, ``noise`` the part added because channel,
-        quantisation and privacy hide where its mean is, ``curvature`` the part added because they
-        hide how wide it is."""
-        laws = self._laws
-        data, noisy = (
-            self._variances(each).sum(axis=1)
-            for each in ([one.exact for one in laws], [one.known for one in laws])
-        )
-        total = np.square(self.sd).sum(axis=1)
-        return {
-            "data": data / total,
-            "noise": (noisy - data) / total,
-            "curvature": (total - noisy) / total,
-        }
-
-    def intervals(self, probability: float = 0.9) -> Array:
-        """Central intervals of every entry of theta, as the server knows them.
-
-        Parameters
-        ----------
-        probability
-            Probability that an entry lies in its interval, between 0 and 1.
-
-        Returns
-        -------
-        Array
-            Lower and upper ends, (data set, dim, 2).
-        """
-        checks.between("probability", probability, 0.0, 1.0)
-        half = self.sd * float(ndtri(np.array([(1.0 + probability) / 2.0]))[0])
-        return np.stack([self.mean - half, self.mean + half], axis=-1)
-
-    def draws(self, num_draws: int = 1000, seed: int = 0) -> Array:
-        """Independent draws of theta from the law that the answer states, in the model's
-        coordinates.
-
-        Parameters
-        ----------
-        num_draws
-            Number of draws for every data set.
-        seed
-            Seed of their random numbers.
-
-        Returns
-        -------
-        Array
-            Theta, (data set, draw, dim).
-        """
-        return self._to_model(self._draw(len(self._laws), num_draws, seed))
-
-    def _draw(self, num_sets: int, num_draws: int, seed: int) -> Array:
-        """Independent draws of theta from the law that the answer states, for the first
-        ``num_sets`` data sets, (data set, draw, dim), in the coordinates in which the chain was
-        sampled."""
-        checks.at_least("num_draws", num_draws, 1)
-        laws = [each.law for each in self._laws[:num_sets]]
-        return np.stack(
-            [law.draw(num_draws, np.random.default_rng([seed, e])) for e, law in enumerate(laws)]
-        )
-
-    def findings_of(self, data_set: int) -> tuple[Finding, ...]:
-        """Findings against the answer of one data set: biased estimates of the gradient (from the
-        findings of plan and run), wide intervals, and that nothing is known of the gradient's
-        linearity where the posterior may not be normal.
-
-        Parameters
-        ----------
-        data_set
-            Number of the data set, from 0.
-        """
-        findings = list(self.of_gradients)
-        if self.exact is None:
-            short = "whether the gradient is linear in theta is not tested"
-            text = f"{short} for more than {MOST_ANSWERED} entries"
-            findings.append(Finding("linearity-unknown", "unknown", text, short))
-        if self._bounds_given:
-            short = f"public bounds of the curvature are not used for over {MOST_ANSWERED} entries"
-            text = f"{short}: rounds alone tell the mean curvature"
-            findings.append(Finding("bounds-not-used", "note", text, short))
-        width = float(self.width[data_set].max())
-        if width > _WIDE:
-            short = f"intervals are {width:.2g} times as wide as those of the exact posterior"
-            text = f"{short}; more rounds, a higher SNR, or a larger epsilon make them narrower"
-            findings.append(Finding("wide", "warning", text, short, {"width": width}, "use"))
-        return tuple(findings)
-
-    @property
-    def doubts(self) -> tuple[Finding, ...]:
-        """Findings because of which the answer of the first data set may be wrong: estimates of the
-        gradient are biased, or the posterior may not be normal, which is not tested."""
-        return tuple(each for each in self.findings if each.code not in _NO_DOUBTS)
-
-    def to_document(self, probability: float = 0.9) -> dict[str, Any]:
-        """The answer of the first data set as numbers, texts and lists by name, for JSON; the
-        covariance, which may be large, is None.
-
-        Parameters
-        ----------
-        probability
-            Probability of the intervals.
-        """
-        return {
-            "entries": named_draws.entry_names(self.mean.shape[1], self.layout),
-            "mean": self.mean[0].tolist(),
-            "sd": self.sd[0].tolist(),
-            "covariance": None,
-            "interval": probability,
-            "ends": self.intervals(probability)[0].tolist(),
-            "width": self.width[0].tolist(),
-            "parts": {name: float(share[0]) for name, share in self.parts.items()},
-            "num_rounds": int(self.num_rounds[0]),
-            "findings": [each.to_document() for each in self.findings],
-        }
+    def findings(
+        self,
+        data_set: int,
+        of_gradients: Sequence[Finding],
+        planned_degrees: float,
+        names: Sequence[str],
+    ) -> list[Finding]:
+        """Findings against the law, which are the same for every data set: those ``of_gradients``,
+        and what is not tested or not used for so many entries."""
+        return [*of_gradients, *self.said]

@@ -143,6 +143,16 @@ def test_a_budget_of_the_run_is_stated_by_plans_too() -> None:
     assert row["delta_run"] == 1e-5
 
 
+def test_no_prediction_of_chains_that_do_not_arrive() -> None:
+    """Predictions are of chains at rest, so they are left out where a chain never comes to rest."""
+    base = {"scheme": "analog", "scope": "run", "rounds": 300, "burn_in": 100}
+    frozen, moving = flmc.sweep(base, vary={"epsilon": [0.1, 1000]}, plan_only=True).rows
+    for name in ("predicted_variance_ratio", "predicted_mean_shift", "price"):
+        assert frozen[name] is None and moving[name] is not None
+    assert frozen["effective_draws"] == 0.0
+    assert frozen["headline"] == "burn-in"
+
+
 def test_plans_do_not_pass_for_runs(tmp_path: Path) -> None:
     vary = {"snr_db": [0, 20]}
     planned = flmc.sweep(SMALL, vary=vary, out=tmp_path, plan_only=True)

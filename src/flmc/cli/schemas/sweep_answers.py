@@ -79,11 +79,15 @@ class _Columns(Document):
         "whether that is what the clip allows at most, not a mean; null: no channel"
     )
     effective_draws: float | None = words(
-        "independent draws that one chain is worth, in the worst direction; null: not known"
+        "independent draws that one chain is worth, in the worst direction; 0: its burn-in is"
+        " hopelessly short; null: not known"
     )
-    price: float | None = words("mu squared per effective draw; null: not known or left out")
+    price: float | None = words(
+        "mu squared per effective draw; null: not known, left out, or of no draw"
+    )
     predicted_variance_ratio: float | None = words(
-        "predicted variance over the posterior's; null: cannot be computed"
+        "predicted variance over the posterior's; null: cannot be computed, or the chain does not"
+        " arrive"
     )
     predicted_mean_shift: float | None = words(
         "predicted distance of the means, in posterior standard deviations"

@@ -315,8 +315,8 @@ def _plan_columns(plan: Plan, *, with_run: bool) -> dict[str, Any]:
     row["effective_draws"] = plan.effective_draws
     row["price"] = plan.release().price if with_run else None
     row["data_dependent"] = plan.data_dependent
-    # A prediction is of chains at rest: beside the measurements of chains that never come to rest it
-    # would say nothing of them.
+    # A prediction is of chains at rest: beside measurements of chains that never come to rest it
+    # would mislead.
     law = None if plan.never_arrives else plan.prediction
     row["predicted_variance_ratio"] = None if law is None else law.variance_ratio
     row["predicted_mean_shift"] = None if law is None else law.mean_shift

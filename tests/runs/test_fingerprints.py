@@ -338,7 +338,7 @@ def test_an_object_without_a_statement_that_makes_it_is_refused(
     script = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "__main__", script)
     spec.loader.exec_module(script)
-    with pytest.raises(flmc.errors.InvalidSetting, match="uses 'hidden', of type object, whose changes"):
+    with pytest.raises(flmc.errors.InvalidSetting, match="uses 'hidden', of type object"):
         Fingerprints().of_objects(script.Own())
 
 

@@ -24,6 +24,7 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.version import VERSION
 from flmc.planning.plans import Plan
+from flmc.planning.plans.document import foreign_parts
 from flmc.planning.server_update import why_not_updated
 from flmc.privacy.safe_noise.noise_grid import NoiseGrid
 from flmc.privacy.safe_noise.rounded_normal import MOST_BITS
@@ -99,6 +100,14 @@ class Federation:
 
     def __post_init__(self) -> None:
         check_run(self.run)
+        foreign = foreign_parts(self.plan)
+        if foreign:
+            named = ", ".join(f"{part} {kind!r}" for part, kind in foreign.items())
+            raise InvalidSetting(
+                f"a federation runs flmc's own code alone, and the plan has {named}: roles on other"
+                " machines get the plan as a document, and never import code that a document names;"
+                " simulate it with flmc run"
+            )
         refuse_large(self.plan)
         object.__setattr__(self, "plan", self.plan.without_forecast())
         self.plan.scheduler.check(self.plan.num_rounds, self.plan.num_devices)

@@ -118,3 +118,24 @@ def test_nothing_is_cut_off(keep: list[Any], tmp_path: Path) -> None:
     for panel in figure.axes:  # a longer label is cut off, or reaches into another panel
         box = panel.yaxis.label.get_window_extent()
         assert box.height <= panel.bbox.height, panel.get_ylabel()
+
+
+def test_an_epsilon_of_a_user_s_own_is_marked(keep: list[Any], tmp_path: Path) -> None:
+    rows = [
+        {**row, "privacy_stated_by": "mine:Own" if row["scheme"] == "digital" else None}
+        for row in _rows({})
+    ]
+    axes: dict[str, list[Any]] = {"snr_db": SNR_DB, "scheme": SCHEMES}
+    sweep_figure.draw_sweep_file(Sweep(axes, rows, num_distinct=9), tmp_path)
+    words = "stated by a user's class, not proven"
+    figure = keep[0]
+    assert words in [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "as stated by mine:Own, which flmc has not proven" in figure.get_suptitle()
+    claimed = [(r["snr_db"], r["epsilon_run"]) for r in rows if r["scheme"] == "digital"]
+    for panel in figure.axes:
+        drawn = [
+            list(zip(*line.get_data(), strict=True))
+            for line in panel.lines
+            if line.get_fillstyle() == "none"
+        ]
+        assert drawn == ([claimed] if "epsilon" in panel.get_ylabel() else [])

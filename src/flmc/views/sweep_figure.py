@@ -3,7 +3,8 @@ numeric setting that has most values."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from flmc.views.figures import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
 SWEPT = (
     ("variance_ratio", "variance ratio"),
@@ -80,9 +82,11 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
     # A curve has one style in all panels, so the styles are made from all points: a panel may lack
     # some curves, or their first points.
     styles = _styles_of(done.rows, others)
+    marks = _Marks()
     for axes, (name, words) in zip(panels, shown, strict=False):
         table, middle = _points(rows, name, x, others)
         draw_curves(axes, table, name, list(styles), styles)
+        marks.draw(axes, rows, table, name)
         if name in ("variance_ratio", "predicted_variance_ratio", "temperature", "stein_ratio"):
             axes.axhline(1.0, color="0.4", linestyle=":", linewidth=1)
         if x == "epsilon" and max(numeric[x]) >= 10 * min(numeric[x]):
@@ -98,23 +102,73 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
         axes.set_xlabel(_label(done, x, AXES_IN_WORDS.get(x, x.replace("_", " "))))
         label_y(axes, f"{words},\nless that of {of_metric[0]['against']}")
     head = [*_caveats(rows), *_comparison(done), *_bands(rows, [name for name, _ in shown])]
+    if x == "epsilon" or any(name.startswith("epsilon") for name, _ in shown):
+        head += done.reservations
     if head:
-        figure.suptitle("\n".join(head), fontsize=7)
+        # A line as long as the figure is wide has about this many letters of this size.
+        letters = 70 * max(1, len(panels) // rows_of_panels)
+        figure.suptitle("\n".join(textwrap.fill(line, letters) for line in head), fontsize=7)
+    drawn: dict[str, Any] = {}
     if others:
-        drawn: dict[str, Any] = {}
         for axes in panels:
             handles, labels = axes.get_legend_handles_labels()
             drawn |= dict(zip(labels, handles, strict=True))
-        labels = [curve for curve in styles if curve in drawn]
+        drawn = {curve: drawn[curve] for curve in styles if curve in drawn}
+    drawn |= marks.handles
+    if drawn:
         figure.legend(
-            [drawn[curve] for curve in labels],
-            labels,
+            list(drawn.values()),
+            list(drawn),
             loc="outside lower center",
-            ncols=min(len(labels), 4),
+            ncols=min(len(drawn), 4 if len(panels) > 2 else 2),
             fontsize=6.5,
             frameon=False,
         )
     return write_png(figure, out / "sweep.png")
+
+
+class _Marks:
+    """Marks over the points of panels that are not what they look like, and their entries in the
+    legend."""
+
+    def __init__(self) -> None:
+        self.handles: dict[str, Line2D] = {}
+        """A line for the legend by the words that say what a mark means, of the marks that were
+        drawn."""
+
+    def draw(
+        self,
+        axes: Axes,
+        rows: Sequence[Mapping[str, Any]],
+        points: Sequence[Mapping[str, Any]],
+        name: str,
+    ) -> None:
+        """Mark points of a panel, each made of the row of the sweep's table with the same place
+        among the rows that have the column ``name``."""
+        from matplotlib.lines import Line2D
+
+        known = [row for row in rows if row.get(name) is not None]
+        for words, (applies, style) in _MARKS.items():
+            marked = [p for row, p in zip(known, points, strict=True) if applies(row, name)]
+            if marked:
+                line = {"linestyle": "", "color": "black", "zorder": 5, **style}
+                axes.plot([p["x"] for p in marked], [p[name] for p in marked], **line)
+                self.handles[words] = Line2D([], [], **line)
+
+
+def _is_own_claim(row: Mapping[str, Any], name: str) -> bool:
+    """Whether the column ``name`` is an epsilon that a user's own class states."""
+    return name.startswith("epsilon") and bool(row.get("privacy_stated_by"))
+
+
+_MARKS: dict[str, tuple[Callable[[Mapping[str, Any], str], bool], dict[str, Any]]] = {
+    "stated by a user's class, not proven": (
+        _is_own_claim,
+        {"marker": "s", "markersize": 8, "fillstyle": "none", "markeredgewidth": 0.8},
+    ),
+}
+"""Marks of points by the words of the legend: whether a row's value in a column has it, and how it
+is drawn."""
 
 
 def _points(

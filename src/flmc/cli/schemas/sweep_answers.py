@@ -65,6 +65,10 @@ class _Columns(Document):
         "upper bound for the run; null with --plan-only where the budget is for a round"
     )
     delta_run: float | None = words("delta that it is stated at")
+    privacy_stated_by: str | None = words(
+        "the user's class that states these epsilons, which flmc has not proven; null: flmc states"
+        " them, or there are none"
+    )
     limit_power: float | None = words("largest gain by power; null: it does not bind")
     limit_langevin: float | None = words("largest gain by langevin; null: it does not bind")
     limit_privacy: float | None = words("largest gain by privacy; null: it does not bind")

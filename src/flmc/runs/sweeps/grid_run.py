@@ -24,6 +24,7 @@ from flmc.runs.provenance import digest_of
 from flmc.runs.sweeps.grid import SweepGrid
 from flmc.runs.sweeps.pairs import paired_rows
 from flmc.runs.sweeps.points import Beside, data_key, forget_model, given_in, key_of
+from flmc.runs.sweeps.reservations import reservations_of
 from flmc.runs.sweeps.table import PROVENANCE, Sweep
 from flmc.runs.sweeps.workers import Work
 from flmc.settings.resolved import shared as shared_settings
@@ -99,7 +100,8 @@ def run_grid(
         )
         if out is not None:
             done_sweep.write(out)
-            write_json(out / _GRID, {**_document(grid, plan_only), **_facts(grid, store, points)})
+            facts = {**_facts(grid, store, points), "privacy": reservations_of(rows)}
+            write_json(out / _GRID, {**_document(grid, plan_only), **facts})
     except OSError as error:
         raise RunFailed(
             f"cannot write to {str(out)!r}: {error.strerror}; finished points are kept"

@@ -314,6 +314,7 @@ def _plan_columns(plan: Plan, *, with_run: bool) -> dict[str, Any]:
     row["energy_is_bound"] = None if airtime is None else airtime.largest
     row["effective_draws"] = plan.effective_draws
     row["price"] = plan.release().price if with_run else None
+    row["privacy_stated_by"] = plan.uplink.privacy_stated_by
     row["data_dependent"] = plan.data_dependent
     # A prediction is of chains at rest: beside measurements of chains that never come to rest it
     # would mislead.

@@ -19,6 +19,7 @@ from flmc.base.tables import Grid, Row, format_up
 from flmc.evaluation.data_sets import PAIRED_IN_WORDS, PairedDifference
 from flmc.planning.fairness import QUANTITIES
 from flmc.runs.files.durable_files import write_atomically, write_table
+from flmc.runs.sweeps.reservations import reservations_in_words, reservations_of
 
 _SHOWN = (
     "gain_used",
@@ -254,6 +255,8 @@ class Sweep:
                 " share of trace(Sigma); the other measured columns are of all chains together"
             )
             yield Row("", text)
+        for text in self.reservations:
+            yield Row("privacy", text, severity="warning")
         warned = sum(bool(row.get("warnings")) for row in self.rows)
         if warned:
             text = (
@@ -264,6 +267,12 @@ class Sweep:
             first = next(row for row in self.rows if row["error"] is not None)
             text = f"{self.num_failed} of {count} points failed, the first with: {first['error']}"
             yield Row("", text, severity="bad")
+
+    @property
+    def reservations(self) -> list[str]:
+        """Sentences about what limits the epsilons of the table: a user's own class states them, or
+        plans were computed from the devices' data. Empty where nothing does."""
+        return reservations_in_words(reservations_of(self.rows))
 
     @property
     def bounded_energies(self) -> str:

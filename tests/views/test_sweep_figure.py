@@ -139,3 +139,40 @@ def test_an_epsilon_of_a_user_s_own_is_marked(keep: list[Any], tmp_path: Path) -
             if line.get_fillstyle() == "none"
         ]
         assert drawn == ([claimed] if "epsilon" in panel.get_ylabel() else [])
+
+
+def test_points_that_are_no_results_are_marked(keep: list[Any], tmp_path: Path) -> None:
+    """Infeasible points in every panel, chains that are not mixed where they were measured; what
+    has no known error is counted in the head, and shown with a question mark on the screen."""
+    lost, unmixed = SNR_DB[1], SNR_DB[2]
+    rows = [
+        {
+            "snr_db": x,
+            "scheme": "digital",
+            "chains": 4,
+            "r_hat": 1.0 + x,
+            "stein_ratio": x,
+            "stein_ratio_se": None if x == lost else 0.5,
+            "epsilon_run": x,
+            "verdict": "good",
+            "verdict_of_run": "infeasible" if x == lost else "warning",
+            "findings_of_run": "pilot; unmixed" if x in (lost, unmixed) else "pilot",
+            "error": None,
+        }
+        for x in SNR_DB
+    ]
+    done = Sweep({"snr_db": SNR_DB, "scheme": ["digital"]}, rows, num_distinct=3)
+    sweep_figure.draw_sweep_file(done, tmp_path)
+    figure = keep[0]
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == ["scheme digital", "infeasible by its verdict", "chains not mixed"]
+    assert "Stein ratio of 1 of 3 points without a known error" in figure.get_suptitle()
+    for panel in figure.axes:
+        marks = {str(line.get_marker()): list(line.get_xdata()) for line in panel.lines[1:]}
+        epsilon = "epsilon" in panel.get_ylabel()
+        assert marks["o"] == [lost]
+        assert marks.get("x") == (None if epsilon else [lost, unmixed])
+    shown = str(done)
+    assert "15 ± ?" in shown
+    assert "20 ± 0.5" in shown
+    assert "±: standard error; ? where it is not known" in shown

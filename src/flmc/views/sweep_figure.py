@@ -161,7 +161,23 @@ def _is_own_claim(row: Mapping[str, Any], name: str) -> bool:
     return name.startswith("epsilon") and bool(row.get("privacy_stated_by"))
 
 
+def _is_infeasible(row: Mapping[str, Any], name: str) -> bool:
+    """Whether the verdict of a point, of its run if it was run, is that it is infeasible."""
+    return (row.get("verdict_of_run") or row.get("verdict")) == "infeasible"
+
+
+def _is_unmixed(row: Mapping[str, Any], name: str) -> bool:
+    """Whether the column ``name`` was measured on chains that do not agree with each other."""
+    measured = not name.startswith("epsilon") and name not in ("temperature", *dict(PLANNED))
+    return measured and "unmixed" in (row.get("findings_of_run") or "").split("; ")
+
+
 _MARKS: dict[str, tuple[Callable[[Mapping[str, Any], str], bool], dict[str, Any]]] = {
+    "infeasible by its verdict": (
+        _is_infeasible,
+        {"marker": "o", "markersize": 5, "markerfacecolor": "white", "markeredgewidth": 0.8},
+    ),
+    "chains not mixed": (_is_unmixed, {"marker": "x", "markersize": 4, "markeredgewidth": 0.8}),
     "stated by a user's class, not proven": (
         _is_own_claim,
         {"marker": "s", "markersize": 8, "fillstyle": "none", "markeredgewidth": 0.8},
@@ -294,6 +310,11 @@ def _caveats(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             f"variance ratio of {alone} of {len(rows)} points from one chain a data set:"
             " a shift of a data set's own counts as spread"
         )
+    for name, words in (("stein_ratio", "Stein ratio"), ("mean_shift", "shift of the mean")):
+        known = [row for row in rows if row.get(name) is not None]
+        without = sum(row.get(f"{name}_se") is None for row in known)
+        if without:
+            lines.append(f"{words} of {without} of {len(known)} points without a known error")
     return lines
 
 

@@ -73,11 +73,15 @@ PAIRED_SHOWN = ("variance_ratio", "wasserstein2_squared", "one_chain_mean_error"
 def _cell(name: str, row: Mapping[str, Any]) -> str:
     """Text of the value ``name`` in a row; an epsilon is rounded up, so that it stays an upper
     bound. A metric with heavy tails over data sets is shown as its median, followed by its
-    quartiles in brackets."""
+    quartiles in brackets; any other measurement with its standard error, or a question mark where
+    that is not known."""
     value = row.get(name)
     if value is not None and name in (row.get("heavy_tails") or "").split("; "):
         low, high = (row[f"{name}_{end}"] for end in ("q25", "q75"))
         return f"{row[f'{name}_median']:.4g} [{low:.3g}, {high:.3g}]"
+    if isinstance(value, float) and row.get("chains") is not None and f"{name}_se" in row:
+        error = row[f"{name}_se"]
+        return f"{value:.4g} ± " + ("?" if error is None else f"{error:.2g}")
     if isinstance(value, float):
         return format_up(value) if name.startswith("epsilon_") else f"{value:.5g}"
     return "-" if value is None else str(value)
@@ -235,6 +239,9 @@ class Sweep:
                 " outside the middle half of them, the table shows the median [middle half]"
             )
             yield Row("", text)
+        if any(" ± " in _cell(name, row) for row in self.rows for name in (*_SHOWN, *self.axes)):
+            text = "standard error; ? where it is not known, and the value may be chance alone"
+            yield Row("±", text)
         tested = [row for row in self.rows if row.get("held_out")]
         if tested:
             # Imported here, because it loads the models, which few tables need.

@@ -86,6 +86,7 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
     for axes, (name, words) in zip(panels, shown, strict=False):
         table, middle = _points(rows, name, x, others)
         draw_curves(axes, table, name, list(styles), styles)
+        _draw_median_intervals(axes, table, name, styles)
         marks.draw(axes, rows, table, name)
         if name in ("variance_ratio", "predicted_variance_ratio", "temperature", "stein_ratio"):
             axes.axhline(1.0, color="0.4", linestyle=":", linewidth=1)
@@ -192,10 +193,21 @@ def _points(
 ) -> tuple[list[dict[str, Any]], str]:
     """Points of all curves of the column ``name`` against the setting ``x``, as a table for
     ``draw_curves``, and words for the label of the y axis. Points are means with standard errors
-    or, if a row has heavy tails over its data sets, medians with quartiles; then the words say
-    so."""
+    or, if a row has heavy tails over its data sets, medians with quartiles; temperatures that
+    differ from run to run are those of the median run. Then the words say so."""
     known = [row for row in rows if row.get(name) is not None]
     heavy = _is_heavy(rows, name)
+    of_runs = f"{name}_of_runs"  # of the temperature, on a random channel
+    if any(row.get(of_runs) is not None for row in known):
+        table = []
+        for row in known:
+            middle, low, high = (row.get(f"{of_runs}{end}") for end in ("", "_low", "_high"))
+            same = row[name]  # of all runs, where there is no other number
+            point = {"curve": _curve(row, others), "x": row[x]}
+            point |= {name: same if middle is None else middle}
+            point |= {"low": same if low is None else low}
+            table.append(point | {"high": same if high is None else high})
+        return table, "\n(median of single runs)"
     table = []
     for row in known:
         point = {"curve": _curve(row, others), "x": row[x], name: row[name]}
@@ -206,8 +218,24 @@ def _points(
         if heavy:
             ends = {"low": row[f"{name}_q25"], "high": row[f"{name}_q75"]}
             point |= {name: row[f"{name}_median"], **ends}
+            for end in ("low", "high"):
+                point[f"median_{end}"] = row.get(f"{name}_median_{end}")
         table.append(point)
-    return table, "\n(median, middle half of data sets)" if heavy else ""
+    return table, "\n(median of data sets)" if heavy else ""
+
+
+def _draw_median_intervals(
+    axes: Axes, table: Sequence[Mapping[str, Any]], name: str, styles: Mapping[str, Any]
+) -> None:
+    """Draw a bar from the lower to the upper end of the interval of each point's median, where
+    there is one."""
+    for point in table:
+        low, high = point.get("median_low"), point.get("median_high")
+        if low is not None and high is not None:
+            around = [[max(0.0, point[name] - low)], [max(0.0, high - point[name])]]
+            colour = styles[point["curve"]]["color"]
+            bar = {"ecolor": colour, "elinewidth": 0.9, "capsize": 2, "fmt": "none"}
+            axes.errorbar([point["x"]], [point[name]], around, **bar)
 
 
 def _is_heavy(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
@@ -220,16 +248,23 @@ def _is_heavy(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
 
 
 def _bands(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
-    """A list with a line for the head of the figure that says what the shaded bands are; empty if
-    none of the columns ``names`` is drawn with a band of standard errors. What a band of quartiles
-    is stands at its own axis."""
+    """Lines for the head of the figure that say what shaded bands and bars are in the panels of the
+    columns ``names``; empty if no panel has any."""
     errors = (
         row.get(f"{name}_se") or (name.startswith("one_chain_") and row.get(DATA_SETS))
         for name in names
         if not _is_heavy(rows, name)
         for row in rows
     )
-    return ["shaded: one standard error to either side"] if any(errors) else []
+    lines = ["shaded: one standard error to either side"] if any(errors) else []
+    if any(_is_heavy(rows, name) for name in names):
+        lines.append(
+            "where medians are drawn, shaded: middle half of data sets; bars: 95 % interval of the"
+            " median"
+        )
+    if "temperature" in names and any(row.get("temperature_of_runs") for row in rows):
+        lines.append("temperature, shaded: nine of ten single runs")
+    return lines
 
 
 def _error_over_data_sets(row: Mapping[str, Any], name: str) -> float:

@@ -56,6 +56,12 @@ class _Columns(Document):
 
     model_config = ConfigDict(json_schema_extra=_settings_first)
 
+    temperature_of_runs: float | None = words(
+        "median over single runs of their temperatures on a random channel, where temperature is"
+        " the mean over drawn rounds, which few deep fades may decide; null: all runs have the same"
+    )
+    temperature_of_runs_low: float | None = words("what one run of twenty stays below")
+    temperature_of_runs_high: float | None = words("what one run of twenty exceeds")
     gain_used: float = words("constant gain with the same noise as the planned gains")
     step_size_used: float = words("step of the sampler")
     burn_in_used: int = words("rounds that were not kept")
@@ -176,6 +182,8 @@ def _shared_columns() -> Iterator[tuple[str, Any, str]]:
             ("median", "median"),
             ("q25", "25 % quantile"),
             ("q75", "75 % quantile"),
+            ("median_low", "lower end of the 95 % interval of the median"),
+            ("median_high", "upper end of the 95 % interval of the median"),
         ):
             yield f"{name}_{end}", float | None, f"measured: {which} of {name} over data sets"
     for name in ("accuracy", "log_loss", "brier", "ece", "squared_error"):

@@ -16,12 +16,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
+import numpy as np
+
 from flmc.base.documents import to_document
 from flmc.base.errors import FlmcError, InvalidSetting
 from flmc.base.findings import Light, gravest
 from flmc.base.version import VERSION
 from flmc.data.federated import FederatedData
-from flmc.evaluation.data_sets import middles
+from flmc.evaluation.data_sets import median_interval, middles
 from flmc.evaluation.metrics import Estimate
 from flmc.models.model import Model
 from flmc.planning.fairness import Equality
@@ -295,6 +297,7 @@ def _plan_columns(plan: Plan, *, with_run: bool) -> dict[str, Any]:
         "gain_used": plan.typical_gain,
         "binding": plan.binding,
         "temperature": plan.temperature,
+        **_temperatures_of_runs(plan),
         "step_size_used": plan.step_size,
         "burn_in_used": plan.num_burn_in,
         "effective_step_size": plan.effective_step_size,
@@ -322,6 +325,18 @@ def _plan_columns(plan: Plan, *, with_run: bool) -> dict[str, Any]:
     row["predicted_variance_ratio"] = None if law is None else law.variance_ratio
     row["predicted_mean_shift"] = None if law is None else law.mean_shift
     return row
+
+
+def _temperatures_of_runs(plan: Plan) -> dict[str, float | None]:
+    """Columns with the median of the temperatures of single runs on a random channel, and the range
+    of nine in ten; None where all runs have the same, or the aim is an answer, which takes the
+    temperature out."""
+    runs = plan.over_runs if plan.judged and plan.aim == "chain" else None
+    return {
+        "temperature_of_runs": None if runs is None else runs.median,
+        "temperature_of_runs_low": None if runs is None else runs.low,
+        "temperature_of_runs_high": None if runs is None else runs.high,
+    }
 
 
 def _stated(cost: Cost | None) -> tuple[float | None, float | None]:
@@ -373,6 +388,9 @@ def _measured_columns(result: Result) -> dict[str, Any]:
         for name, middle in of_all.items():
             row[f"{name}_median"] = middle.median
             row[f"{name}_q25"], row[f"{name}_q75"] = middle.low, middle.high
+            # Of few data sets even the smallest and the largest value are no 95 % interval.
+            ends = median_interval(np.asarray(each[name])) or (None, None)
+            row[f"{name}_median_low"], row[f"{name}_median_high"] = ends
         row["heavy_tails"] = "; ".join(name for name in each if of_all[name].heavy) or None
         row[DATA_SETS] = {name: to_document(values) for name, values in each.items()}
     coverage = document["coverage"] or {}

@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ _SHOWN = (
     "gain_used",
     "binding",
     "temperature",
+    "temperature_of_runs",
     "epsilon_run",
     "effective_draws",
     "variance_ratio",
@@ -46,6 +47,7 @@ _SHOWN_OF_PLANS = (
     "gain_used",
     "binding",
     "temperature",
+    "temperature_of_runs",
     "epsilon_round",
     "epsilon_run",
     "effective_draws",
@@ -70,13 +72,13 @@ PAIRED_SHOWN = ("variance_ratio", "wasserstein2_squared", "one_chain_mean_error"
 """Metrics whose paired differences the screen shows."""
 
 
-def _cell(name: str, row: Mapping[str, Any]) -> str:
+def _cell(name: str, row: Mapping[str, Any], heavy: Collection[str] = ()) -> str:
     """Text of the value ``name`` in a row; an epsilon is rounded up, so that it stays an upper
-    bound. A metric with heavy tails over data sets is shown as its median, followed by its
-    quartiles in brackets; any other measurement with its standard error, or a question mark where
+    bound. A metric that is among the ``heavy`` is shown as its median, followed by its quartiles in
+    brackets; any other measurement with its standard error, or a question mark where
     that is not known."""
     value = row.get(name)
-    if value is not None and name in (row.get("heavy_tails") or "").split("; "):
+    if value is not None and name in heavy and row.get(f"{name}_median") is not None:
         low, high = (row[f"{name}_{end}"] for end in ("q25", "q75"))
         return f"{row[f'{name}_median']:.4g} [{low:.3g}, {high:.3g}]"
     if isinstance(value, float) and row.get("chains") is not None and f"{name}_se" in row:
@@ -205,22 +207,36 @@ class Sweep:
         names += " and data_sets.parquet, the values of single data sets" if self.data_sets else ""
         return f"not written for want of pyarrow: {names} (pip install 'flmc[sweep]')"
 
+    @property
+    def _shown(self) -> list[str]:
+        """Names of the columns that the screen shows where a point has a value."""
+        return [*self.axes, *(_SHOWN_OF_PLANS if self.plan_only else _SHOWN)]
+
+    @property
+    def heavy_metrics(self) -> list[str]:
+        """Metrics on the screen with heavy tails over the data sets of some point: all points then
+        show medians, because a column that mixed them with means could not be compared."""
+        named = {each for r in self.rows for each in (r.get("heavy_tails") or "").split("; ")}
+        return [name for name in self._shown if name in named]
+
     def table(self) -> Grid:
         """A table of the main columns, a row for each of the first 40 points, with notes below."""
-        names = [*self.axes, *(_SHOWN_OF_PLANS if self.plan_only else _SHOWN)]
         # The column of the squared W2 distance stays even if no point has one, because a note below
         # the table explains its dashes.
         known = {name for row in self.rows for name, value in row.items() if value is not None}
         if "wasserstein2_floor" in known:
             known.add("wasserstein2_squared")
-        header = [name for name in dict.fromkeys(names) if name in known]
-        cells = tuple(tuple(_cell(name, row) for name in header) for row in self.rows[:_MOST_ROWS])
+        header = [name for name in dict.fromkeys(self._shown) if name in known]
+        heavy = self.heavy_metrics
+        cells = tuple(
+            tuple(_cell(name, row, heavy) for name in header) for row in self.rows[:_MOST_ROWS]
+        )
         return Grid(tuple(header), cells, notes=tuple(self._notes()))
 
     def _notes(self) -> Iterator[Row]:
         """Notes below the table: numbers of points that are not shown and of points that equal
-        others, how methods were made equal, heavy tails, chains that epsilon covers, warnings and
-        failures."""
+        others, how methods were made equal, which columns are medians, chains that epsilon covers,
+        warnings and failures."""
         count = len(self.rows)
         if count > _MOST_ROWS:
             yield Row("", f"... and {count - _MOST_ROWS} more")
@@ -232,14 +248,16 @@ class Sweep:
             if self.bounded_energies:
                 text = f"of {self.bounded_energies} the energy is an upper bound, not what it takes"
                 yield Row("", text, severity="warning")
-        heavy = sum(bool(row.get("heavy_tails")) for row in self.rows)
-        if heavy:
+        for name in self.heavy_metrics:
+            some = sum(name in (row.get("heavy_tails") or "").split("; ") for row in self.rows)
             text = (
-                f"{heavy} of {count} points have heavy tails over data sets: where the mean lies"
-                " outside the middle half of them, the table shows the median [middle half]"
+                f"medians [middle half of data sets] at all points, because {some} of {count} have"
+                f" heavy tails (a mean outside the middle half); the table has {name}_median_low"
+                f" and {name}_median_high, a 95 % interval of the median, if there are 6 data sets"
             )
-            yield Row("", text)
-        if any(" ± " in _cell(name, row) for row in self.rows for name in (*_SHOWN, *self.axes)):
+            yield Row(name, text)
+        cells = (_cell(name, row, self.heavy_metrics) for row in self.rows for name in self._shown)
+        if any(" ± " in cell for cell in cells):
             text = "standard error; ? where it is not known, and the value may be chance alone"
             yield Row("±", text)
         tested = [row for row in self.rows if row.get("held_out")]

@@ -157,6 +157,21 @@ def test_no_prediction_of_chains_that_do_not_arrive() -> None:
     assert frozen["headline"] == "burn-in"
 
 
+def test_the_burn_in_of_a_warning_is_a_column_of_its_row() -> None:
+    """The rule for any start and chains that are followed give two numbers, with a name each."""
+    pytest.importorskip("sklearn.datasets")
+    base = {"model": "logistic", "data_file": "sklearn:breast_cancer", "target": "y"}
+    base |= {"deal": "iid", "devices": 5, "standardise": "data", "scheme": "analog"}
+    base |= {"rounds": 200, "burn_in": 20, "precondition": "none"}
+    done = flmc.sweep(base, vary={"snr_db": [-10, 10]}, plan_only=True)
+    for row in done.rows:
+        assert row["error"] is None
+        assert "burn-in" in row["findings"]
+        assert row["rounds_to_arrive"] != row["rounds_needed"]
+        assert f"about {row['rounds_to_arrive']} are needed" in row["warnings"]
+    assert "what 2 of 2 points are judged and warned by" in str(done)
+
+
 def test_plans_do_not_pass_for_runs(tmp_path: Path) -> None:
     vary = {"snr_db": [0, 20]}
     planned = flmc.sweep(SMALL, vary=vary, out=tmp_path, plan_only=True)

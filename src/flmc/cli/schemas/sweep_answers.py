@@ -65,6 +65,11 @@ class _Columns(Document):
     gain_used: float = words("constant gain with the same noise as the planned gains")
     step_size_used: float = words("step of the sampler")
     burn_in_used: int = words("rounds that were not kept")
+    rounds_to_arrive: Count | None = words(
+        "burn-in by which the plan is judged and warned of, of chains that were followed from"
+        " likely starts, where rounds_needed is the rule for any start; null: judged by the rule,"
+        " and long enough"
+    )
     epsilon_round: float | None = words("upper bound for a round; null: not known or not bounded")
     delta_round: float | None = words("delta that it is stated at")
     epsilon_run: float | None = words(

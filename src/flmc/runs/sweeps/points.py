@@ -302,6 +302,7 @@ def _plan_columns(plan: Plan, *, with_run: bool) -> dict[str, Any]:
         "burn_in_used": plan.num_burn_in,
         "effective_step_size": plan.effective_step_size,
         "rounds_needed": plan.rounds_needed,
+        "rounds_to_arrive": _rounds_to_arrive(plan),
         "epsilon_round": once[0],
         "delta_round": once[1],
         "epsilon_run": run_[0],
@@ -325,6 +326,15 @@ def _plan_columns(plan: Plan, *, with_run: bool) -> dict[str, Any]:
     row["predicted_variance_ratio"] = None if law is None else law.variance_ratio
     row["predicted_mean_shift"] = None if law is None else law.mean_shift
     return row
+
+
+def _rounds_to_arrive(plan: Plan) -> int | None:
+    """Burn-in by which a plan was judged: that of the finding about it, or that of chains which
+    were followed; None where it was the rule of the plan, and nothing was found."""
+    for each in plan.findings:
+        if each.code == "burn-in" and "needed" in each.numbers:
+            return int(each.numbers["needed"])
+    return None if plan.prediction is None else plan.prediction.rounds_to_arrive
 
 
 def _temperatures_of_runs(plan: Plan) -> dict[str, float | None]:

@@ -39,6 +39,7 @@ _SHOWN = (
     "log_loss",
     "effective_step_size",
     "rounds_needed",
+    "rounds_to_arrive",
     "verdict",
 )
 """Columns of a sweep's table that the screen shows, where a point has a value, beside the settings
@@ -54,6 +55,7 @@ _SHOWN_OF_PLANS = (
     "predicted_variance_ratio",
     "predicted_mean_shift",
     "rounds_needed",
+    "rounds_to_arrive",
     "verdict",
     "headline",
 )
@@ -280,6 +282,13 @@ class Sweep:
                 " share of trace(Sigma); the other measured columns are of all chains together"
             )
             yield Row("", text)
+        followed = sum(row.get("rounds_to_arrive") is not None for row in self.rows)
+        if followed:
+            text = (
+                "burn-in by the rule for any start; rounds_to_arrive, that of chains followed from"
+                f" likely starts, is what {followed} of {count} points are judged and warned by"
+            )
+            yield Row("rounds_needed", text)
         for text in self.reservations:
             yield Row("privacy", text, severity="warning")
         warned = sum(bool(row.get("warnings")) for row in self.rows)

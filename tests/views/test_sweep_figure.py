@@ -3,6 +3,7 @@ is cut off."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -176,3 +177,33 @@ def test_points_that_are_no_results_are_marked(keep: list[Any], tmp_path: Path) 
     assert "15 ± ?" in shown
     assert "20 ± 0.5" in shown
     assert "±: standard error; ? where it is not known" in shown
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_budgets_and_what_is_spent_are_told_apart(
+    bound: bool, keep: list[Any], tmp_path: Path
+) -> None:
+    """Over budgets a panel of what was spent is drawn only if something else than the budget
+    decided it somewhere; labels of a wide axis do not overlap, and are not cut off."""
+    budgets = [0.1, 1.0, 10.0, 100.0, 1000.0]
+    rows = [
+        {
+            "epsilon": epsilon,
+            "variance_ratio": 1.0 + epsilon,
+            "epsilon_run": epsilon if bound else min(epsilon, 527.0),
+            "error": None,
+        }
+        for epsilon in budgets
+    ]
+    done = Sweep({"epsilon": budgets}, rows, num_distinct=5, base={"scope": "run"})
+    sweep_figure.draw_sweep_file(done, tmp_path)
+    figure = keep[0]
+    names = [panel.get_ylabel().split(",")[0] for panel in figure.axes]
+    assert names == ["variance ratio", *([] if bound else ["epsilon of the run"])]
+    figure.canvas.draw()
+    for panel in figure.axes:
+        assert panel.get_xlabel().startswith("budget\n")
+        boxes = [each.get_window_extent() for each in panel.get_xticklabels()]
+        assert len(boxes) >= 3
+        assert all(one.x1 < other.x0 for one, other in pairwise(boxes))
+        assert panel.xaxis.label.get_window_extent().x1 <= figure.bbox.x1

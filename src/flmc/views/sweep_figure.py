@@ -71,6 +71,11 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
         return None
     x = max(numeric, key=lambda name: len(numeric[name]))
     others = [name for name in done.axes if name != x]
+    # Where every point has just the epsilon that it was allowed, a panel of one against the other
+    # would show a diagonal.
+    shown = [each for each in shown if x != "epsilon" or not _is_budget(rows, each[0])]
+    if not shown:
+        return None
     # Differences between methods cannot be drawn if the methods are the values on the x axis: each
     # point would belong to another method.
     pairs = [] if done.methods == x else done.paired
@@ -92,7 +97,7 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
             axes.axhline(1.0, color="0.4", linestyle=":", linewidth=1)
         if x == "epsilon" and max(numeric[x]) >= 10 * min(numeric[x]):
             make_x_logarithmic(axes)
-        axes.set_xlabel(_label(done, x, AXES_IN_WORDS.get(x, x.replace("_", " "))))
+        axes.set_xlabel(_label_of_x(done, x))
         label_y(axes, _label(done, name, words) + middle)
     for axes, (name, words) in zip(panels[len(shown) :], shown, strict=False):
         of_metric = [each for each in pairs if each["metric"] == name]
@@ -100,7 +105,7 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
             axes.axis("off")
             continue
         _draw_pairs(axes, of_metric, x, others, styles)
-        axes.set_xlabel(_label(done, x, AXES_IN_WORDS.get(x, x.replace("_", " "))))
+        axes.set_xlabel(_label_of_x(done, x))
         label_y(axes, f"{words},\nless that of {of_metric[0]['against']}")
     head = [*_caveats(rows), *_comparison(done), *_bands(rows, [name for name, _ in shown])]
     if x == "epsilon" or any(name.startswith("epsilon") for name, _ in shown):
@@ -238,6 +243,14 @@ def _draw_median_intervals(
             axes.errorbar([point["x"]], [point[name]], around, **bar)
 
 
+def _is_budget(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
+    """Whether the column ``name`` is an epsilon that equals the budget at all points."""
+    known = [row for row in rows if row.get(name) is not None]
+    return name.startswith("epsilon") and all(
+        abs(row[name] - row["epsilon"]) <= 1e-3 * row["epsilon"] for row in known
+    )
+
+
 def _is_heavy(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
     """Whether the column ``name`` has heavy tails over the data sets of a row, so that medians and
     quartiles are drawn."""
@@ -372,6 +385,12 @@ def _label(done: Sweep, name: str, words: str) -> str:
         return words
     delta = shared("delta" if scope == "round" else "run_delta")
     return words if delta is None else epsilon_label(scope, delta)
+
+
+def _label_of_x(done: Sweep, x: str) -> str:
+    """Label of the x axis for the setting ``x``; an epsilon there is a budget."""
+    words = _label(done, x, AXES_IN_WORDS.get(x, x.replace("_", " ")))
+    return f"budget\n({words})" if x == "epsilon" else words
 
 
 def _styles_of(

@@ -15,6 +15,7 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.base.documents import to_document
 from flmc.base.errors import InvalidSetting, UnknownPrivacy
+from flmc.cli import main
 from flmc.privacy.event import Event
 from flmc.uplink.noise import NoiseLaw, why_not_drawn
 
@@ -225,3 +226,20 @@ def test_compiled_engines_refuse_a_law_that_they_cannot_draw() -> None:
     plan = flmc.plan(model, BurstyAnalog(), num_rounds=20, num_burn_in=10)
     with pytest.raises(InvalidSetting, match="normal noise"):
         flmc.run(plan, model, engine="numba")
+
+
+def test_an_audit_names_the_noise_and_gives_no_advice_about_privacy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was told to switch privacy off, which it had."""
+    (tmp_path / "uniform_of_audit.py").write_text(
+        "import flmc\n\nclass Uniform(flmc.NoiseLaw):\n"
+        "    def draw(self, rng, shape):\n        return rng.uniform(-3**0.5, 3**0.5, shape)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    law = ["--noise-law", "uniform_of_audit:Uniform", "--privacy", "off"]
+    assert main(["audit", *law, "--trials", "1000"]) == 2
+    said = capsys.readouterr().err
+    assert "the audit cannot attack this uplink" in said
+    assert "noise_law is Uniform" in said
+    assert "switch privacy off" not in said

@@ -143,6 +143,53 @@ def test_a_law_with_a_memory_is_refused_for_it() -> None:
         flmc.Analog(noise_law=Lasting())
 
 
+class Sticky(NoiseLaw):
+    """Bursts that last, with their state in the object: drawn at once or one by one alike."""
+
+    def __init__(self, stay: float) -> None:
+        self.stay, self.bad = stay, False
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        drawn = np.empty(shape)
+        for round_ in range(shape[0]):
+            self.bad = bool(rng.random() < (self.stay if self.bad else 1.0 - self.stay))
+            drawn[round_] = rng.standard_normal(shape[1:]) * (3.0 if self.bad else 1.0)
+        return drawn / np.sqrt(5.0)
+
+
+class Echo(NoiseLaw):
+    """Each round has half of the round before it in the same draw."""
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        drawn = rng.standard_normal(shape)
+        for round_ in range(1, shape[0]):
+            drawn[round_] = 0.5 * drawn[round_ - 1] + np.sqrt(0.75) * drawn[round_]
+        return drawn
+
+
+@pytest.mark.parametrize("stay", [0.9, 0.97])
+def test_a_memory_in_the_object_is_refused(stay: float) -> None:
+    with pytest.raises(InvalidSetting, match="keep nothing in the object"):
+        flmc.Analog(noise_law=Sticky(stay))
+
+
+def test_correlated_rounds_are_refused() -> None:
+    with pytest.raises(InvalidSetting, match=r"rounds have the rank correlation 0\."):
+        flmc.Analog(noise_law=Echo())
+
+
+class Signs(NoiseLaw):
+    """Plus or minus one: all sizes are equal."""
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return np.where(rng.random(shape) < 0.5, -1.0, 1.0)
+
+
+@pytest.mark.parametrize("law", [Signs(), Student(2.5), Uniform(), Bursts()])
+def test_laws_without_a_memory_pass(law: NoiseLaw) -> None:
+    law._check_memory()
+
+
 def test_a_law_that_is_no_field_is_refused() -> None:
     """The inherited field would win, and the noise would be normal without a word."""
     with pytest.raises(TypeError, match="must be a field"):

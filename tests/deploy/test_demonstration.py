@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 import flmc
 from deploy.federations import make_plan
 from flmc.cli import main
-from flmc.wire.federation import Federation
+from flmc.wire.federation import Federation, refuse_foreign
 from support import full_only
 
 
@@ -85,7 +86,9 @@ def test_a_federation_names_the_part_that_is_not_of_flmc(part: str, own: object)
         changed = replace(plan, uplink=replace(plan.uplink, fading=own))
     else:
         changed = replace(plan, scheduler=own)
-    Federation("test", plan, 1)
+    Federation("test", plan, 1).to_bytes()
     named = f"the plan has {part} '.*:{type(own).__name__}'"
     with pytest.raises(flmc.errors.InvalidSetting, match=named):
-        Federation("test", changed, 1)
+        refuse_foreign(changed)
+    with pytest.raises(flmc.errors.InvalidSetting, match=named):
+        Federation.to_document(SimpleNamespace(plan=changed))  # type: ignore[arg-type]

@@ -62,6 +62,19 @@ class OtherVersion(InvalidSetting):
     version of flmc speaks."""
 
 
+def refuse_foreign(plan: Plan) -> None:
+    """Raise ``InvalidSetting`` for a plan with a scheme, link, fading, noise law, scheduler or
+    server's update that is not flmc's own: a document cannot carry its code."""
+    foreign = foreign_parts(plan)
+    if foreign:
+        named = ", ".join(f"{part} {kind!r}" for part, kind in foreign.items())
+        raise InvalidSetting(
+            f"a federation runs flmc's own code alone, and the plan has {named}: roles on other"
+            " machines get the plan as a document, and never import code that a document names;"
+            " simulate it with flmc run"
+        )
+
+
 @dataclass(frozen=True)
 class Federation:
     """A run on separate machines, with the settings on which all roles agree; raises
@@ -100,14 +113,6 @@ class Federation:
 
     def __post_init__(self) -> None:
         check_run(self.run)
-        foreign = foreign_parts(self.plan)
-        if foreign:
-            named = ", ".join(f"{part} {kind!r}" for part, kind in foreign.items())
-            raise InvalidSetting(
-                f"a federation runs flmc's own code alone, and the plan has {named}: roles on other"
-                " machines get the plan as a document, and never import code that a document names;"
-                " simulate it with flmc run"
-            )
         refuse_large(self.plan)
         object.__setattr__(self, "plan", self.plan.without_forecast())
         self.plan.scheduler.check(self.plan.num_rounds, self.plan.num_devices)
@@ -224,7 +229,9 @@ class Federation:
         return hashlib.sha256(self.digest + struct.pack("<I", round_number) + data).digest()
 
     def to_document(self) -> dict[str, Any]:
-        """The federation in plain values, for JSON."""
+        """The federation in plain values, for JSON; ``InvalidSetting`` for a plan with code that
+        is not flmc's own, which no other role could read."""
+        refuse_foreign(self.plan)
         return {
             "wire": WIRE_VERSION,
             "flmc": VERSION,

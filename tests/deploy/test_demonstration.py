@@ -80,7 +80,7 @@ class Alone(flmc.Scheduler):
 
 
 @pytest.mark.parametrize(("part", "own"), [("fading", Never()), ("scheduler", Alone())])
-def test_a_federation_names_the_part_that_is_not_of_flmc(part: str, own: object) -> None:
+def test_a_federation_names_the_part_that_is_not_of_flmc(part: str, own: Any) -> None:
     plan = make_plan(num_rounds=4, num_burn_in=1, gain=0.1)
     if part == "fading":
         changed = replace(plan, uplink=replace(plan.uplink, fading=own))

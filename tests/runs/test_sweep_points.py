@@ -160,7 +160,11 @@ def test_no_prediction_of_chains_that_do_not_arrive() -> None:
 def test_the_burn_in_of_a_warning_is_a_column_of_its_row() -> None:
     """The rule for any start and chains that are followed give two numbers, with a name each."""
     pytest.importorskip("sklearn.datasets")
-    base = {"model": "logistic", "data_file": "sklearn:breast_cancer", "target": "y"}
+    base: dict[str, Any] = {
+        "model": "logistic",
+        "data_file": "sklearn:breast_cancer",
+        "target": "y",
+    }
     base |= {"deal": "iid", "devices": 5, "standardise": "data", "scheme": "analog"}
     base |= {"rounds": 200, "burn_in": 20, "precondition": "none"}
     done = flmc.sweep(base, vary={"snr_db": [-10, 10]}, plan_only=True)

@@ -182,7 +182,7 @@ class Signs(NoiseLaw):
     """Plus or minus one: all sizes are equal."""
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        return np.where(rng.random(shape) < 0.5, -1.0, 1.0)
+        return np.asarray(np.where(rng.random(shape) < 0.5, -1.0, 1.0))
 
 
 @pytest.mark.parametrize("law", [Signs(), Student(2.5), Uniform(), Bursts()])

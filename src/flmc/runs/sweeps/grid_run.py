@@ -74,10 +74,11 @@ def run_grid(
                 (key, {**given_in(point), **beside.given()})
                 for key, (point, beside) in ((key, missing[key]) for key in order)
             ]
+            kept = len(done) - len(tasks)
             for count, (key, row) in enumerate(work(tasks)):
                 done[key] = store.write(key, row)
                 if progress is not None:
-                    progress((count + 1) / len(tasks))
+                    progress((kept + count + 1) / len(done))
         of_points = [done[key] or {"error": "the point was lost"} for key in keys]
         rows = []
         for point, row in zip(points, of_points, strict=True):

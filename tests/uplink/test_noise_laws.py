@@ -154,7 +154,7 @@ class Sticky(NoiseLaw):
         for round_ in range(shape[0]):
             self.bad = bool(rng.random() < (self.stay if self.bad else 1.0 - self.stay))
             drawn[round_] = rng.standard_normal(shape[1:]) * (3.0 if self.bad else 1.0)
-        return drawn / np.sqrt(5.0)
+        return np.asarray(drawn / np.sqrt(5.0))
 
 
 class Echo(NoiseLaw):

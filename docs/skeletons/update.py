@@ -23,6 +23,9 @@ class KineticLangevin(flmc.ServerUpdate):
     slope: float = 1.0
     num_slots: ClassVar[int] = 1  # the velocity
     random: ClassVar[bool] = True
+    # Half way between two positions the variance is the posterior's at every step, as a 2 x 2
+    # Lyapunov equation shows; without this line draws are positions, and the step half as large.
+    draw_at: ClassVar[str] = "midpoints"
 
     # Optional, as the next: without it nothing is claimed of temperature and effective step.
     @property

@@ -650,3 +650,32 @@ def test_a_plan_of_more_examples_than_memory_holds(capsys: pytest.CaptureFixture
     findings = {each["code"]: each for each in json.loads(out)["findings"]}
     assert findings["no-prediction"]["severity"] == "unknown"
     assert findings["no-prediction"]["light"] == "sampling"
+
+
+def test_parameters_behind_an_own_object_are_refused_in_words(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["plan", "--scheme", "ternary:Ternary:0.2"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "takes no parameters behind its name" in said
+    assert "or 'ternary:Ternary' alone" in said
+
+
+def test_a_record_that_never_began_is_told_from_a_wrong_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["resume", str(tmp_path / "never")]) == 2
+    assert "ended while it planned" in " ".join(capsys.readouterr().err.split())
+    (tmp_path / "file").write_text("")
+    assert main(["resume", str(tmp_path / "file")]) == 2
+    assert "ended while it planned" not in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_missing_data_file_says_where_it_was_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["plan", "--data-file", "none.csv", "--target", "y", "--deal", "iid"]) == 2
+    said = capsys.readouterr().err.replace("\n", "")
+    assert "cannot read 'none.csv'" in said
+    assert tmp_path.name in said

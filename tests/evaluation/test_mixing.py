@@ -14,7 +14,7 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.evaluation import diagnostics
 from flmc.evaluation.chain_statistics import chain_statistics
-from flmc.evaluation.diagnostics import diagnose_draws
+from flmc.evaluation.diagnostics import diagnose_draws, judge_mixing
 from flmc.evaluation.stein import Evidence
 from flmc.sampling.path import ChainPath
 from support import full
@@ -234,3 +234,14 @@ def test_what_is_looked_at_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diagnostics, "diagnose_draws", counted)
     diagnostics.judge_mixing(memory(2, 40, 0.0, dim=500))
     assert seen == [(1, 2, 40, 20)]
+
+
+def test_effective_draws_from_a_part_of_the_draws_say_so() -> None:
+    """A number from every third draw is not that of all."""
+    rng = np.random.default_rng(1)
+    part = judge_mixing(rng.standard_normal((1, 50, 600, 2)))
+    whole = judge_mixing(rng.standard_normal((1, 5, 600, 2)))
+    assert part is not None
+    assert whole is not None
+    assert "; from 10000 of 30000 draws" in part.rows[0].value
+    assert "from" not in whole.rows[0].value

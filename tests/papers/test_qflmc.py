@@ -9,6 +9,7 @@ import math
 import random
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from flmc.base.arrays import Array
 from flmc.base.clipping import clip_norm
 from flmc.cli import main
 from flmc.papers.qflmc import better_designs, claims, design_search, readings
+from flmc.papers.qflmc import report as report_module
 from flmc.papers.qflmc.better_designs import power_gained_db
 from flmc.papers.qflmc.experiment import (
     FigurePoint,
@@ -28,7 +30,7 @@ from flmc.papers.qflmc.experiment import (
     own_points_of,
     points_of,
 )
-from flmc.papers.qflmc.readings import BaseCase
+from flmc.papers.qflmc.readings import READINGS, BaseCase
 from flmc.papers.request import read_own_curve
 from flmc.runs.files.durable_files import read_table, write_table
 from flmc.settings.schema import merge
@@ -477,3 +479,34 @@ def test_what_was_run_is_not_run_again_beyond(monkeypatch: pytest.MonkeyPatch) -
         assert metrics is not None
         assert row.variance_ratio == metrics.variance_ratio.mean
         assert row.epsilon_round == planned.round_cost.epsilon  # type: ignore[union-attr]
+
+
+def test_a_legend_covers_no_curve_and_errors_are_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures: list[Any] = []
+
+    def keep(figure: Any, out: Path, name: str) -> str:
+        figures.append(figure)
+        return f"{name}.png"
+
+    monkeypatch.setattr(report_module, "write_png_and_pdf", keep)
+    rows = [
+        {"curve": name, "x": x, "mse": 10.0 ** (-x), "mse_se": 10.0 ** (-x - 1)}
+        | {"one_run_wasserstein2_squared": 1.0, "one_run_wasserstein2_squared_se": 0.1}
+        for name in ("digital", "mine")
+        for x in (0.0, 1.0, 2.0)
+    ]
+    study = SimpleNamespace(own_settings={}, trace=0.5, exact_distance=0.1)
+    report_module._draw_figure(study, "2", READINGS[0], rows, tmp_path)  # type: ignore[arg-type]
+    (figure,) = figures
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    for panel in figure.axes:
+        assert panel.get_legend() is None
+        assert box.y1 <= panel.bbox.y0
+        bars = [each for held in panel.containers for each in held[2][0].get_segments()]
+        assert len(bars) == 6
+    low, high = figure.axes[0].containers[0][2][0].get_segments()[0][:, 1]
+    assert (low, high) == pytest.approx((0.9, 1.1))

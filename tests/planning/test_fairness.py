@@ -94,6 +94,20 @@ def test_energies_are_compared_without_the_noise_of_the_receiver(
     assert after[1].uplink.snr_db == pytest.approx(5 - 10 * np.log10(4), abs=1e-3)
 
 
+@pytest.mark.parametrize("snr_db", [5.0, 15.0, 25.0])
+def test_no_method_exceeds_the_shared_energy(model: flmc.LinearGaussian, snr_db: float) -> None:
+    """The smallest energy is that of one method, and the others come up to it from below."""
+    candidates = [
+        Candidate(model, kind(snr_db=snr_db), Limits()) for kind in (flmc.Digital, flmc.Analog)
+    ]
+    shared, _, after = made_equal("energy", candidates)
+    energies = [plan.airtime.energy * plan.uplink.noise_power for plan in after if plan.airtime]
+    assert len(energies) == 2
+    assert max(energies) == pytest.approx(shared.value, rel=1e-12)  # but for rounding
+    # Twice the resolution of the search, of 0.0001 dB.
+    assert min(energies) > shared.value * 10 ** (-2e-5)
+
+
 @pytest.mark.parametrize(
     ("name", "uplinks", "request_", "message"),
     [

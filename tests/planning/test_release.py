@@ -164,6 +164,25 @@ def test_rows_and_requirements_name_the_release() -> None:
     assert "is not met" in str(read_requirement("price<=1e-9").broken(plan))
 
 
+def test_a_chain_that_does_not_arrive_is_worth_no_draw_and_has_no_price() -> None:
+    """Under a tiny budget of the run a chain stays where it starts: its one "draw" is none of the
+    posterior, so a lower budget has no lower price."""
+    model = small()
+    for epsilon in (0.1, 1.0):
+        limits = flmc.Limits(scope="run", epsilon=epsilon)
+        plan = flmc.plan(model, flmc.Analog(), limits, num_rounds=300, num_burn_in=100)
+        assert "burn-in" in [each.code for each in plan.findings if each.severity == "infeasible"]
+        release = plan.release()
+        assert release.effective_draws == 0.0
+        assert release.price is None
+        assert (release.mu_squared or 0.0) > 0
+        assert "worth no draw of the posterior" in str(plan)
+        assert plan.to_document()["release"]["price"] is None
+        assert flmc.Plan.from_document(plan.to_document()) == plan
+    arrives = flmc.plan(model, flmc.Analog(), num_rounds=300, num_burn_in=100).release()
+    assert (arrives.effective_draws or 0.0) > 1
+
+
 def test_what_is_not_known_is_not_stated() -> None:
     """Without a prediction or a convexity there are no effective draws; without privacy there is
     no price."""

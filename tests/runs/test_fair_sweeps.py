@@ -18,6 +18,9 @@ from flmc.cli import main
 from flmc.planning.fairness import QUANTITIES
 from flmc.runs.sweeps.grid import read_grid, read_variation
 from flmc.runs.sweeps.points import run_point
+from flmc.runs.sweeps.table import DATA_SETS
+from flmc.settings.assembly import assemble
+from flmc.settings.schema import merge
 from flmc.views import sweep_figure
 from flmc.views.sweep_figure import draw_sweep_file
 from support import full, full_only
@@ -203,9 +206,35 @@ def test_heavy_tails_are_shown_as_medians(tmp_path: Path) -> None:
             outside = not row[f"{name}_q25"] <= row[name] <= row[f"{name}_q75"]
             assert (name in (row["heavy_tails"] or "").split("; ")) == outside
     assert heavy  # else nothing is shown
-    assert "[" in str(done.table())
-    assert "have heavy tails over data sets" in str(done.table())
+    # A column holds means or medians, never both: one heavy point makes medians of all.
+    shown = done.table()
+    assert 0 < sum("variance_ratio" in (row["heavy_tails"] or "") for row in done.rows) < 6
+    column = [cells[shown.header.index("variance_ratio")] for cells in shown.rows]
+    assert [
+        f"{row['variance_ratio_median']:.4g} [" in cell
+        for row, cell in zip(done.rows, column, strict=True)
+    ] == 6 * [True]
+    assert "variance_ratio: medians [middle half of data sets] at all points" in str(shown)
+    for row in done.rows:
+        values = np.sort(row[DATA_SETS]["variance_ratio"])
+        # Of 20 values the 6th and the 15th: P(Binomial(20, 1/2) <= 5) = 0.0207 is below 2.5 %.
+        assert row["variance_ratio_median_low"] == values[5]
+        assert row["variance_ratio_median_high"] == values[14]
     assert draw_sweep_file(done, tmp_path) is not None
+
+
+def test_temperatures_of_single_runs_have_columns() -> None:
+    """On a random channel a few fades decide the mean over drawn rounds; a usual run has less."""
+    base = {**SMALL, "rounds": 400, "burn_in": 200}
+    vary = {"fading": ["constant:0.04", "rician:0.04,5"]}
+    same, fades = flmc.sweep(base, vary=vary, plan_only=True).rows
+    assert same["temperature_of_runs"] is None
+    plan = assemble(merge({}, {**base, "fading": "rician:0.04,5"})).plan()
+    assert plan.over_runs is not None
+    for end in ("", "_low", "_high"):
+        stated = getattr(plan.over_runs, end.strip("_") or "median")
+        assert fades[f"temperature_of_runs{end}"] == stated
+    assert fades["temperature_of_runs"] < fades["temperature"] < fades["temperature_of_runs_high"]
 
 
 @pytest.mark.parametrize(

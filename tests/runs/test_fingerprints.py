@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import random
 import subprocess
@@ -18,6 +19,7 @@ import flmc
 from evidence import State
 from flmc.cli import main
 from flmc.runs.files.durable_files import write_json
+from flmc.runs.fingerprints import Fingerprints
 from flmc.runs.sweeps.points import run_point
 from flmc.settings.schema import NOTHING, Settings, names_of
 from support import full_only, many_repetitions, repeated
@@ -217,6 +219,127 @@ print("points", len(list(__import__("pathlib").Path("sweep/points").glob("*.json
     said = start("resume")
     assert "resumed" in said
     assert "points 2" in said
+
+
+SCRIPT = """
+import sys
+import numpy as np
+import flmc
+import {own}
+FRICTION = 0.26
+SCALES = np.array([1.0, 2.0])
+UNUSED = 1
+
+class Options:
+    power = 3
+
+options = Options()
+options.more = 4
+
+def damp(memory):
+    return (1 - FRICTION) * memory
+
+class Base(flmc.ServerUpdate):
+    def shrink(self, memory):
+        return damp(memory) * options.power
+
+class Kinetic(Base):
+    num_slots = 1
+    step_factor = 1 / float(SCALES[0])
+
+    def next(self, state, estimate, step_size, normal):
+        unused = {own}.LEVEL
+        v = self.shrink(state.memory[..., 0, :]) - step_size * estimate
+        return flmc.ServerState(state.theta + v, v[..., None, :])
+
+if __name__ == "__main__" and len(sys.argv) > 1:
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=40, num_devices=4))
+    limits = flmc.Limits(privacy="off")
+    plan = flmc.plan(
+        model, flmc.Analog(), limits, num_rounds=20, num_burn_in=4, update=Kinetic(), step_size=1e-4
+    )
+    if sys.argv[1] == "run":
+        flmc.run(plan, model, engine="numpy", out="record", stop=lambda: True)
+    else:
+        flmc.resume("record", plan, model)
+"""
+
+
+EDITS = {
+    "a constant": ("0.26", "0.5", True),
+    "an array": ("2.0]", "3.0]", True),
+    "a function": ("return (1", "return (2", True),
+    "a class of an object": ("power = 3", "power = 5", True),
+    "a base class": ("* options.power", "/ options.power", True),
+    "the class": ("state.theta + v", "state.theta - v", True),
+    "a constant that it does not use": ("UNUSED = 1", "UNUSED = 2", False),
+    "a variable of the script, named as one of a method": ("UNUSED = 1", "unused = 2", False),
+    "the call": ('flmc.resume("record", plan, model)', "pass", False),
+    "nothing": ("UNUSED", "UNUSED", False),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_what_a_class_of_a_script_names_counts(
+    edit: str, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The class alone is not enough: what it computes depends on constants and functions too."""
+    old, new, noticed = EDITS[edit]
+    own = f"level_{next(_numbers)}"
+    (files / f"{own}.py").write_text("LEVEL = 1\n")
+    monkeypatch.syspath_prepend(files)
+
+    def digests(text: str) -> dict[str, str]:
+        path = files / f"script_{next(_numbers)}.py"
+        path.write_text(text)
+        spec = importlib.util.spec_from_file_location("__main__", path)
+        assert spec is not None
+        assert spec.loader is not None
+        script = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, "__main__", script)
+        monkeypatch.setattr(sys, "argv", [str(path)])
+        spec.loader.exec_module(script)
+        return Fingerprints().of_objects(script.Kinetic())
+
+    text = SCRIPT.format(own=own)
+    assert text.count(old) >= 1
+    first, second = digests(text), digests(text.replace(old, new))
+    assert own in first
+    assert (first != second) == noticed
+    assert "__main__.UNUSED" not in first
+
+
+def test_an_edited_constant_of_a_script_is_refused_by_resume(files: Path) -> None:
+    (files / "level.py").write_text("LEVEL = 1\n")
+
+    def start(what: str, text: str) -> str:
+        (files / "script.py").write_text(text)
+        command = [sys.executable, "script.py", what]
+        return subprocess.run(command, cwd=files, capture_output=True, text=True).stderr
+
+    text = SCRIPT.format(own="level")
+    assert "Interrupted" in start("run", text)
+    said = start("resume", text.replace("0.26", "0.5"))
+    assert "'__main__.FRICTION' was changed since the run in 'record' began" in said
+    assert start("resume", text) == ""
+
+
+def test_an_object_without_a_statement_that_makes_it_is_refused(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = files / "script.py"
+    path.write_text(
+        "import flmc\nglobals()['hidden'] = object()\n"
+        "class Own(flmc.Fading):\n    def draw(self, rng, *sizes):\n        return hidden\n"
+    )
+    spec = importlib.util.spec_from_file_location("__main__", path)
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "__main__", script)
+    spec.loader.exec_module(script)
+    with pytest.raises(flmc.errors.InvalidSetting, match="uses 'hidden', of type object"):
+        Fingerprints().of_objects(script.Own())
 
 
 def test_replaced_data_are_noticed_by_resume(files: Path) -> None:

@@ -330,3 +330,39 @@ def test_a_citation_keeps_the_reservation_of_the_statement(
         del result["coverage"]["stated_by"], result["sha256"]
         write_json(path, result)
         assert f"own uplink own_schemes_cited:{name}, which may have" in flmc.cite(name).methods
+
+
+def test_a_sweep_keeps_the_reservations_of_its_statements(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its table, its rows, its picture's file and its citation, as a single run does."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("own_schemes_swept.py").write_text(OWN_SCHEMES)
+    vary = {"scheme": ["digital", "own_schemes_swept:Stated"]}
+    for plan_only in (False, True):
+        done = flmc.sweep(SMALL, vary=vary, workers=1, plan_only=plan_only, out="out")
+        stated = [row["privacy_stated_by"] for row in done.rows]
+        assert stated == [None, "own_schemes_swept:Stated"]
+        first, second = done.reservations
+        assert first == (
+            "epsilon of 1 of 2 points is as stated by own_schemes_swept:Stated, which flmc has not"
+            " proven"
+        )
+        assert second.startswith("2 of 2 plans with an epsilon were computed from the devices'")
+        for text in (first, second):
+            assert text in str(done)
+            assert text[1:] in flmc.cite("out").methods
+    # Files of earlier versions do not say it.
+    held = json.loads(Path("out", "sweep.json").read_text())
+    del held["privacy"]
+    held.pop("sha256", None)
+    write_json(Path("out", "sweep.json"), held)
+    assert "Who states the privacy of the points" in flmc.cite("out").methods
+
+
+def test_a_sweep_without_reservations_has_none() -> None:
+    public = {"public_smoothness": 130.0, "public_convexity": 40.0}
+    done = flmc.sweep({**SMALL, **public}, vary={"snr_db": [0, 20]}, plan_only=True)
+    assert [row["epsilon_round"] is None for row in done.rows] == [False, False]
+    assert done.reservations == []

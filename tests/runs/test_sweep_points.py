@@ -92,9 +92,12 @@ def test_rows_say_what_their_numbers_are() -> None:
     assert row["error"] is None
     assert (row["chains"], row["engine_used"], row["shift_from"]) == (3, "numpy", "chains")
     assert (row["delta_round"], row["delta_run"]) == (problem.delta, problem.run_delta)
-    for name in ("posterior_trace", "wasserstein2_floor", "predicted_variance_ratio"):
+    for name in ("posterior_trace", "wasserstein2_floor"):
         assert row[name] > 0
-    assert row["predicted_mean_shift"] >= 0
+    longer = plan_point({**SMALL, "rounds": 900, "burn_in": 800})  # whose chains arrive
+    assert longer["predicted_variance_ratio"] > 0
+    assert longer["predicted_mean_shift"] >= 0
+    assert row["predicted_variance_ratio"] is None
     # Three chains of 20 rounds are few: no distance is given, and the row says why.
     assert row["independent_draws"] < 20
     assert row["wasserstein2_squared"] is None
@@ -141,6 +144,36 @@ def test_a_budget_of_the_run_is_stated_by_plans_too() -> None:
     row = plan_point({**SMALL, "scope": "run", "epsilon": 20.0})
     assert 0 < row["epsilon_run"] <= 20
     assert row["delta_run"] == 1e-5
+
+
+def test_no_prediction_of_chains_that_do_not_arrive() -> None:
+    """Predictions are of chains at rest, so they are left out where a chain never comes to rest."""
+    base = {"scheme": "analog", "scope": "run", "rounds": 300, "burn_in": 100}
+    frozen, moving = flmc.sweep(base, vary={"epsilon": [0.1, 1000]}, plan_only=True).rows
+    for name in ("predicted_variance_ratio", "predicted_mean_shift", "price"):
+        assert frozen[name] is None
+        assert moving[name] is not None
+    assert frozen["effective_draws"] == 0.0
+    assert frozen["headline"] == "burn-in"
+
+
+def test_the_burn_in_of_a_warning_is_a_column_of_its_row() -> None:
+    """The rule for any start and chains that are followed give two numbers, with a name each."""
+    pytest.importorskip("sklearn.datasets")
+    base: dict[str, Any] = {
+        "model": "logistic",
+        "data_file": "sklearn:breast_cancer",
+        "target": "y",
+    }
+    base |= {"deal": "iid", "devices": 5, "standardise": "data", "scheme": "analog"}
+    base |= {"rounds": 200, "burn_in": 20, "precondition": "none"}
+    done = flmc.sweep(base, vary={"snr_db": [-10, 10]}, plan_only=True)
+    for row in done.rows:
+        assert row["error"] is None
+        assert "burn-in" in row["findings"]
+        assert row["rounds_to_arrive"] != row["rounds_needed"]
+        assert f"about {row['rounds_to_arrive']} are needed" in row["warnings"]
+    assert "what 2 of 2 points are judged and warned by" in str(done)
 
 
 def test_plans_do_not_pass_for_runs(tmp_path: Path) -> None:

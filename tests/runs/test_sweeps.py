@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import flmc
 from flmc.base.errors import InvalidSetting
 from flmc.cli import main
 from flmc.runs.sweeps.grid import read_grid
@@ -154,6 +155,44 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "cannot write to '/proc/x'" in capsys.readouterr().err
     assert main([*arguments, "--scheduler", "tcp://127.0.0.1:9"]) == 2
     assert "no Dask scheduler answers" in capsys.readouterr().err
+
+
+def test_the_file_of_a_run_serves_a_sweep(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A varying option beats a fixed value of the file, and what a sweep has no use for is told."""
+    path = tmp_path / "run.toml"
+    path.write_text(
+        "devices = 4\nsamples = 80\nrounds = 40\nburn_in = 20\nsnr_db = 15\nclip = 20\n"
+        'checkpoint_rounds = 5\nthreads = 1\nanswer = "chain"\n'
+    )
+    varied = ["--vary", "snr_db=0,10", "--vary", "clip=10,30"]
+    assert main(["sweep", "--config", str(path), *varied, "--plan-only", "--json"]) == 0
+    said = capsys.readouterr()
+    assert (
+        "without effect in a sweep, from the file: threads, checkpoint_rounds, answer" in said.err
+    )
+    rows = json.loads(said.out)["rows"]
+    assert [(row["snr_db"], row["clip"]) for row in rows] == [(0, 10), (0, 30), (10, 10), (10, 30)]
+    # Two fixed options are a contradiction, and all are named at once.
+    given = ["--snr-db", "3", "--clip", "4"]
+    assert main(["sweep", "--config", str(path), *varied, *given, "--plan-only"]) == 2
+    assert "snr_db, clip must be given once each" in " ".join(capsys.readouterr().err.split())
+    assert main(["sweep", *varied, "--threads", "1", "--plan-only"]) == 2
+
+
+def test_progress_counts_kept_points(tmp_path: Path) -> None:
+    base = {"devices": 4, "samples": 80, "rounds": 40, "burn_in": 20}
+    flmc.sweep(base, vary={"snr_db": [0, 10, 20]}, out=tmp_path, plan_only=True)
+    told: list[float] = []
+    more = {"snr_db": [0, 10, 20, 30]}
+    flmc.sweep(base, vary=more, out=tmp_path, plan_only=True, progress=told.append)
+    assert told == [1.0]
+    told.clear()
+    flmc.sweep(
+        base, vary={"snr_db": [0, 1, 2, 3]}, out=tmp_path, plan_only=True, progress=told.append
+    )
+    assert told == [0.5, 0.75, 1.0]
 
 
 def test_another_grid_in_the_same_place_is_told(

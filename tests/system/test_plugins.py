@@ -316,11 +316,17 @@ def test_what_is_not_known_is_refused_where_it_would_be_claimed(
     ran = json.loads(text)["plan"]
     assert ran["temperature"] is None
     assert ran["verdict"]["lights"]["sampling"]["state"] == "unknown"
-    loud = ["--noise-law", "my_unknown:Loud"]
+    loud = ["--noise-law", "my_unknown:Loud", "--scheme", "analog"]
     assert said(*loud, "--privacy", "tight")[0] == 2
     code, text = said(*loud)
     assert code == 0
     assert json.loads(text)["plan"]["privacy"] is None
+    # Bits are random by themselves, and this is proven whatever the noise is.
+    bits = ["--noise-law", "my_unknown:Loud", "--privacy", "tight"]
+    assert said(*bits, "--epsilon", "0.1")[0] == 2
+    code, text = said(*bits, "--epsilon", "50")
+    assert code == 0
+    assert json.loads(text)["plan"]["privacy"]["stated_by"] is None
     code, text = said("--scheme", "my_noise:Bursts")
     assert code == 2
     assert "must name a subclass of flmc.Uplink" in text

@@ -15,6 +15,7 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.base.documents import to_document
 from flmc.base.errors import InvalidSetting, UnknownPrivacy
+from flmc.cli import main
 from flmc.privacy.event import Event
 from flmc.uplink.noise import NoiseLaw, why_not_drawn
 
@@ -142,6 +143,53 @@ def test_a_law_with_a_memory_is_refused_for_it() -> None:
         flmc.Analog(noise_law=Lasting())
 
 
+class Sticky(NoiseLaw):
+    """Bursts that last, with their state in the object: drawn at once or one by one alike."""
+
+    def __init__(self, stay: float) -> None:
+        self.stay, self.bad = stay, False
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        drawn = np.empty(shape)
+        for round_ in range(shape[0]):
+            self.bad = bool(rng.random() < (self.stay if self.bad else 1.0 - self.stay))
+            drawn[round_] = rng.standard_normal(shape[1:]) * (3.0 if self.bad else 1.0)
+        return np.asarray(drawn / np.sqrt(5.0))
+
+
+class Echo(NoiseLaw):
+    """Each round has half of the round before it in the same draw."""
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        drawn = rng.standard_normal(shape)
+        for round_ in range(1, shape[0]):
+            drawn[round_] = 0.5 * drawn[round_ - 1] + np.sqrt(0.75) * drawn[round_]
+        return drawn
+
+
+@pytest.mark.parametrize("stay", [0.9, 0.97])
+def test_a_memory_in_the_object_is_refused(stay: float) -> None:
+    with pytest.raises(InvalidSetting, match="keep nothing in the object"):
+        flmc.Analog(noise_law=Sticky(stay))
+
+
+def test_correlated_rounds_are_refused() -> None:
+    with pytest.raises(InvalidSetting, match=r"rounds have the rank correlation 0\."):
+        flmc.Analog(noise_law=Echo())
+
+
+class Signs(NoiseLaw):
+    """Plus or minus one: all sizes are equal."""
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return np.asarray(np.where(rng.random(shape) < 0.5, -1.0, 1.0))
+
+
+@pytest.mark.parametrize("law", [Signs(), Student(2.5), Uniform(), Bursts()])
+def test_laws_without_a_memory_pass(law: NoiseLaw) -> None:
+    law._check_memory()
+
+
 def test_a_law_that_is_no_field_is_refused() -> None:
     """The inherited field would win, and the noise would be normal without a word."""
     with pytest.raises(TypeError, match="must be a field"):
@@ -225,3 +273,20 @@ def test_compiled_engines_refuse_a_law_that_they_cannot_draw() -> None:
     plan = flmc.plan(model, BurstyAnalog(), num_rounds=20, num_burn_in=10)
     with pytest.raises(InvalidSetting, match="normal noise"):
         flmc.run(plan, model, engine="numba")
+
+
+def test_an_audit_names_the_noise_and_gives_no_advice_about_privacy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was told to switch privacy off, which it had."""
+    (tmp_path / "uniform_of_audit.py").write_text(
+        "import flmc\n\nclass Uniform(flmc.NoiseLaw):\n"
+        "    def draw(self, rng, shape):\n        return rng.uniform(-3**0.5, 3**0.5, shape)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    law = ["--noise-law", "uniform_of_audit:Uniform", "--privacy", "off"]
+    assert main(["audit", *law, "--trials", "1000"]) == 2
+    said = capsys.readouterr().err
+    assert "the audit cannot attack this uplink" in said
+    assert "noise_law is Uniform" in said
+    assert "switch privacy off" not in said

@@ -3,6 +3,7 @@ is cut off."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +119,91 @@ def test_nothing_is_cut_off(keep: list[Any], tmp_path: Path) -> None:
     for panel in figure.axes:  # a longer label is cut off, or reaches into another panel
         box = panel.yaxis.label.get_window_extent()
         assert box.height <= panel.bbox.height, panel.get_ylabel()
+
+
+def test_an_epsilon_of_a_user_s_own_is_marked(keep: list[Any], tmp_path: Path) -> None:
+    rows = [
+        {**row, "privacy_stated_by": "mine:Own" if row["scheme"] == "digital" else None}
+        for row in _rows({})
+    ]
+    axes: dict[str, list[Any]] = {"snr_db": SNR_DB, "scheme": SCHEMES}
+    sweep_figure.draw_sweep_file(Sweep(axes, rows, num_distinct=9), tmp_path)
+    words = "stated by a user's class, not proven"
+    figure = keep[0]
+    assert words in [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "as stated by mine:Own, which flmc has not proven" in figure.get_suptitle()
+    claimed = [(r["snr_db"], r["epsilon_run"]) for r in rows if r["scheme"] == "digital"]
+    for panel in figure.axes:
+        drawn = [
+            list(zip(*line.get_data(), strict=True))
+            for line in panel.lines
+            if line.get_fillstyle() == "none"
+        ]
+        assert drawn == ([claimed] if "epsilon" in panel.get_ylabel() else [])
+
+
+def test_points_that_are_no_results_are_marked(keep: list[Any], tmp_path: Path) -> None:
+    """Infeasible points in every panel, chains that are not mixed where they were measured; what
+    has no known error is counted in the head, and shown with a question mark on the screen."""
+    lost, unmixed = SNR_DB[1], SNR_DB[2]
+    rows = [
+        {
+            "snr_db": x,
+            "scheme": "digital",
+            "chains": 4,
+            "r_hat": 1.0 + x,
+            "stein_ratio": x,
+            "stein_ratio_se": None if x == lost else 0.5,
+            "epsilon_run": x,
+            "verdict": "good",
+            "verdict_of_run": "infeasible" if x == lost else "warning",
+            "findings_of_run": "pilot; unmixed" if x in (lost, unmixed) else "pilot",
+            "error": None,
+        }
+        for x in SNR_DB
+    ]
+    done = Sweep({"snr_db": SNR_DB, "scheme": ["digital"]}, rows, num_distinct=3)
+    sweep_figure.draw_sweep_file(done, tmp_path)
+    figure = keep[0]
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == ["scheme digital", "infeasible by its verdict", "chains not mixed"]
+    assert "Stein ratio of 1 of 3 points without a known error" in figure.get_suptitle()
+    for panel in figure.axes:
+        marks = {str(line.get_marker()): list(line.get_xdata()) for line in panel.lines[1:]}
+        epsilon = "epsilon" in panel.get_ylabel()
+        assert marks["o"] == [lost]
+        assert marks.get("x") == (None if epsilon else [lost, unmixed])
+    shown = str(done)
+    assert "15 ± ?" in shown
+    assert "20 ± 0.5" in shown
+    assert "±: standard error; ? where it is not known" in shown
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_budgets_and_what_is_spent_are_told_apart(
+    bound: bool, keep: list[Any], tmp_path: Path
+) -> None:
+    """Over budgets a panel of what was spent is drawn only if something else than the budget
+    decided it somewhere; labels of a wide axis do not overlap, and are not cut off."""
+    budgets = [0.1, 1.0, 10.0, 100.0, 1000.0]
+    rows = [
+        {
+            "epsilon": epsilon,
+            "variance_ratio": 1.0 + epsilon,
+            "epsilon_run": epsilon if bound else min(epsilon, 527.0),
+            "error": None,
+        }
+        for epsilon in budgets
+    ]
+    done = Sweep({"epsilon": budgets}, rows, num_distinct=5, base={"scope": "run"})
+    sweep_figure.draw_sweep_file(done, tmp_path)
+    figure = keep[0]
+    names = [panel.get_ylabel().split(",")[0] for panel in figure.axes]
+    assert names == ["variance ratio", *([] if bound else ["epsilon of the run"])]
+    figure.canvas.draw()
+    for panel in figure.axes:
+        assert panel.get_xlabel().startswith("budget\n")
+        boxes = [each.get_window_extent() for each in panel.get_xticklabels()]
+        assert len(boxes) >= 3
+        assert all(one.x1 < other.x0 for one, other in pairwise(boxes))
+        assert panel.xaxis.label.get_window_extent().x1 <= figure.bbox.x1

@@ -127,7 +127,11 @@ def read_table_file(path: Path) -> FileTable:
     except InvalidSetting:
         raise
     except OSError as error:
-        raise InvalidSetting(f"cannot read {str(path)!r}: {error.strerror or error}") from error
+        missing = isinstance(error, FileNotFoundError) and not path.is_absolute()
+        where = f" in {str(Path.cwd())!r}, from which the name is looked up" if missing else ""
+        raise InvalidSetting(
+            f"cannot read {str(path)!r}: {error.strerror or error}{where}"
+        ) from error
     except (ValueError, KeyError, csv.Error, zipfile.BadZipFile, EOFError) as error:
         raise InvalidSetting(f"{str(path)!r} is not such a file: {error}") from error
 

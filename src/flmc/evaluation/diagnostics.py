@@ -187,6 +187,10 @@ class Mixing(NamedTuple):
     settled: bool = False
     """Whether the law of the draws of all chains together has become stationary, judged by each
     chain's first and last draw; it can be so even if each chain is too short for a good R-hat."""
+    num_used: int = 0
+    """Number of draws of all chains from which R-hat and effective sizes were computed."""
+    num_kept: int = 0
+    """Number of kept draws of all chains; above ``num_used``, only every n-th of them was used."""
 
     def to_document(self) -> dict[str, Any]:
         """Plain values for JSON: R-hat and effective sizes of the entries of theta, the same under
@@ -211,6 +215,8 @@ class Mixing(NamedTuple):
         entries = f"{self.entries}" + (
             " (one chain: of its halves)" if self.num_chains == 1 else ""
         )
+        if self.num_used < self.num_kept:
+            entries += f"; from {self.num_used} of {self.num_kept} draws"
         rows = [Row("chains", entries)]
         if self.predictions is not None:
             rows.append(Row("chains, predictions", str(self.predictions)))
@@ -308,7 +314,8 @@ def judge_mixing(chains: Array | None, predictions: Array | None = None) -> Mixi
     draws = thinned(chains)
     agreement = _agreement(draws)
     of_predictions = None if predictions is None else _agreement(predictions)
-    return Mixing(chains.shape[1], agreement, of_predictions, _settled(chains[0]))
+    used, kept = (each.shape[0] * each.shape[1] for each in (draws, chains[0]))
+    return Mixing(chains.shape[1], agreement, of_predictions, _settled(chains[0]), used, kept)
 
 
 def _settled(draws: Array) -> bool:

@@ -83,9 +83,9 @@ def _share_budget(held: Candidate, plan: Plan, shared: Equality) -> dict[str, An
 
 
 def _lower_snr(held: Candidate, plan: Plan, shared: Equality) -> dict[str, Any]:
-    """Change of settings, by name: the smallest SNR limit, in decibels, at which a candidate
-    transmits the energy that all compared methods share; its own limit where it never transmits so
-    much."""
+    """Change of settings, by name: the largest SNR limit, in decibels and up to the search's
+    resolution, at which a candidate stays below the energy that all compared methods share; its own
+    limit where it never transmits so much."""
     # The gain that the privacy budget allows does not depend on the power, so it is computed once.
     allowed = plan.gain_limits.privacy
 
@@ -97,7 +97,8 @@ def _lower_snr(held: Candidate, plan: Plan, shared: Equality) -> dict[str, Any]:
         return energy is not None and energy >= shared.value
 
     found = smallest(enough, plan.uplink.snr_db, _SNR)
-    return {"snr_db": plan.uplink.snr_db if found is None else found}
+    # The search ends at most its resolution above the shared energy, which no method is to exceed.
+    return {"snr_db": plan.uplink.snr_db if found is None else found - _SNR.resolution}
 
 
 def _share_airtime(held: Candidate, plan: Plan, shared: Equality) -> dict[str, Any]:

@@ -293,7 +293,11 @@ def with_forecast(
     """
     curvature = request.curvature(model)
     law, against, answer = judge_chain(decided, model, curvature, cure)
-    draws = _draws_of(decided, law)
+    # A chain that never comes near the posterior is worth no draw of it, though its law at rest
+    # would give it one: that draw would be of the start.
+    lost = any(each.code == "burn-in" and each.severity == "infeasible" for each in against)
+    lost = replace(decided, findings=tuple(against)).never_arrives
+    draws = 0.0 if lost else _draws_of(decided, law)
     use = judge_width(answer) if decided.aim == "answer" else judge_use(draws, decided.unknown_step)
     findings = [*judge_budget(decided), *against, *judge_runs(decided), *use]
     prediction = law if isinstance(law, Prediction) else None

@@ -14,6 +14,7 @@ from flmc.base.tables import format_up
 from flmc.planning.fairness import QUANTITIES
 from flmc.runs.files.durable_files import read_json
 from flmc.runs.records import Record, load
+from flmc.runs.sweeps.reservations import reservations_in_words
 
 TITLE = "flmc: federated Langevin Monte Carlo over a noisy uplink"
 AUTHOR = "The flmc authors"
@@ -285,6 +286,15 @@ def _of_sweep(grid: Mapping[str, Any]) -> Iterator[str]:
             "What is auto was chosen for each point by itself; the table has the chosen step and"
             " burn-in in its columns step_size_used and burn_in_used, and the engine in"
             " engine_used."
+        )
+    if grid.get("privacy") is None:
+        yield (
+            "Who states the privacy of the points, and whether their plans were computed from the"
+            " devices' data, is not in this file."
+        )
+    else:
+        yield from (
+            f"{text[0].upper()}{text[1:]}." for text in reservations_in_words(grid["privacy"])
         )
     if grid.get("equal") is not None:
         yield f"Methods were made equal: {QUANTITIES[grid['equal']].definition}."

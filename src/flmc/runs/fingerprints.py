@@ -7,16 +7,17 @@ import ast
 import glob
 import hashlib
 import importlib.util
-import inspect
 import shlex
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from flmc.base.errors import InvalidSetting
 from flmc.data.table_files import BUNDLED_PREFIX, digest_of_bundled
+from flmc.runs.script_code import SCRIPT, digests_of_class
 from flmc.settings.registered import FADINGS
 from flmc.settings.registry import CURRENT_DIRECTORY
 
@@ -56,15 +57,15 @@ class Fingerprints:
 
     def of_objects(self, *objects: object) -> dict[str, str]:
         """SHA-256 digests, by module name, of the user's modules that define the classes of
-        ``objects`` and their base classes; modules of flmc and of Python are left out.
+        ``objects`` and their base classes; modules of flmc and of Python are left out. Of a class
+        in a script it is its own source and all that its code names there, by name.
         ``InvalidSetting`` for a class without readable source."""
         digests: dict[str, str] = {}
         for each in objects:
             for kind in type(each).__mro__:
-                if kind.__module__ == "__main__":
-                    # Of a class in a script or notebook only its own source counts, not the whole
-                    # file, because the user edits that file in order to resume the run.
-                    digests[f"__main__.{kind.__qualname__}"] = _of_class(kind)
+                if kind.__module__ == SCRIPT:
+                    what = f"the class {kind.__qualname__}"
+                    digests |= digests_of_class(kind, partial(self._of_own_module, what=what))
                 elif _is_own(kind.__module__):
                     what = f"the class {kind.__module__}.{kind.__qualname__}"
                     digests |= self.of_module(kind.__module__, what)
@@ -79,6 +80,13 @@ class Fingerprints:
             self._collect(name, what, digests)
             self._modules[name] = digests
         return self._modules[name]
+
+    def _of_own_module(self, name: str, what: str) -> dict[str, str]:
+        """As ``of_module``; empty for a module of flmc, of Python or of an installed package."""
+        path = _source_of(name)
+        if path is None or str(path.resolve()).startswith(_INSTALLED):
+            return {}
+        return self.of_module(name, what) if path.suffix == ".py" else {}
 
     def _collect(self, name: str, what: str, digests: dict[str, str]) -> None:
         """Add to ``digests`` the SHA-256 digests of the module ``name`` and of the modules that it
@@ -153,18 +161,6 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _of_class(kind: type) -> str:
-    """SHA-256 of the source of a class in a script or a notebook; ``InvalidSetting`` if it was
-    typed where no source is kept."""
-    try:
-        return hashlib.sha256(inspect.getsource(kind).encode()).hexdigest()
-    except (OSError, TypeError) as error:
-        raise InvalidSetting(
-            f"the class {kind.__qualname__} must have source that can be read, so that changes are"
-            " noticed by flmc.resume; it has none: put it into a .py file, or keep no record"
-        ) from error
-
-
 def _files_of(settings: Mapping[str, Any]) -> Iterator[Path]:
     """Paths of the files that settings name: the data file of ``data_file`` (or several, for a
     pattern), and the file of recorded path gains that a fading reads."""
@@ -181,7 +177,7 @@ def _is_own(module: str) -> bool:
     """Whether a module is neither flmc's nor in Python's standard library; ``__main__`` is the
     user's. Installed packages are not told apart here."""
     top = module.partition(".")[0]
-    return (top != "flmc" and top not in sys.stdlib_module_names) or top == "__main__"
+    return (top != "flmc" and top not in sys.stdlib_module_names) or top == SCRIPT
 
 
 def _source_of(module: str) -> Path | None:

@@ -171,7 +171,15 @@ def describe(directory: Path) -> dict[str, Any]:
     version 1 ``schema_version`` only. ``InvalidSetting`` if there is no record, or one of a version
     that this flmc does not read; ``RunFailed`` if the file is damaged."""
     if not directory.is_dir():
-        raise InvalidSetting(f"{str(directory)!r} is not a directory with a record")
+        begun = (
+            ""
+            if os.path.lexists(directory)
+            else (
+                ": nothing is there, as after a run that ended while it planned, before its first"
+                " round; start it again"
+            )
+        )
+        raise InvalidSetting(f"{str(directory)!r} is not a directory with a record{begun}")
     if not any(os.path.lexists(directory / name) for name in ("run.json", "result.json")):
         if all(os.path.lexists(directory / name) for name in ("pilot", "main")):
             raise InvalidSetting(

@@ -262,6 +262,12 @@ class Registry:
         module_name, colon, name = path.partition(":")
         if not colon or not module_name or not name or self.kind is None:
             raise InvalidSetting(f"{self.setting} must be one of {self.choices}; got {path!r}")
+        if ":" in name:
+            shorter = path.rpartition(":")[0]
+            raise InvalidSetting(
+                f"{self.setting} {path!r}: an object of your own takes no parameters behind its"
+                f" name; make it in the module with them, and name that, or {shorter!r} alone"
+            )
         kind: type[Any] = _imported(self.kind) if isinstance(self.kind, str) else self.kind
         if CURRENT_DIRECTORY.get() and "" not in sys.path:
             sys.path.insert(0, "")

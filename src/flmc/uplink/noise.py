@@ -25,6 +25,10 @@ standard error, which means little where tails are heavy."""
 _ONE_BY_ONE = 1000
 """Number of rounds that are drawn at once and again one after the other."""
 
+_SHORT, _REPEATS = 3, 100
+"""Number of rounds of a short draw, and how often one is repeated, to find a memory in the object.
+"""
+
 
 class NoiseLaw(ABC):
     """Law of the receiver's noise in an entry, divided by its standard deviation: the ``noise_law``
@@ -48,11 +52,12 @@ class NoiseLaw(ABC):
         """
 
     def check(self) -> None:
-        """Raise ``InvalidSetting`` for a law whose rounds depend on how many are drawn at once, and
-        for one whose mean is not 0 or whose variance is not 1, by five standard errors of 100,000
-        numbers or, for the variance, by 0.25. A sample variance below 1 is no reason to refuse a
-        law that states ``unit_variance``."""
+        """Raise ``InvalidSetting`` for a law whose rounds depend on how many are drawn at once or
+        on earlier rounds, as far as draws show it, and for one whose mean is not 0 or whose
+        variance is not 1, by five standard errors of 100,000 numbers or, for the variance, by 0.25.
+        A sample variance below 1 is no reason to refuse a law that states ``unit_variance``."""
         name = type(self).__name__
+        self._check_memory()
         whole = self.draw(np.random.default_rng(1), (_ONE_BY_ONE, 1))
         rng = np.random.default_rng(1)
         parts = [self.draw(rng, (1, 1)) for _ in range(_ONE_BY_ONE)]
@@ -84,6 +89,35 @@ class NoiseLaw(ABC):
                 f" {of_variance:.2g} in {drawn.size} numbers: scale them or, if the variance is"
                 " known to be 1 and heavy tails hide it, state unit_variance = True"
             )
+
+    def _check_memory(self) -> None:
+        """Raise ``InvalidSetting`` for a law that keeps something from draw to draw in its object,
+        or whose successive rounds are correlated by ranks in size or sign, beyond five standard
+        errors."""
+        name, first = type(self).__name__, self.draw(np.random.default_rng(2), (_SHORT, 1))
+        for seed in range(_REPEATS):
+            self.draw(np.random.default_rng(seed), (_SHORT, 1))
+            again = self.draw(np.random.default_rng(2), (_SHORT, 1))
+            if not np.array_equal(first, again, equal_nan=True):
+                raise InvalidSetting(
+                    f"noise_law {name} must draw from the generator alone, and the same generator"
+                    " gave other numbers after other draws: keep nothing in the object, because a"
+                    " run may draw any number of rounds at once, of any chain"
+                )
+        drawn = np.asarray(self.draw(np.random.default_rng(3), (_ROUNDS, _ENTRIES)))
+        ties = np.random.default_rng(4)
+        for what, series in (("sizes", np.abs(drawn).mean(axis=1)), ("values", drawn.mean(axis=1))):
+            # Ranks have the same law whatever the tails, and equal numbers are ordered by chance.
+            ranks = np.empty(_ROUNDS)
+            ranks[np.lexsort((ties.random(_ROUNDS), series))] = np.arange(_ROUNDS)
+            ranks -= ranks.mean()
+            correlation = float(ranks[1:] @ ranks[:-1] / (ranks @ ranks))
+            if abs(correlation) > _SURE / _ROUNDS**0.5:
+                raise InvalidSetting(
+                    f"noise_law {name} must draw independent rounds, and the {what} of successive"
+                    f" rounds have the rank correlation {correlation:.3g} in {_ROUNDS} rounds: the"
+                    " noise of a round must not depend on earlier rounds, as in bursts that last"
+                )
 
 
 @dataclass(frozen=True)

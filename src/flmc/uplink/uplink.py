@@ -451,10 +451,18 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         sent = [(gain, each * count) for gain, count in count_gains(gains)]
         return self.privacy_event(sent, neighbouring)
 
+    @property
+    def hides_without_noise(self) -> bool:
+        """Whether a privacy statement is proven for this uplink whatever the law of the noise, from
+        the randomness of its symbols alone."""
+        return False
+
     def check_noise_is_accounted(self) -> None:
         """Raise ``UnknownPrivacy`` if the noise law of this object is neither normal nor the
-        default of its class: a class states privacy for its default law alone."""
-        if is_normal(self.noise_law) or self.noise_law == type(self).noise_law:
+        default of its class, for which alone a class states privacy, unless its symbols hide the
+        data without noise."""
+        known = is_normal(self.noise_law) or self.noise_law == type(self).noise_law
+        if known or self.hides_without_noise:
             return
         raise UnknownPrivacy(
             f"no privacy guarantee is known where noise_law is {type(self.noise_law).__name__}:"
@@ -508,10 +516,15 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
     @property
     def _clips_as_proven(self) -> bool:
         """Whether this class inherits ``local_gradients`` and ``clipped`` unchanged, as every
-        privacy proof assumes, and the receiver's noise is normal."""
+        privacy proof assumes, and the receiver's noise is normal, as most do."""
+        return self._bounds_as_proven and is_normal(self.noise_law)
+
+    @property
+    def _bounds_as_proven(self) -> bool:
+        """Whether this class inherits ``local_gradients`` and ``clipped`` unchanged."""
         own = type(self)
         usual = own.local_gradients is ExampleBounds.local_gradients
-        return usual and own.clipped is Uplink.clipped and is_normal(self.noise_law)
+        return usual and own.clipped is Uplink.clipped
 
     @abstractmethod
     def mean_symbol(self, gradient: Array) -> Array:

@@ -98,9 +98,13 @@ def make_y_logarithmic(axes: Axes) -> None:
     )
 
 
+_MOST_MARKS = 7
+"""Largest number of ticks of a logarithmic x axis whose labels stand side by side below a panel."""
+
+
 def make_x_logarithmic(axes: Axes) -> None:
     """Make the x axis of a drawn figure logarithmic, with plain numbers at 1, 2 and 5 times powers
-    of ten.
+    of ten, or where these are too many to stand side by side at powers of ten alone.
 
     Examples
     --------
@@ -118,6 +122,9 @@ def make_x_logarithmic(axes: Axes) -> None:
     powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
     marks = np.outer(powers, [1.0, 2.0, 5.0]).ravel()
     marks = marks[(marks >= low / 1.01) & (marks <= high * 1.01)]
+    if len(marks) > _MOST_MARKS:
+        apart = -(-len(powers) // _MOST_MARKS)
+        marks = powers[(powers >= low / 1.01) & (powers <= high * 1.01)][::apart]
     axes.set_xscale("log")
     axes.set_xticks(marks, [f"{mark:g}" for mark in marks])
     axes.xaxis.set_minor_locator(NullLocator())

@@ -3,7 +3,8 @@ numeric setting that has most values."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from flmc.views.figures import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
 SWEPT = (
     ("variance_ratio", "variance ratio"),
@@ -69,6 +71,11 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
         return None
     x = max(numeric, key=lambda name: len(numeric[name]))
     others = [name for name in done.axes if name != x]
+    # Where every point has just the epsilon that it was allowed, a panel of one against the other
+    # would show a diagonal.
+    shown = [each for each in shown if x != "epsilon" or not _is_budget(rows, each[0])]
+    if not shown:
+        return None
     # Differences between methods cannot be drawn if the methods are the values on the x axis: each
     # point would belong to another method.
     pairs = [] if done.methods == x else done.paired
@@ -80,14 +87,17 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
     # A curve has one style in all panels, so the styles are made from all points: a panel may lack
     # some curves, or their first points.
     styles = _styles_of(done.rows, others)
+    marks = _Marks()
     for axes, (name, words) in zip(panels, shown, strict=False):
         table, middle = _points(rows, name, x, others)
         draw_curves(axes, table, name, list(styles), styles)
+        _draw_median_intervals(axes, table, name, styles)
+        marks.draw(axes, rows, table, name)
         if name in ("variance_ratio", "predicted_variance_ratio", "temperature", "stein_ratio"):
             axes.axhline(1.0, color="0.4", linestyle=":", linewidth=1)
         if x == "epsilon" and max(numeric[x]) >= 10 * min(numeric[x]):
             make_x_logarithmic(axes)
-        axes.set_xlabel(_label(done, x, AXES_IN_WORDS.get(x, x.replace("_", " "))))
+        axes.set_xlabel(_label_of_x(done, x))
         label_y(axes, _label(done, name, words) + middle)
     for axes, (name, words) in zip(panels[len(shown) :], shown, strict=False):
         of_metric = [each for each in pairs if each["metric"] == name]
@@ -95,26 +105,92 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
             axes.axis("off")
             continue
         _draw_pairs(axes, of_metric, x, others, styles)
-        axes.set_xlabel(_label(done, x, AXES_IN_WORDS.get(x, x.replace("_", " "))))
+        axes.set_xlabel(_label_of_x(done, x))
         label_y(axes, f"{words},\nless that of {of_metric[0]['against']}")
     head = [*_caveats(rows), *_comparison(done), *_bands(rows, [name for name, _ in shown])]
+    if x == "epsilon" or any(name.startswith("epsilon") for name, _ in shown):
+        head += done.reservations
     if head:
-        figure.suptitle("\n".join(head), fontsize=7)
+        # A line as long as the figure is wide has about this many letters of this size.
+        letters = 70 * max(1, len(panels) // rows_of_panels)
+        figure.suptitle("\n".join(textwrap.fill(line, letters) for line in head), fontsize=7)
+    drawn: dict[str, Any] = {}
     if others:
-        drawn: dict[str, Any] = {}
         for axes in panels:
             handles, labels = axes.get_legend_handles_labels()
             drawn |= dict(zip(labels, handles, strict=True))
-        labels = [curve for curve in styles if curve in drawn]
+        drawn = {curve: drawn[curve] for curve in styles if curve in drawn}
+    drawn |= marks.handles
+    if drawn:
         figure.legend(
-            [drawn[curve] for curve in labels],
-            labels,
+            list(drawn.values()),
+            list(drawn),
             loc="outside lower center",
-            ncols=min(len(labels), 4),
+            ncols=min(len(drawn), 4 if len(panels) > 2 else 2),
             fontsize=6.5,
             frameon=False,
         )
     return write_png(figure, out / "sweep.png")
+
+
+class _Marks:
+    """Marks over the points of panels that are not what they look like, and their entries in the
+    legend."""
+
+    def __init__(self) -> None:
+        self.handles: dict[str, Line2D] = {}
+        """A line for the legend by the words that say what a mark means, of the marks that were
+        drawn."""
+
+    def draw(
+        self,
+        axes: Axes,
+        rows: Sequence[Mapping[str, Any]],
+        points: Sequence[Mapping[str, Any]],
+        name: str,
+    ) -> None:
+        """Mark points of a panel, each made of the row of the sweep's table with the same place
+        among the rows that have the column ``name``."""
+        from matplotlib.lines import Line2D
+
+        known = [row for row in rows if row.get(name) is not None]
+        for words, (applies, style) in _MARKS.items():
+            marked = [p for row, p in zip(known, points, strict=True) if applies(row, name)]
+            if marked:
+                line = {"linestyle": "", "color": "black", "zorder": 5, **style}
+                axes.plot([p["x"] for p in marked], [p[name] for p in marked], **line)
+                self.handles[words] = Line2D([], [], **line)
+
+
+def _is_own_claim(row: Mapping[str, Any], name: str) -> bool:
+    """Whether the column ``name`` is an epsilon that a user's own class states."""
+    return name.startswith("epsilon") and bool(row.get("privacy_stated_by"))
+
+
+def _is_infeasible(row: Mapping[str, Any], name: str) -> bool:
+    """Whether the verdict of a point, of its run if it was run, is that it is infeasible."""
+    return (row.get("verdict_of_run") or row.get("verdict")) == "infeasible"
+
+
+def _is_unmixed(row: Mapping[str, Any], name: str) -> bool:
+    """Whether the column ``name`` was measured on chains that do not agree with each other."""
+    measured = not name.startswith("epsilon") and name not in ("temperature", *dict(PLANNED))
+    return measured and "unmixed" in (row.get("findings_of_run") or "").split("; ")
+
+
+_MARKS: dict[str, tuple[Callable[[Mapping[str, Any], str], bool], dict[str, Any]]] = {
+    "infeasible by its verdict": (
+        _is_infeasible,
+        {"marker": "o", "markersize": 5, "markerfacecolor": "white", "markeredgewidth": 0.8},
+    ),
+    "chains not mixed": (_is_unmixed, {"marker": "x", "markersize": 4, "markeredgewidth": 0.8}),
+    "stated by a user's class, not proven": (
+        _is_own_claim,
+        {"marker": "s", "markersize": 8, "fillstyle": "none", "markeredgewidth": 0.8},
+    ),
+}
+"""Marks of points by the words of the legend: whether a row's value in a column has it, and how it
+is drawn."""
 
 
 def _points(
@@ -122,10 +198,21 @@ def _points(
 ) -> tuple[list[dict[str, Any]], str]:
     """Points of all curves of the column ``name`` against the setting ``x``, as a table for
     ``draw_curves``, and words for the label of the y axis. Points are means with standard errors
-    or, if a row has heavy tails over its data sets, medians with quartiles; then the words say
-    so."""
+    or, if a row has heavy tails over its data sets, medians with quartiles; temperatures that
+    differ from run to run are those of the median run. Then the words say so."""
     known = [row for row in rows if row.get(name) is not None]
     heavy = _is_heavy(rows, name)
+    of_runs = f"{name}_of_runs"  # of the temperature, on a random channel
+    if any(row.get(of_runs) is not None for row in known):
+        table = []
+        for row in known:
+            middle, low, high = (row.get(f"{of_runs}{end}") for end in ("", "_low", "_high"))
+            same = row[name]  # of all runs, where there is no other number
+            point = {"curve": _curve(row, others), "x": row[x]}
+            point |= {name: same if middle is None else middle}
+            point |= {"low": same if low is None else low}
+            table.append(point | {"high": same if high is None else high})
+        return table, "\n(median of single runs)"
     table = []
     for row in known:
         point = {"curve": _curve(row, others), "x": row[x], name: row[name]}
@@ -136,8 +223,32 @@ def _points(
         if heavy:
             ends = {"low": row[f"{name}_q25"], "high": row[f"{name}_q75"]}
             point |= {name: row[f"{name}_median"], **ends}
+            for end in ("low", "high"):
+                point[f"median_{end}"] = row.get(f"{name}_median_{end}")
         table.append(point)
-    return table, "\n(median, middle half of data sets)" if heavy else ""
+    return table, "\n(median of data sets)" if heavy else ""
+
+
+def _draw_median_intervals(
+    axes: Axes, table: Sequence[Mapping[str, Any]], name: str, styles: Mapping[str, Any]
+) -> None:
+    """Draw a bar from the lower to the upper end of the interval of each point's median, where
+    there is one."""
+    for point in table:
+        low, high = point.get("median_low"), point.get("median_high")
+        if low is not None and high is not None:
+            around = [[max(0.0, point[name] - low)], [max(0.0, high - point[name])]]
+            colour = styles[point["curve"]]["color"]
+            bar = {"ecolor": colour, "elinewidth": 0.9, "capsize": 2, "fmt": "none"}
+            axes.errorbar([point["x"]], [point[name]], around, **bar)
+
+
+def _is_budget(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
+    """Whether the column ``name`` is an epsilon that equals the budget at all points."""
+    known = [row for row in rows if row.get(name) is not None]
+    return name.startswith("epsilon") and all(
+        abs(row[name] - row["epsilon"]) <= 1e-3 * row["epsilon"] for row in known
+    )
 
 
 def _is_heavy(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
@@ -150,16 +261,23 @@ def _is_heavy(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
 
 
 def _bands(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
-    """A list with a line for the head of the figure that says what the shaded bands are; empty if
-    none of the columns ``names`` is drawn with a band of standard errors. What a band of quartiles
-    is stands at its own axis."""
+    """Lines for the head of the figure that say what shaded bands and bars are in the panels of the
+    columns ``names``; empty if no panel has any."""
     errors = (
         row.get(f"{name}_se") or (name.startswith("one_chain_") and row.get(DATA_SETS))
         for name in names
         if not _is_heavy(rows, name)
         for row in rows
     )
-    return ["shaded: one standard error to either side"] if any(errors) else []
+    lines = ["shaded: one standard error to either side"] if any(errors) else []
+    if any(_is_heavy(rows, name) for name in names):
+        lines.append(
+            "where medians are drawn, shaded: middle half of data sets; bars: 95 % interval of the"
+            " median"
+        )
+    if "temperature" in names and any(row.get("temperature_of_runs") for row in rows):
+        lines.append("temperature, shaded: nine of ten single runs")
+    return lines
 
 
 def _error_over_data_sets(row: Mapping[str, Any], name: str) -> float:
@@ -240,6 +358,11 @@ def _caveats(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             f"variance ratio of {alone} of {len(rows)} points from one chain a data set:"
             " a shift of a data set's own counts as spread"
         )
+    for name, words in (("stein_ratio", "Stein ratio"), ("mean_shift", "shift of the mean")):
+        known = [row for row in rows if row.get(name) is not None]
+        without = sum(row.get(f"{name}_se") is None for row in known)
+        if without:
+            lines.append(f"{words} of {without} of {len(known)} points without a known error")
     return lines
 
 
@@ -262,6 +385,12 @@ def _label(done: Sweep, name: str, words: str) -> str:
         return words
     delta = shared("delta" if scope == "round" else "run_delta")
     return words if delta is None else epsilon_label(scope, delta)
+
+
+def _label_of_x(done: Sweep, x: str) -> str:
+    """Label of the x axis for the setting ``x``; an epsilon there is a budget."""
+    words = _label(done, x, AXES_IN_WORDS.get(x, x.replace("_", " ")))
+    return f"budget\n({words})" if x == "epsilon" else words
 
 
 def _styles_of(

@@ -24,6 +24,7 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.version import VERSION
 from flmc.planning.plans import Plan
+from flmc.planning.plans.document import foreign_parts
 from flmc.planning.server_update import why_not_updated
 from flmc.privacy.safe_noise.noise_grid import NoiseGrid
 from flmc.privacy.safe_noise.rounded_normal import MOST_BITS
@@ -59,6 +60,19 @@ covers."""
 class OtherVersion(InvalidSetting):
     """Raised for the document of a federation with another version of topics and payloads than this
     version of flmc speaks."""
+
+
+def refuse_foreign(plan: Plan) -> None:
+    """Raise ``InvalidSetting`` for a plan with a scheme, link, fading, noise law, scheduler or
+    server's update that is not flmc's own: a document cannot carry its code."""
+    foreign = foreign_parts(plan)
+    if foreign:
+        named = ", ".join(f"{part} {kind!r}" for part, kind in foreign.items())
+        raise InvalidSetting(
+            f"a federation runs flmc's own code alone, and the plan has {named}: roles on other"
+            " machines get the plan as a document, and never import code that a document names;"
+            " simulate it with flmc run"
+        )
 
 
 @dataclass(frozen=True)
@@ -215,7 +229,9 @@ class Federation:
         return hashlib.sha256(self.digest + struct.pack("<I", round_number) + data).digest()
 
     def to_document(self) -> dict[str, Any]:
-        """The federation in plain values, for JSON."""
+        """The federation in plain values, for JSON; ``InvalidSetting`` for a plan with code that
+        is not flmc's own, which no other role could read."""
+        refuse_foreign(self.plan)
         return {
             "wire": WIRE_VERSION,
             "flmc": VERSION,

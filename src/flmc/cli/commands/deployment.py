@@ -61,6 +61,7 @@ def demo_command(
     from flmc.settings.schema import merge
     from flmc.views.progress_bars import show_progress
     from flmc.views.terminal import show
+    from flmc.wire.federation import Federation, refuse_foreign
 
     if broker == "auto":
         broker = "mosquitto" if find_mosquitto() else "embedded"
@@ -87,6 +88,9 @@ def demo_command(
     settings = merge({}, given)
     problem = assemble(settings)
     plan = problem.plan()
+    # What a federation cannot run is refused before anything is shown or started.
+    refuse_foreign(plan)
+    Federation.of("demo", plan, slot_ms=slot_ms)
     if not json_:
         show(plan.listing(), "")
     with ExitStack() as held:

@@ -12,7 +12,7 @@ from flmc.base import checks
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.cli.options import Equal, with_settings
 from flmc.cli.output import Json, print_json
-from flmc.runs.sweeps.grid import read_grid, read_variation
+from flmc.runs.sweeps.grid import OF_SINGLE_RUNS, read_grid, read_variation
 from flmc.runs.sweeps.grid_run import differs, run_grid
 from flmc.runs.sweeps.workers import on_dask, on_this_machine
 from flmc_command import WorkInHand
@@ -77,7 +77,14 @@ def sweep_command(
     document, options = given
     varied = dict(read_variation(text) for text in vary or [])
     if varied:
-        document = {**document, "sweep": {**document.get("sweep", {}), **varied}}
+        # An option beats the file: a setting that varies by option has no fixed value from there.
+        fixed = {name: value for name, value in document.items() if name not in varied}
+        document = {**fixed, "sweep": {**document.get("sweep", {}), **varied}}
+    # The file of a single run may be used as it is, but nothing of it is left out in silence.
+    idle = [name for name in OF_SINGLE_RUNS if name in document]
+    if idle:
+        document = {name: value for name, value in document.items() if name not in idle}
+        typer.echo(f"without effect in a sweep, from the file: {', '.join(idle)}", err=True)
     compared = {"equal": equal, "across": across, "hold_out": hold_out}
     grid = read_grid({**document, **{n: v for n, v in compared.items() if v is not None}}, options)
     if out is None and not plan_only:

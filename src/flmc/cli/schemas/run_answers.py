@@ -241,8 +241,8 @@ class RunDocument(Document):
     )
     num_undefined: Count = words("gradient entries that were not finite; NaN counts as 0")
     diagnostics: DiagnosticsDocument | None = words(
-        "whether the chains of the first data set agree; null where no draws were kept, or fewer"
-        " than 4"
+        "whether the chains of the first data set agree; null where no draws were kept (flmc run"
+        " keeps them with --out or --plots only), or fewer than 4"
     )
     findings: list[FindingDocument] = words("statements about the result, notes included")
     warnings: list[str] = words("messages of the findings that are no notes")
@@ -264,7 +264,10 @@ class RunDocument(Document):
     version: str = words("the flmc that ran it")
     engine: str = words("name of the engine that ran it")
     blocking: str = words("how it put chains together; empty where there was no choice")
-    seconds: float = words("CPU seconds of this process, without those before an interruption")
+    seconds: float = words(
+        "CPU seconds of the process that ended the run; of a resumed run those after the last"
+        " resume only, not of the whole run"
+    )
     seed: Count = words("seed of the run")
     answer: ShownAnswerDocument = words(
         "what the server knows after the run; only where it was asked for, and not in"

@@ -56,15 +56,30 @@ class _Columns(Document):
 
     model_config = ConfigDict(json_schema_extra=_settings_first)
 
+    temperature_of_runs: float | None = words(
+        "median over single runs of their temperatures on a random channel, where temperature is"
+        " the mean over drawn rounds, which few deep fades may decide; null: all runs have the same"
+    )
+    temperature_of_runs_low: float | None = words("what one run of twenty stays below")
+    temperature_of_runs_high: float | None = words("what one run of twenty exceeds")
     gain_used: float = words("constant gain with the same noise as the planned gains")
     step_size_used: float = words("step of the sampler")
     burn_in_used: int = words("rounds that were not kept")
+    rounds_to_arrive: Count | None = words(
+        "burn-in by which the plan is judged and warned of, of chains that were followed from"
+        " likely starts, where rounds_needed is the rule for any start; null: judged by the rule,"
+        " and long enough"
+    )
     epsilon_round: float | None = words("upper bound for a round; null: not known or not bounded")
     delta_round: float | None = words("delta that it is stated at")
     epsilon_run: float | None = words(
         "upper bound for the run; null with --plan-only where the budget is for a round"
     )
     delta_run: float | None = words("delta that it is stated at")
+    privacy_stated_by: str | None = words(
+        "the user's class that states these epsilons, which flmc has not proven; null: flmc states"
+        " them, or there are none"
+    )
     limit_power: float | None = words("largest gain by power; null: it does not bind")
     limit_langevin: float | None = words("largest gain by langevin; null: it does not bind")
     limit_privacy: float | None = words("largest gain by privacy; null: it does not bind")
@@ -79,11 +94,15 @@ class _Columns(Document):
         "whether that is what the clip allows at most, not a mean; null: no channel"
     )
     effective_draws: float | None = words(
-        "independent draws that one chain is worth, in the worst direction; null: not known"
+        "independent draws that one chain is worth, in the worst direction; 0: its burn-in is"
+        " hopelessly short; null: not known"
     )
-    price: float | None = words("mu squared per effective draw; null: not known or left out")
+    price: float | None = words(
+        "mu squared per effective draw; null: not known, left out, or of no draw"
+    )
     predicted_variance_ratio: float | None = words(
-        "predicted variance over the posterior's; null: cannot be computed"
+        "predicted variance over the posterior's; null: cannot be computed, or the chain does not"
+        " arrive"
     )
     predicted_mean_shift: float | None = words(
         "predicted distance of the means, in posterior standard deviations"
@@ -168,6 +187,8 @@ def _shared_columns() -> Iterator[tuple[str, Any, str]]:
             ("median", "median"),
             ("q25", "25 % quantile"),
             ("q75", "75 % quantile"),
+            ("median_low", "lower end of the 95 % interval of the median"),
+            ("median_high", "upper end of the 95 % interval of the median"),
         ):
             yield f"{name}_{end}", float | None, f"measured: {which} of {name} over data sets"
     for name in ("accuracy", "log_loss", "brier", "ece", "squared_error"):

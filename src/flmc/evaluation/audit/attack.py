@@ -34,7 +34,6 @@ from flmc.evaluation.audit.outcome import Audit
 from flmc.evaluation.audit.resolution import Resolution, expected_resolution
 from flmc.evaluation.audit.scene import Rounds, Scene, canary, level_law, neighbour
 from flmc.sampling.roles import Transmission, air, device, server
-from flmc.uplink.noise import why_not_drawn
 
 Transmit = Callable[[Scene, Array, int, np.random.Generator], tuple[Array, Array]]
 """A function that simulates transmissions. Its arguments are a scene, the gradients of the attacked
@@ -57,9 +56,6 @@ def transmit(
     uniform = rng.random((trials, *local.shape)) if uplink.randomised else None
     rounds = rounds_of(scene, rng)
     sent = device(local, uniform, uplink, rounds.gains, rounds.fading, rounds.active)
-    cannot = why_not_drawn(uplink.noise_law)
-    if cannot is not None:
-        raise InvalidSetting(f"the audit cannot attack this uplink: {cannot}")
     noise = np.sqrt(uplink.noise_power) * rng.standard_normal((trials, scene.num_rounds, scene.dim))
     received = publish(scene, rounds, air(sent, rounds.fading, noise))
     # The other devices' part of the signal: all symbols, with the amplitude of the attacked device

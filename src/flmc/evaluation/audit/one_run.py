@@ -23,14 +23,12 @@ import numpy as np
 
 from flmc.base import checks
 from flmc.base.arrays import Array
-from flmc.base.errors import InvalidSetting
 from flmc.base.tables import Listing, Row, format_up
 from flmc.evaluation.audit.attack import publish, rounds_of
 from flmc.evaluation.audit.bounds import CONFIDENCE
 from flmc.evaluation.audit.likelihood_ratio import at_worst_centre
 from flmc.evaluation.audit.scene import Scene, gradients_of_worlds
 from flmc.sampling.roles import air, device
-from flmc.uplink.noise import why_not_drawn
 
 _LARGEST = 40.0
 """Upper end of the search for the largest refuted epsilon; no realistic number of devices refutes
@@ -116,9 +114,6 @@ def transmit_all(scene: Scene, gradient: Array, rng: np.random.Generator) -> Arr
     uplink, rounds = scene.uplink, rounds_of(scene, rng)
     uniform = rng.random((1, *gradient.shape)) if uplink.randomised else None
     sent = device(gradient, uniform, uplink, rounds.gains, rounds.fading, rounds.active)
-    cannot = why_not_drawn(uplink.noise_law)
-    if cannot is not None:
-        raise InvalidSetting(f"the audit cannot attack this uplink: {cannot}")
     noise = np.sqrt(uplink.noise_power) * rng.standard_normal((1, *rounds.gains.shape))
     return np.asarray(publish(scene, rounds, air(sent, rounds.fading, noise))[0])
 

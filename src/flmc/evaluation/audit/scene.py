@@ -18,6 +18,7 @@ from flmc.base.randomness import ROUNDS_PER_BLOCK
 from flmc.planning.plans import Plan
 from flmc.privacy.event import Event
 from flmc.sampling.schedule import block_of, draw_schedule
+from flmc.uplink.noise import why_not_drawn
 from flmc.uplink.power import finite_cap
 from flmc.uplink.uplink import Uplink
 
@@ -53,7 +54,8 @@ class Rounds(NamedTuple):
 @dataclass(frozen=True)
 class Scene:
     """The setting of an attack: the uplink, its devices, the rounds in which they transmit, and the
-    attacked device. ``InvalidSetting`` for an uplink with inexact channel estimates."""
+    attacked device. ``InvalidSetting`` for an uplink with inexact channel estimates, or with noise
+    that is not normal."""
 
     uplink: Uplink
     gain: float
@@ -75,6 +77,9 @@ class Scene:
     neighbouring worlds; it is used only where these differ in one example."""
 
     def __post_init__(self) -> None:
+        cannot = why_not_drawn(self.uplink.noise_law)
+        if cannot is not None:
+            raise InvalidSetting(f"the audit cannot attack this uplink: {cannot}")
         if self.uplink.estimated is not None:
             raise InvalidSetting(
                 "the audit attacks devices that know their channels: it would attack less than"

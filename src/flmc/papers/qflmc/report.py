@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flmc.base.errors import InvalidSetting
 from flmc.papers.qflmc.best_pictures import draw_map, draw_thresholds
@@ -44,6 +44,9 @@ from flmc.views.figures import (
     write_png_and_pdf,
 )
 from flmc.views.reports import Block, write_html, write_markdown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _BENCHMARK = {"marker": "", "linewidth": 5, "alpha": 0.35, "solid_capstyle": "butt", "zorder": 1}
 """Matplotlib style of a curve without privacy: broad, pale and drawn below the curve with privacy,
@@ -110,10 +113,10 @@ def _draw_figure(
     name of the PNG."""
     curves = list(dict.fromkeys(row["curve"] for row in rows))
     styles = SCHEME_STYLES if number != "4" else None
-    figure, (left, right) = new_figure(columns=2, width=3.5, height=2.7, layout=None)
+    figure, (left, right) = new_figure(columns=2, width=3.5, height=3.0, layout=None)
     # The margins are constants, because all these pictures have the same shape and Matplotlib's
     # automatic layout would take half of the drawing time.
-    figure.subplots_adjust(left=0.125, right=0.975, bottom=0.165, top=0.9, wspace=0.36)
+    figure.subplots_adjust(left=0.125, right=0.975, bottom=0.26, top=0.91, wspace=0.36)
     # A curve that the reading is not of says so in the picture itself, which travels alone.
     labels = {
         name: f"{name} (own plan)"
@@ -130,7 +133,12 @@ def _draw_figure(
         else:
             make_x_logarithmic(axes)
             axes.set_xlabel(epsilon_label("round", DELTA))
-    left.legend(fontsize=6.5, framealpha=0.8, edgecolor="none")
+    _draw_errors(left, rows, curves, "mse")
+    _draw_errors(right, rows, curves, "one_run_wasserstein2_squared")
+    # Below the panels, because a legend in one of them covers curves of the user's own.
+    handles, words = left.get_legend_handles_labels()
+    bars: dict[str, Any] = {"loc": "lower center", "ncols": 4, "fontsize": 6.5, "frameon": False}
+    figure.legend(handles, words, title="bars: one standard error", title_fontsize=6.5, **bars)
     fixed = (
         f"epsilon {EPSILON_OF_SNR_FIGURE:g} of a round, delta {DELTA:g}"
         if number == "2"
@@ -140,6 +148,19 @@ def _draw_figure(
     # time.
     figure.suptitle(f"Figure {number}, reading: {reading.label}; {fixed}", fontsize=9)
     return write_png_and_pdf(figure, out, f"figure_{number}_{reading.file_name}")
+
+
+def _draw_errors(
+    axes: Axes, rows: Sequence[Mapping[str, Any]], curves: Sequence[str], value: str
+) -> None:
+    """Draw a bar of one standard error to either side of every point: shaded bands of errors that
+    are small on a logarithmic axis are hidden by their curves."""
+    for name in curves:
+        points = [row for row in rows if row["curve"] == name]
+        x, y, error = (
+            [float(row[column]) for row in points] for column in ("x", value, f"{value}_se")
+        )
+        axes.errorbar(x, y, error, fmt="none", ecolor="black", elinewidth=0.6, capsize=1.5)
 
 
 def _draw_beyond(out: Path) -> str:

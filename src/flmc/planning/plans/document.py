@@ -287,9 +287,10 @@ def _object(value: Mapping[str, Any], setting: str) -> Any:
     kind = _own_classes().get(value["type"])
     if kind is None:
         raise InvalidSetting(
-            f"the plan's {setting} is {value['type']!r}, which is not one of flmc's own: code named"
-            " in a document is never imported, so pass the object to Plan.from_document as"
-            " uplink=, scheduler= or update="
+            f"the plan's {setting} is {value['type']!r}, which is not one of flmc's own, and code"
+            " named in a document is never imported: on the command line name it in a setting"
+            " instead, and in Python pass the object to Plan.from_document as uplink=, scheduler="
+            " or update="
         )
     # A document also has fields that a class computes itself, which are not arguments of the class.
     fields = {field.name for field in dataclasses.fields(kind) if field.init}
@@ -301,13 +302,36 @@ def _object(value: Mapping[str, Any], setting: str) -> Any:
     return kind(**settings)
 
 
+def foreign_parts(plan: Plan) -> dict[str, str]:
+    """Names, as ``module:Class``, of the classes of a plan's parts that are not flmc's own, by the
+    part, such as ``uplink`` or ``fading``: its document cannot be read without them."""
+    own, found = set(_own_classes().values()), dict[str, str]()
+
+    def look(part: str, value: object) -> None:
+        if isinstance(value, _NAMED):
+            kind = type(value)
+            if kind not in own:
+                found[part] = f"{kind.__module__}:{kind.__qualname__}"
+            if dataclasses.is_dataclass(value):
+                for each in dataclasses.fields(value):
+                    look(each.name, getattr(value, each.name))
+
+    for part in ("uplink", "scheduler", "update"):
+        look(part, getattr(plan, part))
+    return found
+
+
+_NAMED = (Uplink, Link, Fading, NoiseLaw, Scheduler, ServerUpdate)
+"""Kinds of objects that a plan's document names by their class."""
+
+
 def _own_classes() -> dict[str, type[Any]]:
     """Classes of flmc's uplinks, links, fadings, noise laws, schedulers and server updates, by
     name: all that a document may name, so that a plan from a stranger imports no code."""
     for module in pkgutil.iter_modules(flmc.uplink.__path__, "flmc.uplink."):
         importlib.import_module(module.name)  # importing the module defines its classes
     classes: dict[str, type[Any]] = {}
-    waiting: list[type[Any]] = [Uplink, Link, Fading, NoiseLaw, Scheduler, ServerUpdate]
+    waiting: list[type[Any]] = [*_NAMED]
     while waiting:
         kind = waiting.pop()
         waiting += kind.__subclasses__()

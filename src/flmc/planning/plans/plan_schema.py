@@ -119,8 +119,8 @@ class ReleaseDocument(Document):
     num_chains: Count = words("released chains, which epsilon covers: always 1")
     kept_rounds: Count = words("released rounds of the chain")
     effective_draws: float | None = words(
-        "independent draws whose mean would vary as little, in the worst direction; null where"
-        " the curvature is not known"
+        "independent draws whose mean would vary as little, in the worst direction; 0 where the"
+        " burn-in is hopelessly short, null where the curvature is not known"
     )
     epsilon: float | None = words(
         "upper bound of the cost of the release, burn-in included; null: unknown, unbounded, or"
@@ -131,7 +131,9 @@ class ReleaseDocument(Document):
         "mu squared of the Gaussian mechanism with the same epsilon and delta, which adds up over"
         " chains; null where there is no epsilon"
     )
-    price: float | None = words("mu_squared per effective draw; null where either is unknown")
+    price: float | None = words(
+        "mu_squared per effective draw; null where either is unknown, or there is no draw"
+    )
 
 
 class RadioDocument(Document):

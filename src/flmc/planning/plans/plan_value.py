@@ -84,7 +84,7 @@ class Plan:
         statement for a deployment.
     rounds_needed, effective_draws
         Burn-in that the sampler needs, and independent draws that the kept rounds of one chain are
-        worth; None where curvature or slope are not known.
+        worth, 0 where its burn-in is hopelessly short; None where curvature or slope are not known.
     prediction
         Predicted law of the chain, compared with the posterior; None where it cannot be computed.
     answer
@@ -150,6 +150,14 @@ class Plan:
     def warnings(self) -> tuple[str, ...]:
         """Messages of the plan's findings, one sentence each, without those of notes."""
         return tuple(each.message for each in self.findings if each.severity != "note")
+
+    @property
+    def never_arrives(self) -> bool:
+        """Whether the burn-in is so short that the plan is infeasible: the law that is predicted
+        for chains at rest is then not that of the draws. False for a plan that was not judged."""
+        return any(
+            each.code == "burn-in" and each.severity == "infeasible" for each in self.findings
+        )
 
     @property
     def verdict(self) -> Verdict | None:

@@ -38,7 +38,8 @@ class Release:
     """Number of rounds of each chain that are given out."""
     effective_draws: float | None
     """Number of independent draws whose mean would vary as little as that of the released draws, in
-    the direction in which they are fewest; None where curvature or slope are not known."""
+    the direction in which they are fewest; 0 where chains do not arrive at the posterior, and None
+    where curvature or slope are not known."""
     cost: Cost | None
     """Epsilon and delta of all rounds of the released chains, burn-in included; None where they are
     unknown or were not asked for."""
@@ -56,8 +57,8 @@ class Release:
     def price(self) -> float | None:
         r"""Privacy cost per effective draw: :math:`\mu^2` of the Gaussian mechanism with the same
         epsilon and delta, over the number of effective draws; None where the cost or this number is
-        unknown."""
-        if self.mu_squared is None or self.effective_draws is None:
+        unknown, or this number is 0."""
+        if self.mu_squared is None or not self.effective_draws:
             return None
         return self.mu_squared / self.effective_draws
 

@@ -144,6 +144,8 @@ def release_in_words(plan: Plan) -> str:
     given = f"one chain, {kept} kept round{'s' * (kept != 1)}"
     if plan.effective_draws is None:
         return f"{given}; effective draws: unknown ({plan.unknown_step or _NO_CONVEXITY})"
+    if plan.effective_draws == 0.0:
+        return f"{given}, worth no draw of the posterior: the chain does not arrive there"
     # The mean of n independent draws has 1/n of the variance that the chain samples, which is the
     # temperature times the posterior's.
     share = format_percent((plan.temperature or 1.0) / plan.effective_draws)
@@ -330,6 +332,8 @@ def _sampling_rows(plan: Plan) -> list[Row]:
             f"{p.variance_ratio_smallest:.4g} to {p.variance_ratio_largest:.4g} over directions"
         )
         rest = "" if not hot else f", of chains at rest; about {hot} larger in these kept rounds"
+        if plan.never_arrives:
+            rest = ", of chains at rest, which these do not come to"
         if uneven is not None and plan.temperature:
             rest += f"; of single runs: {uneven.scaled(p.variance_ratio / plan.temperature)}"
         rows += [

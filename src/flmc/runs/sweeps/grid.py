@@ -27,6 +27,9 @@ from flmc.settings.schema import (
 _RANGE = {"start", "stop", "count", "spacing"}
 """Keys of the table that describes a range, the alternative to a list of values for a setting."""
 _MOST_POINTS = 1_000_000
+OF_SINGLE_RUNS = ("threads", "checkpoint_rounds", "require", "answer")
+"""Settings of single runs that change no row of a sweep's table: refused where a sweep is asked for
+with them, and left out of a file that may be that of a run."""
 
 
 @dataclass(frozen=True)
@@ -123,8 +126,12 @@ def read_grid(document: Mapping[str, Any], options: Mapping[str, Any]) -> SweepG
     for name in varying:
         if name not in Settings.model_fields:
             raise InvalidSetting(f"in [sweep]: {unknown_setting(name)}")
-        if name in base or name in options:
-            raise InvalidSetting(f"{name} must be given once: it is in [sweep] and outside")
+    twice = [name for name in varying if name in base or name in options]
+    if twice:
+        named = f"{twice[0]} must be given once: it is"
+        if len(twice) > 1:
+            named = f"{', '.join(twice)} must be given once each: they are"
+        raise InvalidSetting(f"{named} in [sweep] and outside")
     axes = {name: _values(name, value) for name, value in varying.items()}
     grid = SweepGrid({**base, **options}, axes, **compared)
     _check_comparison(grid)

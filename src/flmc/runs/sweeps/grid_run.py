@@ -24,6 +24,7 @@ from flmc.runs.provenance import digest_of
 from flmc.runs.sweeps.grid import SweepGrid
 from flmc.runs.sweeps.pairs import paired_rows
 from flmc.runs.sweeps.points import Beside, data_key, forget_model, given_in, key_of
+from flmc.runs.sweeps.reservations import reservations_of
 from flmc.runs.sweeps.table import PROVENANCE, Sweep
 from flmc.runs.sweeps.workers import Work
 from flmc.settings.resolved import shared as shared_settings
@@ -73,10 +74,11 @@ def run_grid(
                 (key, {**given_in(point), **beside.given()})
                 for key, (point, beside) in ((key, missing[key]) for key in order)
             ]
+            kept = len(done) - len(tasks)
             for count, (key, row) in enumerate(work(tasks)):
                 done[key] = store.write(key, row)
                 if progress is not None:
-                    progress((count + 1) / len(tasks))
+                    progress((kept + count + 1) / len(done))
         of_points = [done[key] or {"error": "the point was lost"} for key in keys]
         rows = []
         for point, row in zip(points, of_points, strict=True):
@@ -99,7 +101,8 @@ def run_grid(
         )
         if out is not None:
             done_sweep.write(out)
-            write_json(out / _GRID, {**_document(grid, plan_only), **_facts(grid, store, points)})
+            facts = {**_facts(grid, store, points), "privacy": reservations_of(rows)}
+            write_json(out / _GRID, {**_document(grid, plan_only), **facts})
     except OSError as error:
         raise RunFailed(
             f"cannot write to {str(out)!r}: {error.strerror}; finished points are kept"

@@ -16,12 +16,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
+import numpy as np
+
 from flmc.base.documents import to_document
 from flmc.base.errors import FlmcError, InvalidSetting
 from flmc.base.findings import Light, gravest
 from flmc.base.version import VERSION
 from flmc.data.federated import FederatedData
-from flmc.evaluation.data_sets import middles
+from flmc.evaluation.data_sets import median_interval, middles
 from flmc.evaluation.metrics import Estimate
 from flmc.models.model import Model
 from flmc.planning.fairness import Equality
@@ -295,10 +297,12 @@ def _plan_columns(plan: Plan, *, with_run: bool) -> dict[str, Any]:
         "gain_used": plan.typical_gain,
         "binding": plan.binding,
         "temperature": plan.temperature,
+        **_temperatures_of_runs(plan),
         "step_size_used": plan.step_size,
         "burn_in_used": plan.num_burn_in,
         "effective_step_size": plan.effective_step_size,
         "rounds_needed": plan.rounds_needed,
+        "rounds_to_arrive": _rounds_to_arrive(plan),
         "epsilon_round": once[0],
         "delta_round": once[1],
         "epsilon_run": run_[0],
@@ -314,11 +318,35 @@ def _plan_columns(plan: Plan, *, with_run: bool) -> dict[str, Any]:
     row["energy_is_bound"] = None if airtime is None else airtime.largest
     row["effective_draws"] = plan.effective_draws
     row["price"] = plan.release().price if with_run else None
+    row["privacy_stated_by"] = plan.uplink.privacy_stated_by
     row["data_dependent"] = plan.data_dependent
-    law = plan.prediction
+    # A prediction is of chains at rest: beside measurements of chains that never come to rest it
+    # would mislead.
+    law = None if plan.never_arrives else plan.prediction
     row["predicted_variance_ratio"] = None if law is None else law.variance_ratio
     row["predicted_mean_shift"] = None if law is None else law.mean_shift
     return row
+
+
+def _rounds_to_arrive(plan: Plan) -> int | None:
+    """Burn-in by which a plan was judged: that of the finding about it, or that of chains which
+    were followed; None where it was the rule of the plan, and nothing was found."""
+    for each in plan.findings:
+        if each.code == "burn-in" and "needed" in each.numbers:
+            return int(each.numbers["needed"])
+    return None if plan.prediction is None else plan.prediction.rounds_to_arrive
+
+
+def _temperatures_of_runs(plan: Plan) -> dict[str, float | None]:
+    """Columns with the median of the temperatures of single runs on a random channel, and the range
+    of nine in ten; None where all runs have the same, or the aim is an answer, which takes the
+    temperature out."""
+    runs = plan.over_runs if plan.judged and plan.aim == "chain" else None
+    return {
+        "temperature_of_runs": None if runs is None else runs.median,
+        "temperature_of_runs_low": None if runs is None else runs.low,
+        "temperature_of_runs_high": None if runs is None else runs.high,
+    }
 
 
 def _stated(cost: Cost | None) -> tuple[float | None, float | None]:
@@ -370,6 +398,9 @@ def _measured_columns(result: Result) -> dict[str, Any]:
         for name, middle in of_all.items():
             row[f"{name}_median"] = middle.median
             row[f"{name}_q25"], row[f"{name}_q75"] = middle.low, middle.high
+            # Of few data sets even the smallest and the largest value are no 95 % interval.
+            ends = median_interval(np.asarray(each[name])) or (None, None)
+            row[f"{name}_median_low"], row[f"{name}_median_high"] = ends
         row["heavy_tails"] = "; ".join(name for name in each if of_all[name].heavy) or None
         row[DATA_SETS] = {name: to_document(values) for name, values in each.items()}
     coverage = document["coverage"] or {}

@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,13 @@ from flmc.base.tables import Grid, Row, format_up
 from flmc.evaluation.data_sets import PAIRED_IN_WORDS, PairedDifference
 from flmc.planning.fairness import QUANTITIES
 from flmc.runs.files.durable_files import write_atomically, write_table
+from flmc.runs.sweeps.reservations import reservations_in_words, reservations_of
 
 _SHOWN = (
     "gain_used",
     "binding",
     "temperature",
+    "temperature_of_runs",
     "epsilon_run",
     "effective_draws",
     "variance_ratio",
@@ -37,6 +39,7 @@ _SHOWN = (
     "log_loss",
     "effective_step_size",
     "rounds_needed",
+    "rounds_to_arrive",
     "verdict",
 )
 """Columns of a sweep's table that the screen shows, where a point has a value, beside the settings
@@ -45,12 +48,14 @@ _SHOWN_OF_PLANS = (
     "gain_used",
     "binding",
     "temperature",
+    "temperature_of_runs",
     "epsilon_round",
     "epsilon_run",
     "effective_draws",
     "predicted_variance_ratio",
     "predicted_mean_shift",
     "rounds_needed",
+    "rounds_to_arrive",
     "verdict",
     "headline",
 )
@@ -69,14 +74,18 @@ PAIRED_SHOWN = ("variance_ratio", "wasserstein2_squared", "one_chain_mean_error"
 """Metrics whose paired differences the screen shows."""
 
 
-def _cell(name: str, row: Mapping[str, Any]) -> str:
+def _cell(name: str, row: Mapping[str, Any], heavy: Collection[str] = ()) -> str:
     """Text of the value ``name`` in a row; an epsilon is rounded up, so that it stays an upper
-    bound. A metric with heavy tails over data sets is shown as its median, followed by its
-    quartiles in brackets."""
+    bound. A metric that is among the ``heavy`` is shown as its median, followed by its quartiles in
+    brackets; any other measurement with its standard error, or a question mark where
+    that is not known."""
     value = row.get(name)
-    if value is not None and name in (row.get("heavy_tails") or "").split("; "):
+    if value is not None and name in heavy and row.get(f"{name}_median") is not None:
         low, high = (row[f"{name}_{end}"] for end in ("q25", "q75"))
         return f"{row[f'{name}_median']:.4g} [{low:.3g}, {high:.3g}]"
+    if isinstance(value, float) and row.get("chains") is not None and f"{name}_se" in row:
+        error = row[f"{name}_se"]
+        return f"{value:.4g} ± " + ("?" if error is None else f"{error:.2g}")
     if isinstance(value, float):
         return format_up(value) if name.startswith("epsilon_") else f"{value:.5g}"
     return "-" if value is None else str(value)
@@ -200,22 +209,36 @@ class Sweep:
         names += " and data_sets.parquet, the values of single data sets" if self.data_sets else ""
         return f"not written for want of pyarrow: {names} (pip install 'flmc[sweep]')"
 
+    @property
+    def _shown(self) -> list[str]:
+        """Names of the columns that the screen shows where a point has a value."""
+        return [*self.axes, *(_SHOWN_OF_PLANS if self.plan_only else _SHOWN)]
+
+    @property
+    def heavy_metrics(self) -> list[str]:
+        """Metrics on the screen with heavy tails over the data sets of some point: all points then
+        show medians, because a column that mixed them with means could not be compared."""
+        named = {each for r in self.rows for each in (r.get("heavy_tails") or "").split("; ")}
+        return [name for name in self._shown if name in named]
+
     def table(self) -> Grid:
         """A table of the main columns, a row for each of the first 40 points, with notes below."""
-        names = [*self.axes, *(_SHOWN_OF_PLANS if self.plan_only else _SHOWN)]
         # The column of the squared W2 distance stays even if no point has one, because a note below
         # the table explains its dashes.
         known = {name for row in self.rows for name, value in row.items() if value is not None}
         if "wasserstein2_floor" in known:
             known.add("wasserstein2_squared")
-        header = [name for name in dict.fromkeys(names) if name in known]
-        cells = tuple(tuple(_cell(name, row) for name in header) for row in self.rows[:_MOST_ROWS])
+        header = [name for name in dict.fromkeys(self._shown) if name in known]
+        heavy = self.heavy_metrics
+        cells = tuple(
+            tuple(_cell(name, row, heavy) for name in header) for row in self.rows[:_MOST_ROWS]
+        )
         return Grid(tuple(header), cells, notes=tuple(self._notes()))
 
     def _notes(self) -> Iterator[Row]:
         """Notes below the table: numbers of points that are not shown and of points that equal
-        others, how methods were made equal, heavy tails, chains that epsilon covers, warnings and
-        failures."""
+        others, how methods were made equal, which columns are medians, chains that epsilon covers,
+        warnings and failures."""
         count = len(self.rows)
         if count > _MOST_ROWS:
             yield Row("", f"... and {count - _MOST_ROWS} more")
@@ -227,13 +250,18 @@ class Sweep:
             if self.bounded_energies:
                 text = f"of {self.bounded_energies} the energy is an upper bound, not what it takes"
                 yield Row("", text, severity="warning")
-        heavy = sum(bool(row.get("heavy_tails")) for row in self.rows)
-        if heavy:
+        for name in self.heavy_metrics:
+            some = sum(name in (row.get("heavy_tails") or "").split("; ") for row in self.rows)
             text = (
-                f"{heavy} of {count} points have heavy tails over data sets: where the mean lies"
-                " outside the middle half of them, the table shows the median [middle half]"
+                f"medians [middle half of data sets] at all points, because {some} of {count} have"
+                f" heavy tails (a mean outside the middle half); the table has {name}_median_low"
+                f" and {name}_median_high, a 95 % interval of the median, if there are 6 data sets"
             )
-            yield Row("", text)
+            yield Row(name, text)
+        cells = (_cell(name, row, self.heavy_metrics) for row in self.rows for name in self._shown)
+        if any(" ± " in cell for cell in cells):
+            text = "standard error; ? where it is not known, and the value may be chance alone"
+            yield Row("±", text)
         tested = [row for row in self.rows if row.get("held_out")]
         if tested:
             # Imported here, because it loads the models, which few tables need.
@@ -254,6 +282,15 @@ class Sweep:
                 " share of trace(Sigma); the other measured columns are of all chains together"
             )
             yield Row("", text)
+        followed = sum(row.get("rounds_to_arrive") is not None for row in self.rows)
+        if followed:
+            text = (
+                "burn-in by the rule for any start; rounds_to_arrive, that of chains followed from"
+                f" likely starts, is what {followed} of {count} points are judged and warned by"
+            )
+            yield Row("rounds_needed", text)
+        for text in self.reservations:
+            yield Row("privacy", text, severity="warning")
         warned = sum(bool(row.get("warnings")) for row in self.rows)
         if warned:
             text = (
@@ -264,6 +301,12 @@ class Sweep:
             first = next(row for row in self.rows if row["error"] is not None)
             text = f"{self.num_failed} of {count} points failed, the first with: {first['error']}"
             yield Row("", text, severity="bad")
+
+    @property
+    def reservations(self) -> list[str]:
+        """Sentences about what limits the epsilons of the table: a user's own class states them, or
+        plans were computed from the devices' data. Empty where nothing does."""
+        return reservations_in_words(reservations_of(self.rows))
 
     @property
     def bounded_energies(self) -> str:

@@ -13,11 +13,13 @@ from flmc.base.clipping import clip
 from flmc.base.errors import InvalidSetting
 from flmc.privacy.bit_event import BitEvent
 from flmc.privacy.event import Event
+from flmc.privacy.noiseless_bits import NoiselessBitEvent
 from flmc.privacy.shifted_bit_event import SharedShiftEvent, ShiftedBitEvent
 from flmc.privacy.transmissions import Transmissions
 from flmc.uplink.csi import as_received
 from flmc.uplink.link import Link, quantise
 from flmc.uplink.links import Sigmoid
+from flmc.uplink.noise import is_normal
 from flmc.uplink.symbol_format import BITS, SymbolFormat
 from flmc.uplink.uplink import Uplink
 
@@ -104,9 +106,13 @@ class Digital(Uplink):
 
         If all data of a device are replaced, a bit has one of the two extreme probabilities. If one
         example is replaced, an entry of the device's gradient moves by at most twice the example
-        clip, from an unknown value.
+        clip, from an unknown value. Where noise is not normal, bits are counted as if they were
+        received without any, and one example like a whole device.
         """
         sent = tuple(transmissions)
+        if self._counts_bits_alone:
+            high, low = self.link.extremes(self.clip)
+            return NoiselessBitEvent(min(low, 1.0 - high, 0.5), self.noise_power, sent)
         whole_device = neighbouring == "device" or self.example_moves_like_device
         if not self.transmits_like(Digital) or not self.link.within_extremes:
             return super().privacy_event(sent, neighbouring)
@@ -120,13 +126,35 @@ class Digital(Uplink):
         return as_received(self, event)
 
     def looseness(self, neighbouring: str) -> str | None:
-        """Reason why epsilon may be far above the least one: one example is accounted like a whole
-        device, because too little is known of the link; None where it is not."""
+        """Reason why epsilon may be far above the least one: noise that is not normal is not
+        counted, or one example is accounted like a whole device, because too little is known of the
+        link; None where neither is so."""
+        if self._counts_bits_alone:
+            return (
+                "only the randomness of the bits is counted, which holds for any noise that does"
+                f" not depend on the data, as {type(self.noise_law).__name__} must not"
+            )
         if neighbouring == "device" or self.example_moves_like_device:
             return None
         if self.link.accounts_moves and not self._jumps:
             return None
         return f"one example is accounted like a whole device with the link {self.link.name}"
+
+    @property
+    def hides_without_noise(self) -> bool:
+        """Whether bits are random for all gradients, by a link of proven shape, and this class
+        takes and clips gradients, draws bits and states its privacy as ``Digital`` does."""
+        own = type(self)
+        proven = own.symbols is Digital.symbols and own.privacy_event is Digital.privacy_event
+        if not (proven and self._bounds_as_proven and self.link.within_extremes):
+            return False
+        high, low = self.link.extremes(self.clip)
+        return min(low, 1.0 - high) > 0.0
+
+    @property
+    def _counts_bits_alone(self) -> bool:
+        """Whether noise of this object is not normal, and privacy is stated without it."""
+        return not is_normal(self.noise_law) and self.hides_without_noise
 
     @property
     def _jumps(self) -> bool:
@@ -145,6 +173,8 @@ class Digital(Uplink):
 
         Clipping a device's gradient, by entry or by norm, moves two gradients no further apart.
         """
+        if self._counts_bits_alone:
+            return self.privacy_event([(gain, dim * count) for gain, count in rounds], "example")
         if not self.transmits_like(Digital) or not self.link.within_extremes:
             return super().shared_event(rounds, dim, neighbouring)
         if not self.link.accounts_moves or self._jumps or self.clips_norm:

@@ -180,14 +180,15 @@ def test_a_run_says_what_the_server_knows(capsys: pytest.CaptureFixture[str]) ->
     document = json.loads(printed(capsys, *calm, "--json"))
     assert document["diagnostics"] is None
     assert document["answer"]["why"] == ""
-    # So few rounds with so small a step do not tell the curvature, and do not arrive.
+    # So few rounds with so small a step do not arrive, and do not tell the curvature: an answer is
+    # wrong for the first reason, and only wide for the second.
     short = ["run", *LOUD, "--rounds", "40", "--burn-in", "10", "--step-size", "1e-5"]
     said = " ".join(printed(capsys, *short, "--chains", "2").split())
     _, _, why = said.partition("the draws of the chain stand: ")
-    assert "rounds of burn-in needed, 10 planned; the rounds do not tell the curvature" in why
+    assert "rounds of burn-in needed, 10 planned" in why
     document = json.loads(printed(capsys, *short, "--chains", "2", "--json"))
     assert document["answer"]["posterior"] is None
-    assert "curvature" in document["answer"]["why"]
+    assert "rounds of burn-in needed, 10 planned" in document["answer"]["why"]
     asked = " ".join(printed(capsys, *short, "--chains", "2", "--answer", "aware").split())
     assert "warning the rounds do not tell the curvature" in asked
 

@@ -140,6 +140,8 @@ def format_short(value: float | None) -> str:
 
 
 def format_percent(share: float) -> str:
-    """A share (0 to 1) as text in per cent, with two significant digits; ``less than 0.0001 %`` for
-    a positive one below 1e-6."""
-    return f"{100 * share:.2g} %" if share == 0 or share >= 1e-6 else "less than 0.0001 %"
+    """A share (0 to 1) as text in per cent, with two significant digits below 10, else as a whole
+    number; ``less than 0.0001 %`` for a positive one below 1e-6."""
+    if 0 < share < 1e-6:
+        return "less than 0.0001 %"
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"

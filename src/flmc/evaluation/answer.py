@@ -22,7 +22,7 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
 from flmc.base.special import ndtr
-from flmc.base.tables import Grid, Listing, Row
+from flmc.base.tables import Grid, Listing, Row, format_percent
 from flmc.evaluation import named_draws
 from flmc.evaluation.theta_law import PriorGradient, ThetaLaw
 from flmc.evaluation.transcript import Transcript
@@ -461,10 +461,10 @@ class Answer:
             rows = [*rows[:_MOST_ROWS], rest]
         mean, largest = self.width[0].mean(), self.width[0].max()
         width = f"{mean:.3g} times that of the exact posterior on average, {largest:.3g} at most"
-        parts = {name: 100 * float(share[0]) for name, share in self.parts.items()}
+        parts = {name: float(share[0]) for name, share in self.parts.items()}
         shares = (
-            f"{parts['data']:.3g} % data, {parts['noise']:.2g} % channel, quantisation and privacy,"
-            f" {parts['curvature']:.2g} % unknown curvature"
+            f"{100 * parts['data']:.3g} % data, {format_percent(parts['noise'])} channel,"
+            f" quantisation and privacy, {format_percent(parts['curvature'])} unknown curvature"
         )
         return [*rows, Row("width", width), Row("variance", shares)]
 

@@ -334,7 +334,7 @@ class ThetaLaw:
         the answer of this data set is mostly the prior there; or where they seem to tell it, but
         only by chance, as far as the plan knows; else empty."""
         own = answer_law.own_degrees(self.degrees[data_set])
-        least = float(own.min())
+        least = max(0.0, float(own.min()))
         if planned < _HARDLY_ANY:
             known = answer_law.WELL_KNOWN - answer_law.FADING
         else:

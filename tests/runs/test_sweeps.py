@@ -164,14 +164,12 @@ def test_the_file_of_a_run_serves_a_sweep(
     path = tmp_path / "run.toml"
     path.write_text(
         "devices = 4\nsamples = 80\nrounds = 40\nburn_in = 20\nsnr_db = 15\nclip = 20\n"
-        'checkpoint_rounds = 5\nthreads = 1\nanswer = "chain"\n'
+        "checkpoint_rounds = 5\nthreads = 1\n"
     )
     varied = ["--vary", "snr_db=0,10", "--vary", "clip=10,30"]
     assert main(["sweep", "--config", str(path), *varied, "--plan-only", "--json"]) == 0
     said = capsys.readouterr()
-    assert (
-        "without effect in a sweep, from the file: threads, checkpoint_rounds, answer" in said.err
-    )
+    assert "without effect in a sweep, from the file: threads, checkpoint_rounds" in said.err
     rows = json.loads(said.out)["rows"]
     assert [(row["snr_db"], row["clip"]) for row in rows] == [(0, 10), (0, 30), (10, 10), (10, 30)]
     # Two fixed options are a contradiction, and all are named at once.

@@ -27,9 +27,9 @@ from flmc.settings.schema import (
 _RANGE = {"start", "stop", "count", "spacing"}
 """Keys of the table that describes a range, the alternative to a list of values for a setting."""
 _MOST_POINTS = 1_000_000
-OF_SINGLE_RUNS = ("threads", "checkpoint_rounds", "require", "answer")
-"""Settings of single runs that change no row of a sweep's table: refused where a sweep is asked for
-with them, and left out of a file that may be that of a run."""
+OF_SINGLE_RUNS = ("threads", "checkpoint_rounds")
+"""Settings of how a single run is computed, which change no row of a sweep's table: refused where a
+sweep is asked for with them, and left out of a file that may be that of a run."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ def _refuse_without_effect(names: set[str]) -> None:
         )
     if "answer" in names:
         raise InvalidSetting("answer must not be given for a sweep, whose table is of draws")
-    for name in ("threads", "checkpoint_rounds"):
+    for name in OF_SINGLE_RUNS:
         if name in names:
             raise InvalidSetting(
                 f"{name} must not be given for a sweep, where every point runs on one thread"

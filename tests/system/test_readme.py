@@ -181,7 +181,8 @@ def test_the_readme_s_ten_lines_print_what_it_shows(tmp_path: Path) -> None:
             same = [found for text, found in printed if text == words]
             assert same, line
             if "±" not in line:
-                assert same[0] == pytest.approx(numbers, rel=0.1), line
+                # Both answers have a row of their width, say, and one of them is shown.
+                assert any(found == pytest.approx(numbers, rel=0.1) for found in same), line
 
 
 def _words(line: str) -> tuple[str, list[float]]:

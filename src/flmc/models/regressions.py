@@ -338,5 +338,6 @@ def _public_bound(
             f" {largest:.6g}"
         )
     prior = max(prior_sd**-2, intercept_sd**-2)
-    # The 1 is the square of the intercept's feature, which is 1 for every example.
-    return factor * data.num_samples * (1.0 + norm**2) + prior
+    # The 1 is the square of the intercept's feature, which is 1 for every example. Examples that
+    # were left out for a missing value count, as how many of them there are is not public.
+    return factor * data.num_given * (1.0 + norm**2) + prior

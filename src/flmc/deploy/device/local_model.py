@@ -16,6 +16,7 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
+from flmc.data.columns import Missing
 from flmc.data.reading import read
 from flmc.models.log_density import LogDensityModel
 from flmc.models.model import Model
@@ -38,6 +39,7 @@ def read_model(
     classes: Sequence[str] | None = None,
     categories: Mapping[str, Sequence[str]] | None = None,
     standardise: Mapping[str, tuple[float, float]] | None = None,
+    missing: Missing = "refuse",
 ) -> Model:
     """The registered model ``name`` on the data of one device in the file ``source``, or the user's
     own model (``package.module:object``), which has one device and includes only its share of the
@@ -68,8 +70,15 @@ def read_model(
         classes=classes,
         categories=categories,
         standardise=dict(standardise) if standardise else None,
+        missing=missing,
         allow_constant=True,
     )
+    if data.dropped:
+        # It stays in the device's own log: nobody else learns how many examples it uses.
+        _log.warning(
+            "examples with missing values were left out",
+            extra={"event": "missing-dropped", "detail": f"{sum(data.dropped)}"},
+        )
     if data.num_devices != 1:
         raise InvalidSetting(f"{str(source)!r} must hold the data of one device")
     model: Model = MODELS[name].maker(data.to_linear() if name == "linear" else data)

@@ -153,7 +153,14 @@ class FederatedData:
     def to_linear(self) -> LinearData:
         """The examples of these data, as data of a linear regression."""
         return LinearData(
-            self.features, self.targets, self.device_sizes, self.data_dependent, self.findings
+            self.features,
+            self.targets,
+            self.device_sizes,
+            self.data_dependent,
+            self.findings,
+            self.feature_names,
+            self.target_name,
+            self.device_names,
         )
 
     def split(self, num_devices: int, how: str = "iid", seed: int = 0) -> FederatedData:

@@ -25,6 +25,7 @@ from flmc.base.special import ndtr, ndtri
 from flmc.base.tables import Grid, Listing, Row
 from flmc.evaluation import named_draws
 from flmc.evaluation.gradient_regression import TranscriptRounds
+from flmc.evaluation.inference_data import to_arviz
 from flmc.evaluation.theta_law import PriorGradient, ThetaLaw
 from flmc.evaluation.transcript import Transcript
 from flmc.models.affine import Coordinates
@@ -401,7 +402,7 @@ class Answer:
         predicted = self.predictions(num_draws, seed)
         predicted = None if predicted is None else predicted[None]
         drawn = self._first_draws(num_draws, seed)
-        return named_draws.to_arviz(drawn, self.layout, predicted)
+        return to_arviz(drawn, self.layout, predictions=predicted)
 
     def _first_draws(self, num_draws: int, seed: int) -> Array:
         """Independent draws from the answer of the first data set, (1, draw, dim), in the model's

@@ -29,6 +29,7 @@ from flmc.models.distributions import Normal
 from flmc.models.local_costs import ExampleBound, TracedCosts
 from flmc.models.model import Model
 from flmc.models.parameters import ParameterTree
+from flmc.models.pointwise import Pointwise, pointwise_of
 
 _MOST_LOOKED_AT = 200
 """Largest number of examples whose gradients are computed to find out whether examples affect the
@@ -260,6 +261,11 @@ class LogDensityModel(Model):
                 return np.array(leaf, dtype=np.float64).reshape((*lead, *leaf.shape[1:]))
 
             return jax.tree.map(as_array, tree)
+
+    def pointwise(self) -> Pointwise | None:
+        """What the model says of single examples: their log likelihoods at draws of theta and, if
+        the likelihood can simulate, draws of what may be observed."""
+        return pointwise_of(self, self._log_prior)
 
     def prior_share(self, theta: Array) -> Array:
         """The part of every device's local gradient that comes from the log prior, 1/K of its

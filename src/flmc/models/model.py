@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
+from flmc.base.tables import Listing
 from flmc.data.examples import OnDevices
 from flmc.models.affine import Coordinates
+from flmc.models.description import listing_of
 from flmc.models.distributions import Gaussian, Normal, Prior
 from flmc.models.local_costs import ExampleBound, Quadratic, TracedCosts
 from flmc.models.parameters import Layout
+
+if TYPE_CHECKING:  # it needs JAX where it is used
+    from flmc.models.pointwise import Pointwise
 
 
 class Model(ABC):
@@ -213,6 +218,26 @@ class Model(ABC):
         """
         return None
 
+    def pointwise(self) -> Pointwise | None:
+        """What the model says of single examples at draws of theta, which ``result.to_arviz`` adds
+        to the draws.
+
+        Returns
+        -------
+        Pointwise or None
+            Log likelihoods, and draws of what may be observed; None, as here, for a model that does
+            not know its examples.
+        """
+        return None
+
+    def listing(self) -> Listing:
+        """The model as rows for printing: its parameters, with supports, sizes and labels, its
+        devices and examples, and what is known of its curvature."""
+        return listing_of(self)
+
+    def __str__(self) -> str:
+        return str(self.listing())
+
     @staticmethod
     def from_log_density(
         log_prior: Callable[[Any], Any],
@@ -224,6 +249,8 @@ class Model(ABC):
         convexity: float | None = None,
         start_sd: float | Array | None = None,
         prior_devices: int | None = None,
+        observed: str | None = None,
+        simulate: Callable[[Any, Any, Any], Any] | None = None,
     ) -> Model:
         """Model from log densities, which JAX differentiates (extra ``jax``).
 
@@ -252,6 +279,13 @@ class Model(ABC):
             Number of devices that share the prior, if ``data`` are those of some of them only: the
             number of a federation's devices, for the model of one of them. None: all are in
             ``data``.
+        observed
+            Name of the array that the likelihood is of, for ``result.to_arviz``; None: ``y`` or the
+            target, if there is one. ArviZ's ``loo`` takes the log likelihood as it is: a density
+            with all constants.
+        simulate
+            ``simulate(parameters, example, key)``: a draw of that array for one example, with a
+            random key of JAX, for the posterior predictive.
 
         Examples
         --------
@@ -270,7 +304,10 @@ class Model(ABC):
         """
         # imported here, because that module imports this one
         from flmc.models.log_density import LogDensityModel
+        from flmc.models.pointwise import named_likelihood
 
+        if observed is not None or simulate is not None:
+            log_likelihood = named_likelihood(data, log_likelihood, observed, simulate)
         return LogDensityModel(
             log_prior,
             log_likelihood,
@@ -319,7 +356,8 @@ class Model(ABC):
             Values of latent sites about which chains start; of others the median of the prior.
         dims, coords
             Names of the axes of latent sites, and labels by the name of the axis, as ArviZ takes
-            them. A plate names its axis by itself.
+            them. A plate names its axis by itself; an axis that is called as an array of
+            ``flmc.data.from_frames`` has the labels of its categories or columns.
         smoothness, convexity, start_sd, prior_devices
             As for :meth:`from_log_density`.
 
@@ -380,6 +418,7 @@ class Model(ABC):
         clipped_gradient: Callable[[Array, float], Array] | None = None,
         predict: Callable[[Array], Array] | None = None,
         norm_clipped_gradient: Callable[[Array, float], Array] | None = None,
+        names: Sequence[str] | None = None,
     ) -> Model:
         """Model of one data set from a function for the gradients of the likelihood.
 
@@ -411,6 +450,9 @@ class Model(ABC):
             As ``clipped_gradient``, for ``example_norm``: ``norm_clipped_gradient(theta, norm)``
             scales every example's gradient down to a Euclidean norm of at most ``norm`` before the
             examples are summed.
+        names
+            Names of the entries of theta, in tables, figures and messages; None: ``theta[0]`` and
+            so on.
 
         Examples
         --------
@@ -437,4 +479,5 @@ class Model(ABC):
             clipped_gradient,
             predict,
             norm_clipped_gradient,
+            names,
         )

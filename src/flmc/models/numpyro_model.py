@@ -21,6 +21,7 @@ from flmc.models import supports
 from flmc.models.differentiation import require_jax
 from flmc.models.log_density import LogDensityModel
 from flmc.models.parameters import Parameter
+from flmc.models.pointwise import Likelihood
 from flmc.models.supports import Interval, Support
 
 _NUM_DRAWS = 101
@@ -53,7 +54,7 @@ def federated(
     """The model of :meth:`flmc.Model.from_numpyro`, which describes the arguments; ``others`` are
     those of :class:`~flmc.models.log_density.LogDensityModel`."""
     jax, numpyro = require_jax(), _require_numpyro()
-    rows = data.rows()
+    rows, labels = data.rows(), data.labels
     if not data.num_samples:
         raise InvalidSetting("a NumPyro model needs 1 example at least, got 0")
     calls = _Calls(jax, numpyro, model, dict(fixed))
@@ -69,7 +70,7 @@ def federated(
                 )
         starts |= {name: np.asarray(value, np.float64) for name, value in start.items()}
         parameters = {
-            name: Parameter(starts[name], site["support"], _axes(site, dims, coords))
+            name: Parameter(starts[name], site["support"], _axes(site, dims, coords, labels))
             for name, site in latent.items()
         }
         # Checks starts and axes by name, before a point about them is needed.
@@ -91,11 +92,29 @@ def federated(
         each = calls.log_densities(values, blank)
         return sum(value for name, value in each.items() if name not in in_likelihood)
 
-    def log_likelihood(values: Values, row: Values) -> Any:
-        each = calls.log_densities(values, {name: row[name][None] for name in rows})
-        return sum(each[name] for name in in_likelihood)
+    def one(row: Values) -> Values:
+        return {name: row[name][None] for name in rows}
 
-    return LogDensityModel(log_prior, log_likelihood, data, parameters, **others)
+    def each(values: Values, row: Values) -> Values:
+        densities = calls.log_densities(values, one(row))
+        return {name: densities[name] for name in in_likelihood}
+
+    def observed(rows: Values) -> Values:
+        return {
+            name: np.asarray(site["value"])
+            for name, site in calls.observed(starts, rows, in_likelihood).items()
+        }
+
+    def simulate(values: Values, row: Values, key: Any) -> Values:
+        sites = calls.observed(values, one(row), in_likelihood)
+        keys = jax.random.split(key, max(1, len(sites)))
+        return {
+            name: jax.numpy.broadcast_to(site["fn"].sample(own), site["value"].shape)[0]
+            for (name, site), own in zip(sites.items(), keys, strict=False)
+        }
+
+    likelihood = Likelihood(each, observed, simulate)
+    return LogDensityModel(log_prior, likelihood, data, parameters, **others)
 
 
 class _Calls:
@@ -132,6 +151,22 @@ class _Calls:
                 for name, site in sites.items()
                 if site["type"] == "sample"
             }
+
+    def observed(self, values: Values, rows: Values, names: Sequence[str]) -> dict[str, Site]:
+        """The observed sites among ``names`` that have a value for each row, where the latent ones
+        have the ``values``; a factor has none."""
+        values = self._jax.tree.map(self._jax.numpy.asarray, dict(values))
+        handlers = self._numpyro.handlers
+        traced = handlers.trace(handlers.substitute(self._model, data=values))
+        count = len(next(iter(rows.values())))
+        with self._numpyro.validation_enabled(is_validate=False):
+            sites = traced.get_trace(**self._arguments(rows))
+        return {
+            name: sites[name]
+            for name in names
+            if not isinstance(sites[name]["fn"], self._numpyro.distributions.Unit)
+            and self._jax.numpy.shape(sites[name]["value"])[:1] == (count,)
+        }
 
     def _log_density(self, site: Site) -> Any:
         """Log density of one site at its value, summed over its entries."""
@@ -363,10 +398,14 @@ def _bound(name: str, bound: Any, otherwise: float) -> float:
 
 
 def _axes(
-    site: Site, dims: Mapping[str, Sequence[str]], coords: Mapping[str, Sequence[Any]]
+    site: Site,
+    dims: Mapping[str, Sequence[str]],
+    coords: Mapping[str, Sequence[Any]],
+    labels: Mapping[str, Sequence[str]],
 ) -> dict[str, Sequence[Any]]:
     """Names and labels of the axes of a latent site: ``dims`` names them, else plates name theirs;
-    ``coords`` labels them, else they have numbers."""
+    ``coords`` labels them, else the ``labels`` of the data if there are as many, else they have
+    numbers."""
     name, shape = site["name"], tuple(site["fn"].shape())
     if name in dims:
         names = list(dims[name])
@@ -380,7 +419,10 @@ def _axes(
         if not plates:
             return {}
         names = [plates.get(axis, f"{name}_dim_{axis}") for axis in range(len(shape))]
-    return {axis: coords.get(axis, range(n)) for axis, n in zip(names, shape, strict=True)}
+    return {
+        axis: coords.get(axis, labels[axis] if len(labels.get(axis, ())) == n else range(n))
+        for axis, n in zip(names, shape, strict=True)
+    }
 
 
 def _require_numpyro() -> Any:

@@ -181,8 +181,8 @@ class Agreement(NamedTuple):
             return "R-hat unknown, because draws do not vary or are not finite"
         where = f" ({self.worst})" if self.worst else ""
         return (
-            f"R-hat at most {self.r_hat:.3f}{where}; effective draws at least {self.ess_bulk:.0f} for the"
-            f" middle, {self.ess_tail:.0f} for 5 % and 95 %"
+            f"R-hat at most {self.r_hat:.3f}{where}; effective draws at least {self.ess_bulk:.0f}"
+            f" for the middle, {self.ess_tail:.0f} for 5 % and 95 %"
         )
 
 

@@ -165,6 +165,8 @@ def pointwise_of(model: LogDensityModel, log_prior: Callable[[Any], Any]) -> Poi
 
         return np.asarray(over_draws(of_one, theta))
 
+    with jax.enable_x64():  # else JAX would round what was observed
+        observed = dict(likelihood.observed(rows))
     simulate_one = likelihood.simulate
 
     def simulate(theta: Array, seed: int) -> dict[str, Array]:
@@ -179,7 +181,7 @@ def pointwise_of(model: LogDensityModel, log_prior: Callable[[Any], Any]) -> Poi
         return dict(over_draws(of_one, theta, keys))
 
     return Pointwise(
-        dict(likelihood.observed(rows)),
+        observed,
         device_of_examples(data),
         log_likelihood,
         log_density,

@@ -89,7 +89,8 @@ def _rows_without_posterior(result: Result) -> list[Row]:
         flat = values.reshape(-1, len(names))
         mean, sd = flat.mean(axis=0), flat.std(axis=0)
     each = zip(names[:_MOST_ROWS], mean, sd, strict=False)
-    rows = [Row(name, f"{middle:.4g} ± {spread:.2g}") for name, middle, spread in each]
+    rows = [Row("draws", "mean ± sd")]
+    rows += [Row(name, f"{middle:.4g} ± {spread:.2g}") for name, middle, spread in each]
     if len(names) > _MOST_ROWS:
         rows.append(Row("", f"and {len(names) - _MOST_ROWS} more entries, in summary()"))
     return rows + ([] if result.evidence is None else result.evidence.rows)

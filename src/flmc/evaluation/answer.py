@@ -422,22 +422,28 @@ class Answer:
         edges = (f"{50 * (1 - probability):.3g} %", f"{50 * (1 + probability):.3g} %")
         header: tuple[str, ...] = ("entry", "mean", "sd", *edges)
         text = f"{self.num_rounds[0]} rounds; "
-        columns: tuple[Array, ...]
-        if self.layout is None or self.layout.free:
-            low, high = np.moveaxis(self.intervals(probability)[0], -1, 0)
-            columns = (self.mean[0], self.sd[0], low, high, self.width[0])
-            names = named_draws.entry_names(self.mean.shape[1], self.layout)
+        names, columns = self._columns(probability)
+        if len(columns) == 5:
             header, text = (*header, "width"), f"{text}width: sd beside that of the exact posterior"
         else:
-            names, values = named_draws.by_entry(self._first_draws(_SHOWN_DRAWS, 0), self.layout)
-            ends = np.array([(1 - probability) / 2, (1 + probability) / 2])
-            low, high = np.quantile(values[0], ends, axis=0)
-            columns = (values[0].mean(axis=0), values[0].std(axis=0), low, high)
             text = f"{text}values at {_SHOWN_DRAWS} draws from the answer"
         rows = tuple(
             (name, *(f"{column[i]:.4g}" for column in columns)) for i, name in enumerate(names)
         )
         return Grid(header, rows, text)
+
+    def _columns(self, probability: float) -> tuple[list[str], tuple[Array, ...]]:
+        """Names of the shown entries and, for the first data set, their mean, standard deviation,
+        lower and upper end of the central interval, and width, (entry) each. Where parameters have
+        supports, these are of values at draws from the answer, without the width."""
+        if self.layout is None or self.layout.free:
+            low, high = np.moveaxis(self.intervals(probability)[0], -1, 0)
+            names = named_draws.entry_names(self.mean.shape[1], self.layout)
+            return names, (self.mean[0], self.sd[0], low, high, self.width[0])
+        names, values = named_draws.by_entry(self._first_draws(_SHOWN_DRAWS, 0), self.layout)
+        ends = np.array([(1 - probability) / 2, (1 + probability) / 2])
+        low, high = np.quantile(values[0], ends, axis=0)
+        return names, (values[0].mean(axis=0), values[0].std(axis=0), low, high)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -542,24 +548,21 @@ class Answer:
 
     def rows(self, probability: float = 0.9) -> list[Row]:
         """Rows of a listing for the answer of the first data set: one for each of at most 12
-        entries of theta, with mean, standard deviation, central interval and width; then the mean
-        and the largest width of all entries, and the three parts of the variance.
+        entries, with mean, standard deviation and central interval as :meth:`summary` has them;
+        then the mean and the largest width of all entries of theta, and the three parts of the
+        variance.
 
         Parameters
         ----------
         probability
             Probability of the intervals.
         """
-        names = named_draws.entry_names(self.mean.shape[1], self.layout)
-        ends = self.intervals(probability)[0]
-        rows = [
-            Row(
-                name,
-                f"{self.mean[0, i]:.4g} ± {self.sd[0, i]:.2g} ({low:.4g} to {high:.4g}),"
-                f" width {self.width[0, i]:.3g}",
-            )
-            for i, (name, (low, high)) in enumerate(zip(names, ends, strict=True))
-        ]
+        names, columns = self._columns(probability)
+        rows = []
+        for i, name in enumerate(names):
+            mean, sd, low, high, *width = (column[i] for column in columns)
+            text = f"{mean:.4g} ± {sd:.2g} ({low:.4g} to {high:.4g})"
+            rows.append(Row(name, text + "".join(f", width {each:.3g}" for each in width)))
         if len(rows) > _MOST_ROWS:
             rest = Row("", f"and {len(rows) - _MOST_ROWS} more entries")
             rows = [*rows[:_MOST_ROWS], rest]

@@ -435,8 +435,10 @@ class Answer:
     def _columns(self, probability: float) -> tuple[list[str], tuple[Array, ...]]:
         """Names of the shown entries and, for the first data set, their mean, standard deviation,
         lower and upper end of the central interval, and width, (entry) each. Where parameters have
-        supports, these are of values at draws from the answer, without the width."""
-        if self.layout is None or self.layout.free:
+        supports, these are of values at draws from the answer, without the width; of more than 200
+        entries such draws would take too much memory."""
+        dim = self.mean.shape[1]
+        if self.layout is None or self.layout.free or dim > answer_law.MOST_ANSWERED:
             low, high = np.moveaxis(self.intervals(probability)[0], -1, 0)
             names = named_draws.entry_names(self.mean.shape[1], self.layout)
             return names, (self.mean[0], self.sd[0], low, high, self.width[0])
@@ -561,19 +563,19 @@ class Answer:
         rows = []
         for i, name in enumerate(names):
             mean, sd, low, high, *width = (column[i] for column in columns)
-            text = f"{mean:.4g} ± {sd:.2g} ({low:.4g} to {high:.4g})"
-            rows.append(Row(name, text + "".join(f", width {each:.3g}" for each in width)))
+            shown = f"{mean:.4g} ± {sd:.2g} ({low:.4g} to {high:.4g})"
+            rows.append(Row(name, shown + "".join(f", width {each:.3g}" for each in width)))
         if len(rows) > _MOST_ROWS:
             rest = Row("", f"and {len(rows) - _MOST_ROWS} more entries")
             rows = [*rows[:_MOST_ROWS], rest]
-        mean, largest = self.width[0].mean(), self.width[0].max()
-        width = f"{mean:.3g} times that of the exact posterior on average, {largest:.3g} at most"
+        usual, largest = self.width[0].mean(), self.width[0].max()
+        beside = f"{usual:.3g} times that of the exact posterior on average, {largest:.3g} at most"
         parts = {name: 100 * float(share[0]) for name, share in self.parts.items()}
         shares = (
             f"{parts['data']:.3g} % data, {parts['noise']:.2g} % channel, quantisation and privacy,"
             f" {parts['curvature']:.2g} % unknown curvature"
         )
-        return [*rows, Row("width", width), Row("variance", shares)]
+        return [*rows, Row("width", beside), Row("variance", shares)]
 
     def listing(self, probability: float = 0.9) -> Listing:
         """The answer of the first data set as rows for printing, with its findings.

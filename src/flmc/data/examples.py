@@ -131,7 +131,7 @@ class Examples:
         num_devices
             Number of devices.
         how
-            As for :meth:`flmc.data.FederatedData.split`.
+            As for :meth:`~flmc.data.federated.FederatedData.split`.
         seed
             Seed of the shuffling.
         by

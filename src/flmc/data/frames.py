@@ -28,7 +28,7 @@ def from_frames(
     missing: Missing = "refuse",
 ) -> Examples:
     """Examples from data frames of pandas or polars, with any number of named arrays;
-    :func:`flmc.data.read` makes features and one target of them instead.
+    ``flmc.data.read`` makes features and one target of them instead.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ def read(
     allow_constant: bool = False,
 ) -> FederatedData:
     """Examples of devices with features and one target, from files or data frames;
-    :func:`flmc.data.from_frames` has any number of named arrays instead.
+    ``flmc.data.from_frames`` has any number of named arrays instead.
 
     Each file or frame is one device, unless ``device_column`` assigns the examples of all to
     devices; :meth:`~flmc.data.federated.FederatedData.split` deals them anew.

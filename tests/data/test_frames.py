@@ -267,3 +267,33 @@ def test_the_number_of_complete_examples_is_not_taken_for_public() -> None:
     )
     assert model.public
     assert model.smoothness == whole.smoothness
+
+
+def test_printed_examples() -> None:
+    frame = pandas.DataFrame({**COLUMNS, "age": [60.0, None, 50.0, 70.0, 30.0]})
+    data = from_frames(
+        frame,
+        device_column="hospital",
+        arrays={"x": ["age", "visits"], "y": "stay"},
+        missing="drop",
+    )
+    lines = str(data).splitlines()
+    assert lines[0] == "4 examples"
+    assert lines[1].split() == ["device", "examples", "left", "out"]
+    assert [line.split() for line in lines[3:6]] == [
+        ["north", "2", "0"], ["south", "1", "1"], ["west", "1", "0"],
+    ]  # fmt: skip
+    assert lines[6] == "arrays: x (2,), y"
+    assert lines[7].startswith("note: 1 of 5 examples")
+    assert "array(" not in repr(data)
+
+
+def test_a_device_in_the_index_is_found() -> None:
+    frame = pandas.DataFrame(COLUMNS).set_index("hospital")
+    with pytest.raises(
+        InvalidSetting, match=r"no column 'hospital' \(it is in the index: use frame"
+    ):
+        from_frames(frame, device_column="hospital", arrays=["stay"])
+    # Without a list of arrays it is looked for after the columns were read.
+    with pytest.raises(InvalidSetting, match="no column 'hospital'"):
+        from_frames(frame.drop(columns="ward"), device_column="hospital")

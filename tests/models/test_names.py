@@ -302,3 +302,14 @@ def test_a_printed_model() -> None:
         lambda theta: theta[:, None], prior=flmc.Normal(), dim=1, num_devices=1
     )
     assert "theta has 1 entry, on 1 device" in str(gradient)
+
+
+def test_a_numpyro_model_that_takes_other_arrays_is_told_so() -> None:
+    numpyro = pytest.importorskip("numpyro", reason="needs the extra numpyro")
+
+    def model(stay: Any) -> None:
+        mean = numpyro.sample("mean", numpyro.distributions.Normal(0, 1))
+        numpyro.sample("stay", numpyro.distributions.Normal(mean, 1), obs=stay)
+
+    with pytest.raises(InvalidSetting, match=r"'ward'; it is called with every array of the data"):
+        flmc.Model.from_numpyro(model, data())

@@ -16,6 +16,7 @@ from flmc.base import checks
 from flmc.base.arrays import AnyArray, Array, BoolArray
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
+from flmc.base.tables import Grid, Row
 from flmc.data.columns import Holders, Missing, findings_of_dropped
 from flmc.data.dealing import deal
 from flmc.data.frame_tables import column_values, is_frame
@@ -79,7 +80,7 @@ class Examples:
         Doubts about the data, which plans repeat.
     """
 
-    arrays: Mapping[str, Array]
+    arrays: Mapping[str, Array] = field(repr=False)
     device_sizes: tuple[int, ...]
     device_names: tuple[str, ...]
     dropped: tuple[int, ...] = ()
@@ -120,6 +121,27 @@ class Examples:
             device_names=(self.device_names[device],),
             dropped=self.dropped[device : device + 1],
         )
+
+    def grid(self) -> Grid:
+        """A table with a row for each device: the number of its examples, and of those that were
+        left out; arrays and findings are below."""
+        header = ("device", "examples", *(("left out",) if self.dropped else ()))
+        rows = tuple(
+            (name, str(size), *map(str, self.dropped[number : number + 1]))
+            for number, (name, size) in enumerate(
+                zip(self.device_names, self.device_sizes, strict=True)
+            )
+        )
+        arrays = (
+            f"{name} {values.shape[1:]}" if values.ndim > 1 else name
+            for name, values in self.arrays.items()
+        )
+        notes = (Row("arrays", ", ".join(arrays)), *(each.row for each in self.findings))
+        return Grid(header, rows, f"{self.num_samples} examples", notes)
+
+    def __str__(self) -> str:
+        """The table of :meth:`grid` as text."""
+        return str(self.grid())
 
     def split(
         self, num_devices: int, how: str = "iid", seed: int = 0, *, by: str | None = None

@@ -55,7 +55,11 @@ def _table(name: str, frame: Any, wanted: Sequence[str | None] | None) -> DataTa
         chosen = dict.fromkeys(column for column in wanted if column is not None)
         for column in chosen:
             if column not in keys:
-                raise InvalidSetting(f"{name} has no column {column!r}; it has {', '.join(keys)}")
+                in_index = column in getattr(getattr(frame, "index", None), "names", ())
+                cure = " (it is in the index: use frame.reset_index())" if in_index else ""
+                raise InvalidSetting(
+                    f"{name} has no column {column!r}{cure}; it has {', '.join(keys)}"
+                )
         keys = {column: keys[column] for column in chosen}
     columns = {column: column_values(name, column, frame[key]) for column, key in keys.items()}
     if not columns:

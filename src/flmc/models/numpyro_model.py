@@ -204,9 +204,18 @@ class _Calls:
         except InvalidSetting:
             raise
         except Exception as error:  # a user's model may raise anything
+            # Data frames have columns that a model does not use, and Python's message does not say
+            # where the argument comes from.
+            cure = (
+                "; it is called with every array of the data: leave out the others, as from_frames"
+                " does with arrays=[...]"
+            )
+            unknown = isinstance(error, TypeError) and "unexpected keyword" in str(error)
             raise InvalidSetting(
                 f"the NumPyro model failed for {len(next(iter(rows.values())))} examples with the"
                 f" arguments {', '.join([*rows, *self._fixed])}: {type(error).__name__}: {error}"
+                + cure
+                * unknown
             ) from error
         return sites, latent
 

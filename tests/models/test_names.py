@@ -298,6 +298,7 @@ def test_a_printed_model() -> None:
     assert "not public" in rows["curvature"]
     many = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
     assert "theta has 5 entries, on 20 devices" in str(many)
+    assert ("examples", "1200") in [(row.label, row.text) for row in many.listing().rows]
     gradient = flmc.Model.from_gradient(
         lambda theta: theta[:, None], prior=flmc.Normal(), dim=1, num_devices=1
     )
@@ -313,3 +314,29 @@ def test_a_numpyro_model_that_takes_other_arrays_is_told_so() -> None:
 
     with pytest.raises(InvalidSetting, match=r"'ward'; it is called with every array of the data"):
         flmc.Model.from_numpyro(model, data())
+
+
+@pytest.mark.parametrize("name", ["logistic", "softmax", "mlp", "poisson"])
+def test_simulated_classes_have_the_probabilities_of_the_likelihood(name: str) -> None:
+    rng = np.random.default_rng(7)
+    x, y = rng.standard_normal((20, 2)), rng.integers(0, 3, 20).astype(float)
+    if name == "logistic":
+        y = np.where(y > 0, 1.0, -1.0)
+    data = flmc.data.FederatedData(x, y, (12, 8))
+    makers: dict[str, Any] = {
+        "softmax": flmc.models.regressions.softmax,
+        "logistic": flmc.models.regressions.logistic,
+        "poisson": flmc.models.regressions.poisson,
+        "mlp": lambda given: flmc.models.networks.mlp(given, (3,)),
+    }
+    model = makers[name](data)
+    found = model.pointwise()
+    assert found is not None
+    assert found.simulate is not None
+    count = 4000
+    theta = np.repeat(0.5 * rng.standard_normal((1, model.dim)), count, axis=0)
+    chance = np.exp(found.log_likelihood(theta[:1])["y"][0])
+    share = (found.simulate(theta, 1)["y"] == y).mean(axis=0)
+    # Twenty binomial shares, each within five standard errors; 1/count is for chances near 0.
+    error = 5 * np.sqrt((chance * (1 - chance) + 1 / count) / count)
+    assert (np.abs(share - chance) < error).all()

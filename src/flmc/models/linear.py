@@ -83,6 +83,7 @@ class LinearGaussian(Model):
         self._examples = data if isinstance(data, LinearData) else None
         if isinstance(data, LinearData):
             self.made_from_data, self.data_findings = data.data_dependent, data.findings or ()
+            self.num_examples = data.targets.shape[-1]
             if data.feature_names:
                 self.layout = Layout.of_axis("theta", "feature", data.feature_names)
         self._source: StatisticsSource = (

@@ -65,7 +65,7 @@ class Likelihood:
         name, with a random key of JAX; None: there is none.
     """
 
-    each: Callable[[Any, Any], Mapping[str, Any]]
+    each: Callable[..., Mapping[str, Any]]
     observed: Callable[[Mapping[str, Array]], Mapping[str, Array]]
     simulate: Callable[[Any, Any, Any], Mapping[str, Any]] | None = None
 
@@ -80,16 +80,16 @@ class Likelihood:
         """The likelihood of one observed thing, called ``name``, that is the ``array`` of the data;
         None: which array it is is not known."""
         return cls(
-            lambda parameters, example: {name: log_likelihood(parameters, example)},
+            lambda *given: {name: log_likelihood(*given)},
             lambda rows: {} if array is None else {name: rows[array]},
             None
             if simulate is None
             else lambda parameters, example, key: {name: simulate(parameters, example, key)},
         )
 
-    def __call__(self, parameters: Any, example: Any) -> Any:
+    def __call__(self, *given: Any) -> Any:
         """Log likelihood of one example, of all that was observed of it."""
-        return sum(self.each(parameters, example).values())
+        return sum(self.each(*given).values())
 
 
 def named_likelihood(

@@ -88,8 +88,12 @@ def local_gradient(
     """The function that computes the gradient of a device's local cost, (dim) to (dim), with
     examples bounded as the uplink asks, and NaN where the model fails. ``shares_prior`` says that
     the model has the whole prior, of which 1/``num_devices`` is kept. Raises ``InvalidSetting``
-    unless the model has ``dim`` entries (None: any). With ``reports`` the last entry of theta and
+    unless the model has ``dim`` entries (None: any), and single examples where the uplink bounds
+    them. With ``reports`` the last entry of theta and
     of the gradient is extra: the device's report of what clipping and the link take away."""
+    # Refused here, because a gradient that fails in a round is answered by zeros.
+    if uplink.clips_examples and isinstance(model, LogDensityModel) and model.no_examples:
+        raise InvalidSetting(model.no_examples)
     if reports:
         scale_of(uplink)
         dim = None if dim is None else dim - 1

@@ -41,7 +41,7 @@ class TracedMoves(NamedTuple):
     start: Array
     """Local parameters, as free numbers, with which a device begins, (entry)."""
     steps: int
-    """Steps by which a device moves its local parameters in each round."""
+    """Number of steps by which a device moves its local parameters in each round."""
 
 
 class TracedCosts(NamedTuple):

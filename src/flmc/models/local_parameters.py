@@ -15,8 +15,8 @@ that follows.
 A step proposes in :math:`x = S^{-1}(z - c)`, where c is the mode of :math:`p(z \mid \theta, D_k)`
 and :math:`S S^\top` the inverse of the curvature there: :math:`x' = \rho x + \sqrt{1 - \rho^2}
 \xi`, which leaves the standard normal law as it is. So where the conditional law is normal, every
-proposal is accepted, and one with :math:`\rho = 0` is an independent draw. Elsewhere shorter moves,
-:math:`\rho > 0`, lead out of a tail where long ones are refused.
+proposal is accepted, and one with :math:`\rho = 0` is an independent draw. Elsewhere a short move,
+:math:`\rho > 0`, with which every round begins, leads out of a tail where long ones are refused.
 
 For plans and diagnoses, which need a gradient without noise, the marginal cost is integrated over z
 at the nodes of Gauss and Hermite in x."""
@@ -43,9 +43,9 @@ NO_EXAMPLES_LOCALLY = (
     " whole device is proven; leave them out and ask for that (neighbouring='device')"
 )
 """Why no setting of single examples applies to a model with local parameters, and what to do."""
-_SHORT_EVERY, _SHORT = 4, 0.8
-"""Every fourth step is a short one, and its correlation rho with the place before; all others are
-long, with rho = 0."""
+_SHORT = 0.8
+"""Correlation rho of the short step at the beginning of a round with the place before; all others
+are long, with rho = 0."""
 _MOST_NODES = 250
 """Largest number of nodes of Gauss and Hermite for one device."""
 _NODES = (15, 9, 5, 3, 3)
@@ -71,7 +71,7 @@ class LocalParameters(NamedTuple):
         ``log_prior(parameters, local)``: log density of the local parameters of one device, given
         the global ones.
     steps
-        Steps by which a device moves its local parameters in each round.
+        Long steps by which a device moves its local parameters in each round, after a short one.
     """
 
     start: Any
@@ -198,10 +198,10 @@ class LocalParameterCosts(DifferentiatedCosts):
     def _moved(
         self, theta: Any, own: Any, rows: Any, counts: Any, normal: Any, log_uniform: Any
     ) -> tuple[Any, Any]:
-        """Local parameters of one device after its steps of a round, and the mean of the joint
-        cost's gradient in theta over the places after each step. ``normal`` (step, entry) and
-        ``log_uniform`` (step) are random numbers: standard normals, and logarithms of uniform
-        ones."""
+        """Local parameters of one device after its steps of a round, a short one and then long
+        ones, and the mean of the joint cost's gradient in theta over the places after each long
+        step. ``normal`` (step, entry) and ``log_uniform`` (step) are random numbers: standard
+        normals, and logarithms of uniform ones."""
         jax, numpy = self._jax, self._jax.numpy
         law = self._normal(theta, rows, counts)
 
@@ -221,11 +221,11 @@ class LocalParameterCosts(DifferentiatedCosts):
             after = numpy.where(accepted, new, x), numpy.where(accepted, there, cost)
             return after, after[0]
 
-        short = numpy.arange(self.steps) % _SHORT_EVERY == _SHORT_EVERY - 1
+        short = numpy.arange(len(log_uniform)) == 0
         first = law.inverse @ (own - law.centre)
         (last, _), places = jax.lax.scan(step, (first, lacks(first)), (normal, log_uniform, short))
         slope = jax.grad(self._joint)
-        each = jax.vmap(lambda x: slope(theta, law.centre + law.root @ x, rows, counts))(places)
+        each = jax.vmap(lambda x: slope(theta, law.centre + law.root @ x, rows, counts))(places[1:])
         return law.centre + law.root @ last, each.mean(axis=0)
 
     def _at_nodes(self, theta: Any, rows: Any, counts: Any) -> tuple[Any, Any, Any]:

@@ -352,7 +352,7 @@ class LogDensityModel(Model):
         return TracedCosts(
             self._costs.bounded(example_bound),
             lambda experiment: self._data,
-            None if moves is None else TracedMoves(moves.moved, moves.own.start, moves.steps),
+            None if moves is None else TracedMoves(moves.moved, moves.own.start, moves.steps + 1),
         )
 
     def _evaluate(self, example_bound: ExampleBound | None, theta: Array) -> Array:
@@ -383,7 +383,7 @@ class LogDensityModel(Model):
         mean gradients in theta, (device, dim). All randomness is from ``rng``."""
         jax, moves = require_jax(), self._moves
         assert moves is not None
-        shape = (self.num_devices, moves.steps)
+        shape = (self.num_devices, moves.steps + 1)
         normal = rng.standard_normal((*shape, self.num_local))
         log_uniform = np.log1p(-rng.random(shape))
         with jax.enable_x64():

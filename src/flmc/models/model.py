@@ -276,8 +276,9 @@ class Model(ABC):
             parameters and sends the gradient in the global ones; see ``docs/models.md``. Only the
             privacy of whole devices is stated.
         local_steps
-            Steps by which a device moves its local parameters in each round. What it sends is the
-            mean over them, so that more steps mean less noise, and more work on the device.
+            Steps by which a device moves its local parameters in each round, after a short one.
+            What it sends is the mean over them: more steps mean less noise, and more work on the
+            device.
 
         Examples
         --------

@@ -12,11 +12,11 @@ D_k]` (Fisher's identity). A device does not compute that mean. In every round i
 it is, and sends the mean of :math:`\nabla_\theta U_k` over them. ``docs/models.md`` has the law
 that follows.
 
-A step proposes in :math:`x = S^{-1}(z - c)`, where c is the mode of :math:`p(z \mid \theta, D_k)`
-and :math:`S S^\top` the inverse of the curvature there: :math:`x' = \rho x + \sqrt{1 - \rho^2}
-\xi`, which leaves the standard normal law as it is. So where the conditional law is normal, every
-proposal is accepted, and one with :math:`\rho = 0` is an independent draw. Elsewhere a short move,
-:math:`\rho > 0`, with which every round begins, leads out of a tail where long ones are refused.
+Steps are made in :math:`x = S^{-1}(z - c)`, where c is the mode of :math:`p(z \mid \theta, D_k)`
+and :math:`S S^\top` the inverse of the curvature there. A long step proposes a standard normal x,
+whatever the one before: where the conditional law is normal it is always accepted, and an
+independent draw. In a tail that is heavier than the normal law's nearly every such proposal would
+be refused; so every round begins with a step of a random walk, which leads out of it.
 
 For plans and diagnoses, which need a gradient without noise, the marginal cost is integrated over z
 at the nodes of Gauss and Hermite in x."""
@@ -43,9 +43,9 @@ NO_EXAMPLES_LOCALLY = (
     " whole device is proven; leave them out and ask for that (neighbouring='device')"
 )
 """Why no setting of single examples applies to a model with local parameters, and what to do."""
-_SHORT = 0.8
-"""Correlation rho of the short step at the beginning of a round with the place before; all others
-are long, with rho = 0."""
+_STRIDE = 2.4
+"""Standard deviation of a step of the random walk, over that of the conditional law and times the
+root of the number of local entries: the best for a normal law."""
 _MOST_NODES = 250
 """Largest number of nodes of Gauss and Hermite for one device."""
 _NODES = (15, 9, 5, 3, 3)
@@ -71,7 +71,8 @@ class LocalParameters(NamedTuple):
         ``log_prior(parameters, local)``: log density of the local parameters of one device, given
         the global ones.
     steps
-        Long steps by which a device moves its local parameters in each round, after a short one.
+        Long steps by which a device moves its local parameters in each round, after one of a random
+        walk.
     """
 
     start: Any
@@ -198,32 +199,32 @@ class LocalParameterCosts(DifferentiatedCosts):
     def _moved(
         self, theta: Any, own: Any, rows: Any, counts: Any, normal: Any, log_uniform: Any
     ) -> tuple[Any, Any]:
-        """Local parameters of one device after its steps of a round, a short one and then long
-        ones, and the mean of the joint cost's gradient in theta over the places after each long
+        """Local parameters of one device after its steps of a round, one of a random walk and then
+        long ones, and the mean of the joint cost's gradient in theta over the places after each long
         step. ``normal`` (step, entry) and ``log_uniform`` (step) are random numbers: standard
         normals, and logarithms of uniform ones."""
         jax, numpy = self._jax, self._jax.numpy
         law = self._normal(theta, rows, counts)
 
-        def lacks(x: Any) -> Any:
-            """Joint cost at x, less that of the normal law: how unlikely x is beside it."""
-            cost = self._joint(theta, law.centre + law.root @ x, rows, counts)
-            cost = cost - 0.5 * numpy.square(x).sum()
-            return numpy.where(numpy.isfinite(cost), cost, numpy.inf)
+        def cost(x: Any) -> Any:
+            value = self._joint(theta, law.centre + law.root @ x, rows, counts)
+            return numpy.where(numpy.isfinite(value), value, numpy.inf)
 
         def step(before: Any, drawn: Any) -> Any:
-            (x, cost), (xi, log_u, short) = before, drawn
-            rho = numpy.where(short, numpy.asarray(_SHORT, x.dtype), 0.0)
-            new = rho * x + numpy.sqrt(1.0 - rho * rho) * xi
-            there = lacks(new)
+            (x, value), (xi, log_u, walks) = before, drawn
+            new = numpy.where(walks, x + stride * xi, xi)
+            there = cost(new)
+            # A long step is proposed by the normal law, whose densities do not cancel.
+            proposed = 0.5 * (numpy.square(new).sum() - numpy.square(x).sum())
             # inf - inf is no number, and refused.
-            accepted = log_u < cost - there
-            after = numpy.where(accepted, new, x), numpy.where(accepted, there, cost)
+            accepted = log_u < value - there + numpy.where(walks, 0.0, proposed)
+            after = numpy.where(accepted, new, x), numpy.where(accepted, there, value)
             return after, after[0]
 
-        short = numpy.arange(len(log_uniform)) == 0
+        stride = numpy.asarray(_STRIDE / math.sqrt(self.num_local), theta.dtype)
+        walks = numpy.arange(len(log_uniform)) == 0
         first = law.inverse @ (own - law.centre)
-        (last, _), places = jax.lax.scan(step, (first, lacks(first)), (normal, log_uniform, short))
+        (last, _), places = jax.lax.scan(step, (first, cost(first)), (normal, log_uniform, walks))
         slope = jax.grad(self._joint)
         each = jax.vmap(lambda x: slope(theta, law.centre + law.root @ x, rows, counts))(places[1:])
         return law.centre + law.root @ last, each.mean(axis=0)

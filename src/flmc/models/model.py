@@ -276,7 +276,7 @@ class Model(ABC):
             parameters and sends the gradient in the global ones; see ``docs/models.md``. Only the
             privacy of whole devices is stated.
         local_steps
-            Steps by which a device moves its local parameters in each round, after a short one.
+            Steps by which a device moves its local parameters in each round, after a first one.
             What it sends is the mean over them: more steps mean less noise, and more work on the
             device.
 

@@ -13,15 +13,15 @@ from scipy.special import logsumexp
 
 import flmc
 from flmc.base.arrays import Array
-from flmc.base.errors import InvalidSetting, Interrupted
+from flmc.base.errors import Interrupted, InvalidSetting
 from flmc.data.examples import Examples
 from flmc.models.local_parameters import _nodes
 from support import full
 
 jnp = pytest.importorskip("jax.numpy", reason="needs the extra jax")
 
-# Levels of devices about a common mean, all normal: y = level + N(0, 1), level ~ N(mean, BETWEEN^2),
-# mean ~ N(0, 1/PRIOR). A device with n examples says of the mean what one number of the variance
+# Levels of devices about a common mean, all normal: y = level + N(0, 1), level ~ N(mean,
+# BETWEEN^2), mean ~ N(0, 1/PRIOR). A device with n examples says of the mean what one number of the variance
 # BETWEEN^2 + 1/n would say.
 BETWEEN, PRIOR, SIZES = 0.7, 0.1, np.array([1, 2, 5, 10, 40])
 
@@ -122,7 +122,8 @@ def on_a_grid(mean: float, log_sd: float) -> tuple[Array, Array, Array]:
         share = np.exp(log_density - total)
         centre = share @ grid
         found.append((-total, centre, np.sqrt(share @ np.square(grid - centre))))
-    return tuple(np.array(found).T)  # type: ignore[return-value]
+    nothing, centre, spread = np.array(found).T
+    return nothing, centre, spread
 
 
 def test_the_marginal_cost_of_counts_is_that_of_a_grid() -> None:
@@ -215,7 +216,7 @@ def test_the_same_by_devices_as_a_whole() -> None:
     def of_device(w: Any, own: Any, device: Any) -> Any:
         return -0.5 * ((device["y"] - own["level"]) ** 2).sum()
 
-    settings = {
+    settings: dict[str, Any] = {
         "local": {"level": 0.0},
         "log_local_prior": lambda w, own: -0.5 * ((own["level"] - w["mean"]) / BETWEEN) ** 2,
     }
@@ -266,14 +267,14 @@ def test_a_run_may_be_cut_anywhere(tmp_path: Path) -> None:
 def test_what_does_not_apply_is_refused_by_name() -> None:
     model = levels()
     for uplink in (flmc.Analog(example_norm=1.0), flmc.Digital(example_clip=1.0)):
-        with pytest.raises(InvalidSetting, match="local parameters.*neighbouring='device'"):
+        with pytest.raises(InvalidSetting, match=r"local parameters.*neighbouring='device'"):
             flmc.plan(model, uplink, num_rounds=300)
-    with pytest.raises(InvalidSetting, match="aim 'answer'.*local parameters"):
+    with pytest.raises(InvalidSetting, match=r"aim 'answer'.*local parameters"):
         flmc.plan(model, flmc.Analog(), aim="answer", num_rounds=300)
     plan = flmc.plan(model, flmc.Analog(snr_db=50.0), num_rounds=300)
     with pytest.raises(InvalidSetting, match="local parameters, which only the jax engine"):
         flmc.run(plan, model, seed=1, engine="numpy")
-    with pytest.raises(InvalidSetting, match="local parameters.*use the chain's draws"):
+    with pytest.raises(InvalidSetting, match=r"local parameters.*use the chain's draws"):
         flmc.run(plan, model, seed=1).posterior()
     with pytest.raises(InvalidSetting, match="local needs log_local_prior"):
         levels(log_local_prior=None)
@@ -284,7 +285,7 @@ def test_what_does_not_apply_is_refused_by_name() -> None:
     with pytest.raises(InvalidSetting, match="log_local_prior must be one finite number"):
         levels(log_local_prior=lambda w, own: jnp.full(2, own["level"]))
     empty = flmc.data.from_arrays([{"y": [1.0]}, {"y": []}])
-    with pytest.raises(InvalidSetting, match="device 1 .* has none: leave it out"):
+    with pytest.raises(InvalidSetting, match=r"device 1 .* has none: leave it out"):
         model.on(empty)
 
 

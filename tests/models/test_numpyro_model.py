@@ -246,6 +246,7 @@ def test_prior_and_devices_add_up_to_the_log_joint(name: str) -> None:
     # The JAX engine evaluates the same density, in single precision: 1e-7 of sums of some ten
     # terms, whose special functions (digamma of counts) lose two digits more.
     costs = federated.traced()
+    assert costs is not None
     for theta, local in zip(thetas[0], federated.gradient(thetas)[0], strict=True):
         single = jax.jit(costs.gradients)(theta.astype(np.float32), single_precision(costs.data(0)))
         assert single.dtype == np.float32

@@ -1,5 +1,5 @@
-"""Log likelihoods of devices as a whole: against sums over examples, and a series whose posterior is
-exact."""
+"""Log likelihoods of devices as a whole: against sums over examples, and a series whose posterior
+is exact."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def draw_data() -> Examples:
     )
 
 
-def models() -> tuple[Any, Any]:
+def models() -> list[Any]:
     """The model by examples and by devices."""
     data = draw_data()
-    return tuple(
+    return [
         flmc.Model.from_log_density(log_prior, likelihood, data, START, likelihood_of=of)
         for likelihood, of in ((of_example, "example"), (of_device, "device"))
-    )
+    ]
 
 
 def test_a_sum_over_examples_is_the_same_by_devices() -> None:
@@ -82,7 +82,7 @@ def test_settings_of_single_examples_are_refused_by_name() -> None:
         lambda: flmc.plan(devices, flmc.Digital(example_clip=1.0), num_rounds=40),
         lambda: local_gradient(devices, flmc.Analog(example_norm=1.0), 5, shares_prior=False),
     ):
-        with pytest.raises(InvalidSetting, match="of a device as a whole.*neighbouring='device'"):
+        with pytest.raises(InvalidSetting, match=r"of a device as a whole.*neighbouring='device'"):
             asked()
     with pytest.raises(InvalidSetting, match="likelihood_of must be one of example, device"):
         flmc.Model.from_log_density(
@@ -131,7 +131,7 @@ def exact() -> tuple[Array, Array]:
         design = np.column_stack([np.ones(LENGTHS[device]), rows["t"]])
         precision += design.T @ inverse @ design
         moment += design.T @ inverse @ rows["y"]
-    return np.linalg.solve(precision, moment), np.linalg.inv(precision)
+    return np.array(np.linalg.solve(precision, moment)), np.array(np.linalg.inv(precision))
 
 
 def series_model(**given: Any) -> flmc.Model:

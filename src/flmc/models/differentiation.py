@@ -44,7 +44,7 @@ class DifferentiatedCosts:
         self,
         jax: Any,
         log_prior: Callable[[Any], Any],
-        log_likelihood: Callable[[Any, Any], Any],
+        log_likelihood: Callable[..., Any],
         parameters: Callable[[Any], Any],
         log_jacobian: Callable[[Any], Any],
         num_devices: int,

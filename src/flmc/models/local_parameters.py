@@ -117,7 +117,7 @@ class LocalParameterCosts(DifferentiatedCosts):
         self,
         jax: Any,
         log_prior: Callable[[Any], Any],
-        log_likelihood: Callable[[Any, Any, Any], Any],
+        log_likelihood: Callable[..., Any],
         parameters: Callable[[Any], Any],
         log_jacobian: Callable[[Any], Any],
         num_devices: int,
@@ -125,7 +125,6 @@ class LocalParameterCosts(DifferentiatedCosts):
         likelihood_of: str,
     ) -> None:
         super().__init__(jax, log_prior, log_likelihood, parameters, log_jacobian, num_devices)
-        self._log_likelihood_of_data = log_likelihood
         self._local_prior, self._of_device = local.log_prior, likelihood_of == "device"
         self.own = ParameterTree(jax, local.start)
         self.num_local = len(self.own.start)
@@ -139,8 +138,8 @@ class LocalParameterCosts(DifferentiatedCosts):
         jax, parameters, values = self._jax, self._parameters(theta), self.own.parameters(own)
         log_density = self._local_prior(parameters, values) + self.own.layout.log_jacobian(own)
         if self._of_device:
-            return -log_density - self._log_likelihood_of_data(parameters, values, rows)
-        each = jax.vmap(lambda row: self._log_likelihood_of_data(parameters, values, row))(rows)
+            return -log_density - self._log_likelihood(parameters, values, rows)
+        each = jax.vmap(lambda row: self._log_likelihood(parameters, values, row))(rows)
         return -log_density - jax.numpy.where(counts > 0, each, 0.0).sum()
 
     def _roots(self, hessian: Any) -> tuple[Any, Any, Any]:

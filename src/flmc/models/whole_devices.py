@@ -1,5 +1,5 @@
-r"""Local costs from the log likelihood of a device as a whole, :math:`\ln p(D_k \mid \theta)`: of a
-series, a state-space model, or anything else in which the examples of a device depend on each other.
+r"""Local costs from the log likelihood of a device as a whole, :math:`\ln p(D_k \mid \theta)`: of
+a series, a state-space model, or anything else in which a device's examples depend on each other.
 
 The user's function gets all arrays of one device, as long as they are there. JAX compiles for fixed
 shapes; so devices with equally many examples are computed together, and the function is compiled
@@ -18,9 +18,9 @@ from flmc.models.differentiation import DifferentiatedCosts
 from flmc.models.local_costs import ExampleBound
 
 NO_EXAMPLES = (
-    "example_clip and example_norm bound the gradient of one example, and the log likelihood of this"
-    " model is that of a device as a whole (likelihood_of='device'), which has no such parts: leave"
-    " them out and ask for the privacy of a device (neighbouring='device'), or give the log"
+    "example_clip and example_norm bound the gradient of one example, and the log likelihood of"
+    " this model is that of a device as a whole (likelihood_of='device'), which has no such parts:"
+    " leave them out and ask for the privacy of a device (neighbouring='device'), or give the log"
     " likelihood of one example"
 )
 """Why no setting of single examples applies to such a model, and what to do."""
@@ -73,11 +73,13 @@ def rows_of_devices(data: OnDevices) -> dict[str, Any]:
     """The data of all devices as ``groups`` of devices with equally many examples, and ``order``.
 
     A group has the numbers of its ``devices``, ``rows``, one array (device of the group, example,
-    ...) for each name, and ``counts`` (device of the group), 0 for a device without data, whose rows are those of another.
+    ...) for each name, and ``counts`` (device of the group), 0 for a device without data, whose
+    rows are those of another.
     ``order`` (device) is the place of every device in the groups, one after the other."""
     sizes, rows = np.array(data.device_sizes), data.rows()
     ends = np.cumsum(sizes)
-    groups, places = [], []
+    groups: list[dict[str, Any]] = []
+    places = []
     for size in np.unique(sizes[sizes > 0]):
         devices = np.flatnonzero(sizes == size)
         if not groups:  # those without data are in the first group

@@ -288,8 +288,8 @@ class JaxEngine(Engine):
         )
         costs = model.traced() if model.num_local else None
         if costs is not None and costs.moves is not None:
-            own = (*shape[:2], model.num_devices, model.num_local)
-            chains.local = np.tile(costs.moves.start, (*own[:3], 1)).astype(np.float32)  # type: ignore[assignment]
+            lead = (*shape[:2], model.num_devices, 1)
+            chains.local = np.tile(costs.moves.start, lead).astype(np.float32)
         return chains
 
     def advance(

@@ -21,8 +21,8 @@ from support import full
 jnp = pytest.importorskip("jax.numpy", reason="needs the extra jax")
 
 # Levels of devices about a common mean, all normal: y = level + N(0, 1), level ~ N(mean,
-# BETWEEN^2), mean ~ N(0, 1/PRIOR). A device with n examples says of the mean what one number of the variance
-# BETWEEN^2 + 1/n would say.
+# BETWEEN^2), mean ~ N(0, 1/PRIOR). A device with n examples says of the mean what one number of the
+# variance BETWEEN^2 + 1/n would say.
 BETWEEN, PRIOR, SIZES = 0.7, 0.1, np.array([1, 2, 5, 10, 40])
 
 

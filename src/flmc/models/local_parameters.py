@@ -199,8 +199,8 @@ class LocalParameterCosts(DifferentiatedCosts):
         self, theta: Any, own: Any, rows: Any, counts: Any, normal: Any, log_uniform: Any
     ) -> tuple[Any, Any]:
         """Local parameters of one device after its steps of a round, one of a random walk and then
-        long ones, and the mean of the joint cost's gradient in theta over the places after each long
-        step. ``normal`` (step, entry) and ``log_uniform`` (step) are random numbers: standard
+        long ones, and the mean of the joint cost's gradient in theta over the places after each
+        long step. ``normal`` (step, entry) and ``log_uniform`` (step) are random numbers: standard
         normals, and logarithms of uniform ones."""
         jax, numpy = self._jax, self._jax.numpy
         law = self._normal(theta, rows, counts)

@@ -352,6 +352,8 @@ class Model(ABC):
         convexity: float | None = None,
         start_sd: float | Array | None = None,
         prior_devices: int | None = None,
+        local: str | None = None,
+        local_steps: int = 8,
     ) -> Model:
         """Model from a model of NumPyro (extra ``numpyro``), whose log joint density is split into
         a prior and the likelihood of one example.
@@ -377,8 +379,12 @@ class Model(ABC):
         dims, coords
             Names of the axes of latent sites, and labels by the name of the axis, as ArviZ takes
             them. A plate names its axis by itself.
-        smoothness, convexity, start_sd, prior_devices
+        smoothness, convexity, start_sd, prior_devices, local_steps
             As for :meth:`from_log_density`.
+        local
+            Name of a plate over devices, in the order of their numbers or any other: the entries
+            of its latent sites are local parameters, each of which stays on its device. Rows say
+            by an index which entry is theirs, as in ``z[school]``.
 
         Raises
         ------
@@ -407,6 +413,9 @@ class Model(ABC):
         ... )
         >>> model.layout.entries()
         ['mu', 'tau', 'z[Choate]', 'z[Deerfield]']
+        >>> model = flmc.Model.from_numpyro(schools, flmc.data.from_arrays(data), local="schools")
+        >>> model.layout.entries()
+        ['mu', 'tau']
         """
         # imported here, because that module imports this one
         from flmc.models.numpyro_model import federated
@@ -422,6 +431,8 @@ class Model(ABC):
             convexity=convexity,
             start_sd=start_sd,
             prior_devices=prior_devices,
+            local=local,
+            local_steps=local_steps,
         )
 
     @staticmethod

@@ -340,3 +340,31 @@ def test_simulated_classes_have_the_probabilities_of_the_likelihood(name: str) -
     # Twenty binomial shares, each within five standard errors; 1/count is for chances near 0.
     error = 5 * np.sqrt((chance * (1 - chance) + 1 / count) / count)
     assert (np.abs(share - chance) < error).all()
+
+
+def test_models_without_single_examples_give_arviz_their_draws() -> None:
+    start = {"level": np.zeros(3), "sd": flmc.Parameter(1.0, flmc.supports.positive)}
+
+    def whole(w: Any, device: Any) -> Any:
+        return jax.vmap(lambda ward, stay: log_likelihood(w, {"ward": ward, "stay": stay}))(
+            device["ward"], device["stay"]
+        ).sum()
+
+    model = flmc.Model.from_log_density(log_prior, whole, data(), start, likelihood_of="device")
+    assert model.pointwise() is None
+    tree = run(model, kept=20).to_arviz()
+    assert set(tree.children) == {"posterior", "sample_stats"}
+    with pytest.raises(InvalidSetting, match="observed and simulate are of single examples"):
+        flmc.Model.from_log_density(
+            log_prior, whole, data(), start, likelihood_of="device", observed="stay"
+        )
+    own = flmc.Model.from_log_density(
+        lambda w: -0.5 * w["mean"] ** 2,
+        lambda w, own, row: -0.5 * (row["stay"] - own["level"]) ** 2,
+        data(),
+        {"mean": 0.0},
+        local={"level": 0.0},
+        log_local_prior=lambda w, own: -0.5 * (own["level"] - w["mean"]) ** 2,
+    )
+    assert own.pointwise() is None
+    assert "1 free entry on each device, which never leaves it" in str(own)

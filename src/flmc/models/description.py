@@ -26,6 +26,11 @@ def listing_of(model: Model) -> Listing:
     if len(rows) > _MOST_PARAMETERS:
         rest = Row("", f"and {len(rows) - _MOST_PARAMETERS} more parameters")
         rows = [*rows[:_MOST_PARAMETERS], rest]
+    if model.num_local:
+        one = model.num_local == 1
+        free = "1 free entry" if one else f"{model.num_local} free entries"
+        stay = f"on each device, which never {'leaves' if one else 'leave'} it"
+        rows.append(Row("local parameters", f"{free} {stay}"))
     rows += _rows_of_data(model)
     if model.smoothness is not None:
         low = "" if model.convexity is None else f"{model.convexity:.4g} to "

@@ -128,7 +128,7 @@ def device_of_examples(data: OnDevices) -> tuple[str, ...]:
 def pointwise_of(model: LogDensityModel, log_prior: Callable[[Any], Any]) -> Pointwise | None:
     """What a model from log densities says of single examples; None for one whose likelihood is not
     a sum over examples. Theta is in the model's own coordinates."""
-    if getattr(model, "no_examples", None) is not None:
+    if model.no_examples is not None:
         return None
     data, layout = model.data, model.layout
     assert layout is not None

@@ -516,7 +516,9 @@ def test_a_plate_over_devices_stays_at_home() -> None:
     own = np.random.default_rng(2).standard_normal((3, 2))
     for theta in thetas[0]:
         both = [
-            np.concatenate([np.ravel(each) for each in m.moved(theta, own, np.random.default_rng(3))])
+            np.concatenate(
+                [np.ravel(each) for each in m.moved(theta, own, np.random.default_rng(3))]
+            )
             for m in (model, expected)
         ]
         # The centre of proposals is within a twentieth of a standard deviation of the mode.

@@ -160,7 +160,7 @@ def test_code_and_data_of_a_record(
     assert main(["run", *words, *given, *length, "--out", "record"]) == 0
     assert "names code of its own" in printed(capsys, "answer", "record", code=2)
     document = json.loads(printed(capsys, "answer", "record", "--trust-code", "--json"))
-    assert document["posterior"]["entries"] == ["theta[0]", "theta[1]"]
+    assert document["posterior"]["entries"] == ["theta[left]", "theta[right]"]
     Path("data.csv").write_text(Path("data.csv").read_text() + "1,1,1,0\n")
     said = printed(capsys, "answer", "record", "--trust-code", code=2)
     assert "'data.csv' was changed since the run" in said

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import flmc
 from flmc.cli import main
 from support import full_only
 
@@ -155,3 +156,108 @@ def test_what_compare_refuses(
 ) -> None:
     assert main(["compare", *words]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+WARDS = """ward,age,note,cured
+eyes,60,a,no
+heart,,b,yes
+bones,50,c,yes
+eyes,40,d,no
+heart,30,e,yes
+"""
+PUBLIC = [
+    *("--features", "age,ward", "--categories", "ward=eyes:heart:bones", "--classes", "no,yes"),
+    *("--standardise", "age=50:10", "--missing", "drop"),
+]
+IN_A_FILE = """
+features = ["age", "ward"]
+classes = ["no", "yes"]
+missing = "drop"
+
+[categories]
+ward = ["eyes", "heart", "bones"]
+
+[standardise]
+age = [50, 10]
+"""
+
+
+@pytest.fixture
+def wards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("north.csv").write_text(WARDS)
+    Path("south.csv").write_text(WARDS.replace(",50,", ",?,"))
+    return tmp_path
+
+
+def test_what_is_public_of_columns(wards: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = ["plan", "--data-file", "*.csv", *RUN, "--rounds", "40", "--burn-in", "10"]
+    assert main([*plan, *PUBLIC, "--json", "--write", "written.toml"]) == 0
+    by_options = json.loads(capsys.readouterr().out)
+    assert (by_options["num_devices"], by_options["dim"]) == (2, 4)
+    (note,) = [each for each in by_options["findings"] if each["code"] == "missing-dropped"]
+    assert (
+        "3 of 10 examples have missing values and were left out (2 of south, 1 of north)"
+        in note["message"]
+    )
+    Path("public.toml").write_text(IN_A_FILE)
+    for file, more in (("public.toml", plan[1:]), ("written.toml", [])):
+        assert main(["plan", "--config", file, *more, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["digest"] == by_options["digest"]
+    # The same data as in Python.
+    data = flmc.data.read(
+        "*.csv",
+        target="cured",
+        features=["age", "ward"],
+        categories={"ward": ["eyes", "heart", "bones"]},
+        standardise={"age": (50.0, 10.0)},
+        missing="drop",
+    )
+    assert data.dropped == (1, 2)
+    model = flmc.models.regressions.logistic(data)
+    limits = flmc.Limits(privacy="off")
+    planned = flmc.plan(model, flmc.Analog(), limits, num_rounds=40, num_burn_in=10)
+    assert planned.step_size == pytest.approx(by_options["step_size"], rel=1e-12)
+
+
+def test_a_record_keeps_what_is_public(wards: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["run", "--data-file", "*.csv", *RUN, *SHORT, *PUBLIC, "--out", "record", "--json"]
+    assert main(asked) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert main(["resume", "record", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["plan"]["digest"] == first["plan"]["digest"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            [],
+            "column 'age' of north must be a number, and is missing in line 3: leave such examples",
+        ),
+        (["--missing", "mean"], "missing must be one of 'refuse', 'drop', got 'mean'"),
+        (["--categories", "ward"], "categories must be as 'ward=eyes:heart:bones,smoker=no:yes'"),
+        (
+            ["--categories", "ward=eyes:heart", "--missing", "drop"],
+            "'bones' in line 4, which is not",
+        ),
+        (["--standardise", "age=50"], "standardise must be 'data', or as 'age=60:10,dose=0:2'"),
+        (["--standardise", "age=50:0"], "the scale of 'age' must be positive, got 0"),
+        (["--standardise", "mean"], "standardise must be 'data', or as 'age=60:10,dose=0:2'"),
+        (["--features", "age,size"], "north has no column 'size'; it has ward, age, note, cured"),
+        (["--classes", "no", "--missing", "drop"], "must have two classes at least"),
+    ],
+)
+def test_what_is_refused_of_columns(
+    options: list[str], message: str, wards: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    features = [] if "--features" in options else ["--features", "age,ward"]
+    categories = [] if "--categories" in options else ["--categories", "ward=eyes:heart:bones"]
+    assert main(["plan", "--data-file", "*.csv", *RUN, *features, *categories, *options]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_columns_are_those_of_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    for option, value in (("--missing", "drop"), ("--features", "a"), ("--categories", "a=b:c")):
+        assert main(["plan", option, value]) == 2
+        assert "data_file" in capsys.readouterr().err

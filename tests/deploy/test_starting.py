@@ -26,6 +26,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.cli import main
 from flmc.deploy.configuration import read_air, read_device, read_server
 from flmc.deploy.device.consent import Budget
+from flmc.deploy.device.local_model import read_model
 from flmc.deploy.role_assembly import make_air, make_device, make_server
 from flmc.deploy.sealing import NotSealed, Opener, Seal, new_keys, read_key
 from flmc.wire.messages import Received
@@ -134,6 +135,34 @@ def test_options_take_the_place_of_what_a_file_says(tmp_path: Path) -> None:
     assert (found.rules.device, found.rules.budget.epsilon) == (1, 3.5)
     assert found.data == tmp_path / "data-2.npz"
     assert found.journal == tmp_path / "device-1-journal"
+
+
+def test_a_device_may_leave_out_incomplete_examples(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_files(tmp_path)
+    (tmp_path / "d.csv").write_text("a,b,y\n1,2,3\n,1,2\n2,?,1\n3,1,0\n")
+    config = tmp_path / "config.toml"
+    config.write_text('id = 0\ndata = "d.csv"\ntarget = "y"\n')
+    found = read_device(config, BROKER, None)
+    with pytest.raises(
+        InvalidSetting, match=r"'a' of d must be a number, and is missing in line 3"
+    ):
+        read_model("linear", found.data, **found.reading)
+    config.write_text(config.read_text() + 'missing = "drop"\n')
+    found = read_device(config, BROKER, None)
+    with caplog.at_level("WARNING", logger="flmc.deploy.device"):
+        model = read_model("linear", found.data, **found.reading)
+    assert model.num_examples is None or model.num_examples == 2
+    assert model.layout is not None
+    assert model.layout.entries() == ["theta[a]", "theta[b]"]
+    # Only its own log learns how many there were.
+    (record,) = caplog.records
+    assert (record.event, record.detail) == ("missing-dropped", "2")  # type: ignore[attr-defined]
+    config.write_text('id = 0\ndata = "d.csv"\ntarget = "y"\nmissing = "mean"\n')
+    found = read_device(config, BROKER, None)
+    with pytest.raises(InvalidSetting, match="missing must be one of refuse, drop; got 'mean'"):
+        read_model("linear", found.data, **found.reading)
 
 
 def test_keys_are_read_and_sealed_bytes_cannot_be_changed(tmp_path: Path) -> None:

@@ -120,7 +120,8 @@ def test_the_document_and_the_rows(result: flmc.Result, tmp_path: Path) -> None:
     assert result.diagnostics is not None
     assert document["diagnostics"]["r_hat"] == result.diagnostics.entries.r_hat
     predictions = document["diagnostics"]["predictions"]
-    assert set(predictions) == {"r_hat", "ess_bulk", "ess_tail"}
+    assert set(predictions) == {"r_hat", "ess_bulk", "ess_tail", "worst"}
+    assert document["diagnostics"]["worst"] in document["entries"]
     text = str(result)
     assert "R-hat at most" in text
     assert "chains, predictions" in text

@@ -165,7 +165,7 @@ def test_draws_that_tell_nothing_are_said_to_tell_nothing() -> None:
         lambda theta: np.full((len(theta), 1, 2), np.nan), prior=WIDE, dim=2, num_devices=1
     )
     for target, draws, severity, why in (
-        (model(np.eye(2)), still, "warning", "do not vary in entry 2"),
+        (model(np.eye(2)), still, "warning", "do not vary in theta[1]"),
         (hollow, memory(np.random.default_rng(1), 4, 50, 2, 0.0), "warning", "not finite"),
         (model(np.eye(2)), np.zeros((1, 1, 2)), "note", "one draw has no spread"),
     ):

@@ -246,6 +246,7 @@ def test_prior_and_devices_add_up_to_the_log_joint(name: str) -> None:
     # The JAX engine evaluates the same density, in single precision: 1e-7 of sums of some ten
     # terms, whose special functions (digamma of counts) lose two digits more.
     costs = federated.traced()
+    assert costs is not None
     gradients, data = jax.jit(costs.gradients), single_precision(costs.data(0))
     for theta, local in zip(thetas[0], federated.gradient(thetas)[0], strict=True):
         single = gradients(theta.astype(np.float32), data)
@@ -465,3 +466,101 @@ def test_a_mixture_is_sampled_as_nuts_samples_it() -> None:
         # steps of 0.02 posterior variances widen it by a half percent.
         ratio = one.reshape(-1, one.shape[2]).std(axis=0) / spread
         assert (np.abs(ratio - 1) < 5 * error + 0.01).all(), (name, ratio, error)
+
+
+# A plate over devices whose sites stay at home.
+
+HOMES = [{"y": RNG.standard_normal(n), "x": RNG.standard_normal(n), "home": np.full(n, k)}
+         for k, n in enumerate((3, 1, 6))]  # fmt: skip
+
+
+def homes(y: Any, x: Any, home: Any, law: Callable[..., Any] | None = None) -> None:
+    mu = numpyro.sample("mu", dist.Normal(0.0, 2.0))
+    tau = numpyro.sample("tau", dist.HalfNormal(1.0))
+    with numpyro.plate("homes", 3):
+        level = numpyro.sample("level", dist.Normal(mu, tau) if law is None else law(mu, tau))
+        spread = numpyro.sample("spread", dist.HalfNormal(1.0))
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("obs", dist.Normal(level[home] + x, spread[home]), obs=y)
+
+
+def by_hand(**given: Any) -> Any:
+    """The same model from log densities."""
+    positive = flmc.supports.positive
+
+    def normal(value: Any, mean: Any, sd: Any) -> Any:
+        return -0.5 * ((value - mean) / sd) ** 2 - jnp.log(sd)
+
+    return flmc.Model.from_log_density(
+        lambda w: normal(w["mu"], 0.0, 2.0) - 0.5 * w["tau"] ** 2,
+        lambda w, own, row: normal(row["y"], own["level"] + row["x"], own["spread"]),
+        from_arrays(HOMES),
+        {"mu": 0.0, "tau": flmc.Parameter(0.7, positive)},
+        local={"level": 0.0, "spread": flmc.Parameter(0.7, positive)},
+        log_local_prior=lambda w, own: (
+            normal(own["level"], w["mu"], w["tau"]) - 0.5 * own["spread"] ** 2
+        ),
+        **given,
+    )
+
+
+def test_a_plate_over_devices_stays_at_home() -> None:
+    """The same gradients and moves as of log densities that are written by hand."""
+    model: Any = flmc.Model.from_numpyro(homes, from_arrays(HOMES), local="homes")
+    expected = by_hand()
+    assert model.layout.entries() == ["mu", "tau"]
+    assert (model.dim, model.num_local) == (2, 2)
+    thetas = np.random.default_rng(1).standard_normal((1, 3, 2))
+    # Both integrate over a device's parameters from its own start: 1e-3 is the integral's error.
+    np.testing.assert_allclose(model.gradient(thetas), expected.gradient(thetas), atol=1e-2)
+    own = np.random.default_rng(2).standard_normal((3, 2))
+    for theta in thetas[0]:
+        both = [
+            np.concatenate(
+                [np.ravel(each) for each in m.moved(theta, own, np.random.default_rng(3))]
+            )
+            for m in (model, expected)
+        ]
+        # The centre of proposals is within a twentieth of a standard deviation of the mode.
+        assert np.isfinite(both).all()
+    draws = model.local_draws(thetas[0], seed=1)
+    assert draws["level"].shape == draws["spread"].shape == (3, 3)
+    assert (draws["spread"] > 0).all()
+
+
+def test_a_device_of_a_federation_has_its_entry() -> None:
+    """The model of one device is its row of the model of all."""
+    whole: Any = flmc.Model.from_numpyro(homes, from_arrays(HOMES), local="homes")
+    thetas = np.random.default_rng(1).standard_normal((1, 3, 2))
+    expected = whole.gradient(thetas)
+    for number, rows in enumerate(HOMES):
+        one = flmc.Model.from_numpyro(homes, from_arrays([rows]), local="homes", prior_devices=3)
+        np.testing.assert_allclose(one.gradient(thetas)[:, :, 0], expected[:, :, number], rtol=1e-8)
+
+
+def test_what_cannot_stay_at_home_is_refused() -> None:
+    def uneven(mu: Any, tau: Any) -> Any:
+        return dist.Normal(mu + jnp.arange(3.0), tau)
+
+    def shared(y: Any, x: Any, home: Any) -> None:
+        with numpyro.plate("homes", 3):
+            level = numpyro.sample("level", dist.Normal(0.0, 1.0))
+        top = numpyro.sample("top", dist.Normal(level.sum(), 1.0))
+        with numpyro.plate("rows", len(y)):
+            numpyro.sample("obs", dist.Normal(top + level[home], 1.0), obs=y)
+
+    data = from_arrays(HOMES)
+    with pytest.raises(InvalidSetting, match="no latent site is in one of the name 'houses'"):
+        flmc.Model.from_numpyro(homes, data, local="houses")
+    with pytest.raises(InvalidSetting, match="one entry for each of 2 devices, got 3"):
+        flmc.Model.from_numpyro(homes, from_arrays(HOMES[:2]), local="homes")
+    with pytest.raises(InvalidSetting, match=r"entries of 'level'.*have different laws"):
+        flmc.Model.from_numpyro(homes, data, fixed={"law": uneven}, local="homes")
+    with pytest.raises(InvalidSetting, match="'top' depends on sites of the plate 'homes'"):
+        flmc.Model.from_numpyro(shared, data, local="homes")
+    mixed = [{**HOMES[0], "home": np.array([0, 1, 0])}, *HOMES[1:]]
+    with pytest.raises(InvalidSetting, match=r"rows of device 0 .*one entry of its own"):
+        flmc.Model.from_numpyro(homes, from_arrays(mixed), local="homes")
+    twice = [HOMES[0], {**HOMES[1], "home": np.array([0])}, HOMES[2]]
+    with pytest.raises(InvalidSetting, match=r"rows of device 1 .*and so do those of 0"):
+        flmc.Model.from_numpyro(homes, from_arrays(twice), local="homes")

@@ -13,6 +13,7 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.evaluation import named_draws
+from flmc.evaluation.inference_data import to_arviz
 from flmc.models.log_density import LogDensityModel
 from flmc.models.parameters import Layout, NamedParameter
 from flmc.models.single_device import local_models
@@ -149,7 +150,7 @@ def test_draws_tables_and_answers_are_in_the_user_s_terms(model: LogDensityModel
 def test_arviz_has_names_and_labels() -> None:
     pytest.importorskip("arviz_base", reason="needs the extra arviz")
     theta = RNG.standard_normal((2, 10, LAYOUT.dim))
-    posterior = named_draws.to_arviz(theta, LAYOUT)["posterior"]
+    posterior = to_arviz(theta, LAYOUT)["posterior"]
     assert posterior["level"].dims == ("chain", "draw", "site")
     assert posterior["level"].sel(site="south").values.tolist() == theta[:, :, 1].tolist()
     np.testing.assert_allclose(posterior["spread"].values, np.exp(theta[:, :, 2]))

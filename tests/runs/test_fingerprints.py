@@ -38,6 +38,7 @@ OTHER: dict[str, Any] = {
     "fading": "rayleigh:0.04", "scheduling": "random:2", "noise_power": 2.0, "gain": 0.1,
     "public_smoothness": 90.0, "public_convexity": 2.0, "model": "logistic", "data_file": "b.csv",
     "target": "z", "device_column": "who", "deal": "label", "standardise": "data",
+    "features": "z", "classes": "0,1", "categories": "x=a:b", "missing": "drop",
     "precondition": "prior", "pilot_rounds": 5, "choose": "clip", "thin": 2, "experiments": 2,
     "noise_law": "gaussian", "update": "momentum:0.5", "chains": 3, "seed": 1,
     "data": "sufficient", "engine": "numba",

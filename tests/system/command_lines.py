@@ -6,6 +6,7 @@ import json
 import random
 from typing import Any
 
+from flmc.settings.construction import OF_DATA_FILES
 from flmc.settings.registered import FADINGS, LINKS, SCHEDULERS, UPDATES
 from flmc.settings.registry import Entry, Registry
 from flmc.settings.schema import Settings, choices_of
@@ -95,7 +96,7 @@ def value_of(name: str, rng: random.Random) -> str:
     return rng.choice((*NUMBERS, "auto"))
 
 
-_OF_FILES = ("data_file", "target", "device_column", "deal", "standardise")
+_OF_FILES = ("data_file", *OF_DATA_FILES)
 
 
 def random_settings(rng: random.Random) -> dict[str, str]:

@@ -31,6 +31,8 @@ def to_document(value: Any) -> Any:
         return to_document(value.tolist())
     if isinstance(value, (list, tuple)):
         return [to_document(item) for item in value]
+    if isinstance(value, dict):
+        return {str(name): to_document(item) for name, item in value.items()}
     if dataclasses.is_dataclass(value):
         settings = {
             f.name: getattr(value, f.name)

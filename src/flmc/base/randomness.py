@@ -39,6 +39,7 @@ class Purpose(IntEnum):
     CHECK = 7
     ESTIMATION = 8
     SERVER = 9
+    LOCAL = 10
 
 
 def generator(

@@ -1,11 +1,12 @@
-"""Data on devices: from files or memory, synthetic draws, sufficient statistics, and ways to deal
-examples to devices.
+"""Data on devices: from files, arrays or data frames, synthetic draws, sufficient statistics, and
+ways to deal examples to devices.
 
 Gradients and posteriors of the data are in :mod:`flmc.models`."""
 
 from flmc.data.dealing import split_evenly
 from flmc.data.examples import Examples, from_arrays
 from flmc.data.federated import FederatedData
+from flmc.data.frames import from_frames
 from flmc.data.linear_data import LinearData, LinearStatistics, StatisticsSource
 from flmc.data.reading import read
 from flmc.data.synthetic import (
@@ -28,6 +29,7 @@ __all__ = [
     "draw_linear",
     "draw_linear_statistics",
     "from_arrays",
+    "from_frames",
     "read",
     "split_evenly",
 ]

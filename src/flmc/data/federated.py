@@ -12,6 +12,7 @@ from flmc.base.arrays import Array, IntArray
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
 from flmc.base.tables import Grid, Row
+from flmc.data.columns import MISSING_DROPPED
 from flmc.data.dealing import deal
 from flmc.data.linear_data import LinearData
 from flmc.data.units import doubt_units
@@ -41,6 +42,9 @@ class FederatedData:
     findings
         Doubts about the data, such as units that differ among devices, which plans repeat; None:
         they are determined from the data. Data that are dealt anew or standardised keep them.
+    dropped
+        Number of examples with missing values that were left out, of each device; empty if there
+        were none, or if they are not known of the devices.
 
     Raises
     ------
@@ -63,6 +67,7 @@ class FederatedData:
     device_names: tuple[str, ...] = ()
     data_dependent: bool = False
     findings: tuple[Finding, ...] | None = None
+    dropped: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         # LinearData checks what is needed here: shapes, sizes and finite numbers.
@@ -91,6 +96,7 @@ class FederatedData:
             ("feature_names", tuple(names)),
             ("device_names", tuple(devices)),
             ("findings", findings),
+            ("dropped", tuple(self.dropped) if any(self.dropped) else ()),
         ):
             object.__setattr__(self, name, value)
 
@@ -103,6 +109,13 @@ class FederatedData:
     def num_samples(self) -> int:
         """Number of examples in all."""
         return len(self.targets)
+
+    @property
+    def num_given(self) -> int:
+        """Number of examples in all before those with missing values were left out. Where the
+        number of a device's examples is public, that of its complete ones need not be."""
+        codes = (each for each in self.findings or () if each.code == MISSING_DROPPED)
+        return self.num_samples + sum(int(each.numbers["dropped"]) for each in codes)
 
     @property
     def device_of(self) -> IntArray:
@@ -122,7 +135,14 @@ class FederatedData:
             own,
             device_sizes=(own.device_sizes[device],),
             device_names=(self.device_names[device],),
+            dropped=self.dropped[device : device + 1],
         )
+
+    @property
+    def labels(self) -> dict[str, tuple[str, ...]]:
+        """Labels of axes that the data name: those of ``feature`` and, with classes, ``class``."""
+        classes = {"class": self.classes} if self.classes else {}
+        return {"feature": self.feature_names, **classes}
 
     def rows(self) -> dict[str, Array]:
         """Features ``x`` (sample, feature) and targets ``y`` (sample), by these names.
@@ -133,7 +153,14 @@ class FederatedData:
     def to_linear(self) -> LinearData:
         """The examples of these data, as data of a linear regression."""
         return LinearData(
-            self.features, self.targets, self.device_sizes, self.data_dependent, self.findings
+            self.features,
+            self.targets,
+            self.device_sizes,
+            self.data_dependent,
+            self.findings,
+            self.feature_names,
+            self.target_name,
+            self.device_names,
         )
 
     def split(self, num_devices: int, how: str = "iid", seed: int = 0) -> FederatedData:
@@ -174,6 +201,7 @@ class FederatedData:
             targets=self.targets[order],
             device_sizes=tuple(len(group) for group in groups),
             device_names=(),
+            dropped=(),
         )
 
     def hold_out(self, share: float = 0.2, seed: int = 0) -> tuple[FederatedData, FederatedData]:
@@ -254,20 +282,22 @@ class FederatedData:
 
     def grid(self) -> Grid:
         """A table with a row for each device: the number of its examples, and of its examples of
-        each class if the target has classes."""
+        each class if the target has classes, and of those that were left out."""
         values = np.unique(self.targets) if self.classes else np.zeros(0)
         labels = self.classes if len(self.classes) == len(values) else tuple(map(str, values))
         rows = []
         for number, name in enumerate(self.device_names):
             own = self.targets[self.device_of == number]
-            counts = (int((own == value).sum()) for value in values)
+            counts = [int((own == value).sum()) for value in values]
+            counts += self.dropped[number : number + 1]
             rows.append((name, str(len(own)), *map(str, counts)))
         title = f"{self.num_samples} examples, {len(self.feature_names)} features"
         notes = []
         if self.data_dependent:
             notes.append(Row("", "Standardised by their own mean and spread: for simulation only."))
         notes += [each.row for each in self.findings or ()]
-        return Grid(("device", "examples", *labels), tuple(rows), title, tuple(notes))
+        header = ("device", "examples", *labels, *(("left out",) if self.dropped else ()))
+        return Grid(header, tuple(rows), title, tuple(notes))
 
     def __str__(self) -> str:
         """The table of :meth:`grid` as text."""

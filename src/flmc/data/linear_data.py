@@ -34,6 +34,8 @@ class LinearData:
         they are determined from the data.
     data_dependent
         Whether features were scaled by statistics of all devices' examples, which are not private.
+    feature_names, target_name, device_names
+        Names of the features and of the devices, empty where they have none, and of the target.
 
     Raises
     ------
@@ -53,6 +55,9 @@ class LinearData:
     device_sizes: tuple[int, ...]
     data_dependent: bool = False
     findings: tuple[Finding, ...] | None = None
+    feature_names: tuple[str, ...] = ()
+    target_name: str = "y"
+    device_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         features = checks.finite_array("features", self.features)
@@ -73,6 +78,12 @@ class LinearData:
                 f"device_sizes must add up to {targets.shape[-1]} samples, got {sum(sizes)}"
             )
         object.__setattr__(self, "device_sizes", sizes)
+        for name, given, count in (
+            ("feature_names", self.feature_names, features.shape[-1]),
+            ("device_names", self.device_names, len(sizes)),
+        ):
+            if given and len(given) != count:
+                raise InvalidSetting(f"{name} must be {count} names, got {len(given)}")
         if self.findings is None:
             one = features if features.ndim == 2 else features[0]
             names, devices = (tuple(map(str, range(n))) for n in (one.shape[1], len(sizes)))

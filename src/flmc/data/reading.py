@@ -1,26 +1,29 @@
-"""Reading of devices' data from files, and coding of table columns as numbers: numeric features,
-words that become columns of zeros and ones, and the target."""
+"""Reading of devices' examples with features and a target, from files and data frames, and coding
+of columns as numbers: numeric features, words that become columns of zeros and ones, the target."""
 
 from __future__ import annotations
 
 import glob
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
+from flmc.data.columns import DataTable, Missing, complete, findings_of_dropped
 from flmc.data.federated import FederatedData
-from flmc.data.table_files import BUNDLED_PREFIX, FileTable, read_bundled, read_table_file
+from flmc.data.frame_tables import is_frame, tables_of_frames
+from flmc.data.table_files import BUNDLED_PREFIX, read_bundled, read_table_file
 
 Constants = Mapping[str, tuple[float, float]]
 """Centre and scale of each feature, by its name: a feature x becomes (x - centre)/scale."""
 
 
 def read(
-    source: str | Path | Sequence[str | Path],
+    source: Any,
     *,
     target: str | None = None,
     device_column: str | None = None,
@@ -28,19 +31,22 @@ def read(
     categories: Mapping[str, Sequence[str]] | None = None,
     classes: Sequence[str] | None = None,
     standardise: Constants | str | None = None,
+    missing: Missing = "refuse",
     allow_constant: bool = False,
 ) -> FederatedData:
-    """Data of devices from files.
+    """Examples of devices with features and one target, from files or data frames;
+    ``flmc.data.from_frames`` has any number of named arrays instead.
 
-    Each file is one device, unless ``device_column`` assigns the examples of all files to devices;
-    :meth:`~flmc.data.federated.FederatedData.split` deals them anew.
+    Each file or frame is one device, unless ``device_column`` assigns the examples of all to
+    devices; :meth:`~flmc.data.federated.FederatedData.split` deals them anew.
 
     Parameters
     ----------
     source
         A file ``.csv``, ``.parquet`` or ``.npz``, a pattern such as ``hospitals/*.csv``, several of
         them, or ``sklearn:NAME`` for a set that scikit-learn brings (``breast_cancer``, ``digits``,
-        ``diabetes``, ``iris``, ``wine``). An npz has X (sample, feature) and Y (sample).
+        ``diabetes``, ``iris``, ``wine``). An npz has X (sample, feature) and Y (sample). Or a data
+        frame of pandas or polars, or several: a sequence, or a mapping from the devices' names.
     target
         Name of the column to be predicted; an npz and scikit-learn's sets have their own.
     device_column
@@ -56,6 +62,9 @@ def read(
     standardise
         Centre and scale of features from public knowledge, by name; ``data``: mean and standard
         deviation of the data themselves, which makes the result ``data_dependent``.
+    missing
+        ``refuse``: a missing value is an error; ``drop``: examples with a missing value among the
+        columns in use are left out, and counted for each device (attribute ``dropped``).
     allow_constant
         Whether a column may be the same in all examples, as can happen on one device of many.
 
@@ -82,7 +91,7 @@ def read(
     >>> data.classes, data.targets.tolist(), data.features.ravel().tolist()
     (('no', 'yes'), [-1.0, 1.0, -1.0], [1.5, 2.5, 0.5])
     """
-    tables = _tables(source)
+    tables = _tables(source, (target, device_column, *features) if features is not None else None)
     target = target or tables[0].target
     if target is None:
         raise InvalidSetting(f"target must name the column to be predicted, got none of {source!r}")
@@ -91,21 +100,32 @@ def read(
         raise InvalidSetting(f"{tables[0].name} has no feature beside {target!r}")
     for table in tables:
         table.check_columns((*names, target, *((device_column,) if device_column else ())))
-    coding = Coding(names, {name: tuple(words) for name, words in (categories or {}).items()})
+        if not len(table):
+            raise InvalidSetting(f"{table.name} has no examples: an empty device cannot take part")
+    coding = Coding.of(names, categories)
+    classes = [str(each) for each in classes or tables[0].classes] or None
+    needed = {name: coding.categories.get(name, ()) for name in names} | {target: classes or ()}
+    tables, holders = complete(tables, device_column, needed, missing)
+    for device, size in zip(holders.names, holders.sizes, strict=True):
+        if not size:
+            raise InvalidSetting(
+                f"{device} has no example without a missing value: an empty device cannot take part"
+            )
     x, feature_names = code_features(tables, coding)
-    y, class_names = code_target(tables, target, classes or tables[0].classes or None)
-    data = _by_device(tables, device_column, x, y)
+    y, class_names = code_target(tables, target, classes)
     if not allow_constant:
-        _refuse_constant(data.features, feature_names)
+        _refuse_constant(x, feature_names)
     data = FederatedData(
-        data.features,
-        data.targets,
-        data.device_sizes,
+        x[holders.order],
+        y[holders.order],
+        holders.sizes,
         feature_names,
         target,
         class_names,
-        data.device_names,
+        holders.names,
+        dropped=holders.dropped,
     )
+    data = replace(data, findings=(*(data.findings or ()), *findings_of_dropped(holders)))
     if standardise is None:
         return data
     if isinstance(standardise, str):
@@ -117,11 +137,16 @@ def read(
     return data.standardised(standardise)
 
 
-def _tables(source: str | Path | Sequence[str | Path]) -> list[FileTable]:
-    """The table of every file that ``source`` names, one per file; files that a pattern matches are
-    sorted by name. Raises ``InvalidSetting`` if no file is found."""
+def _tables(source: Any, wanted: Sequence[str | None] | None) -> list[DataTable]:
+    """The table of every file or data frame that ``source`` names, one each; files that a pattern
+    matches are sorted by name. Of frames only the columns ``wanted`` are taken, None: all. Raises
+    ``InvalidSetting`` if there is none."""
+    if is_frame(source) or isinstance(source, Mapping):
+        return tables_of_frames(source, wanted)
     given = [source] if isinstance(source, str | Path) else list(source)
-    tables: list[FileTable] = []
+    if given and all(map(is_frame, given)):
+        return tables_of_frames(given, wanted)
+    tables: list[DataTable] = []
     for each in given:
         text = str(each)
         if text.startswith(BUNDLED_PREFIX):
@@ -134,21 +159,6 @@ def _tables(source: str | Path | Sequence[str | Path]) -> list[FileTable]:
     if not tables:
         raise InvalidSetting("no file was given to read")
     return tables
-
-
-def _by_device(
-    tables: Sequence[FileTable], device_column: str | None, x: Array, y: Array
-) -> FederatedData:
-    """Data with the examples ``x`` (sample, feature) and ``y`` (sample) sorted by device: each file
-    is a device, or each distinct value of the column ``device_column`` if that is not None."""
-    if device_column is None:
-        sizes = tuple(len(table) for table in tables)
-        return FederatedData(x, y, sizes, device_names=tuple(table.name for table in tables))
-    owner = np.concatenate([table.words(device_column) for table in tables])
-    names = tuple(dict.fromkeys(owner.tolist()))
-    order = np.concatenate([np.flatnonzero(owner == name) for name in names])
-    sizes = tuple(int((owner == name).sum()) for name in names)
-    return FederatedData(x[order], y[order], sizes, device_names=names)
 
 
 def _refuse_constant(features: Array, names: Sequence[str]) -> None:
@@ -169,6 +179,16 @@ class Coding:
     names: tuple[str, ...]
     categories: Mapping[str, tuple[str, ...]]
 
+    @classmethod
+    def of(cls, names: Sequence[str], categories: Mapping[str, Sequence[Any]] | None) -> Coding:
+        """The coding of these columns, with vocabularies whose words may be numbers, too."""
+        given = {name: tuple(map(str, words)) for name, words in (categories or {}).items()}
+        return cls(tuple(names), given)
+
+    def __contains__(self, name: str) -> bool:
+        """Whether a column holds words."""
+        return name in self.categories
+
     def __post_init__(self) -> None:
         for name, words in self.categories.items():
             if name not in self.names:
@@ -183,48 +203,33 @@ class Coding:
                 )
 
 
-def code_features(tables: Sequence[FileTable], coding: Coding) -> tuple[Array, tuple[str, ...]]:
+def code_features(tables: Sequence[DataTable], coding: Coding) -> tuple[Array, tuple[str, ...]]:
     """Features of all tables, one table's rows after the other's, (sample, feature), and their
     names. A column of words becomes one column of zeros and ones for each category but the first.
     Raises ``InvalidSetting`` for words without a vocabulary."""
     parts, names = [], []
     for name in coding.names:
-        if name in coding.categories:
+        if name in coding:
             words = coding.categories[name]
-            column = np.concatenate([_category_numbers(each, name, words) for each in tables])
+            column = np.concatenate([each.coded(name, words) for each in tables])
             # The first category gets no column: the columns of all categories would add up to 1, as
             # an intercept does.
             parts += [(column == number).astype(np.float64) for number in range(1, len(words))]
             names += [f"{name}={word}" for word in words[1:]]
             continue
         for table in tables:
-            if not table.is_number(name):
-                some = ", ".join(repr(each) for each in sorted(set(table.words(name)))[:3])
-                raise InvalidSetting(
-                    f"column {name!r} of {table.name} holds words ({some}): give its vocabulary,"
-                    f" categories={{{name!r}: [...]}}, or leave it out of the features"
-                )
+            table.refuse_words(name)
         parts.append(np.concatenate([table.numbers(name) for table in tables]))
+        if parts[-1].ndim > 1:
+            raise InvalidSetting(
+                f"column {name!r} holds an array in each row: a feature is one number"
+            )
         names.append(name)
     return np.stack(parts, axis=1), tuple(names)
 
 
-def _category_numbers(table: FileTable, name: str, words: Sequence[str]) -> Array:
-    """For each row of the column ``name``, the index of its word in the vocabulary ``words``,
-    (row); raises ``InvalidSetting`` if a word is not in it."""
-    known = {word: float(number) for number, word in enumerate(words)}
-    column = table.words(name)
-    for row, word in enumerate(column):
-        if word not in known:
-            raise InvalidSetting(
-                f"column {name!r} of {table.name} has {word!r} in line {row + table.first_line},"
-                f" which is not in its vocabulary: {', '.join(words)}"
-            )
-    return np.array([known[word] for word in column])
-
-
 def code_target(
-    tables: Sequence[FileTable], name: str, classes: Sequence[str] | None
+    tables: Sequence[DataTable], name: str, classes: Sequence[str] | None
 ) -> tuple[Array, tuple[str, ...]]:
     """Targets of all tables, (sample), and the names of their classes: ``classes``, or the distinct
     words in alphabetical order if that is None. Two classes become -1 and +1, more become 0, 1, 2,
@@ -235,13 +240,12 @@ def code_target(
     if classes is None:
         classes = sorted({word for table in tables for word in table.words(name)})
         _refuse_alike(name, classes)
-    classes = [str(each) for each in classes]
     if len(classes) < 2 or len(set(classes)) < len(classes):
         raise InvalidSetting(
             f"the target {name!r} must have two classes at least, each once; got"
             f" {', '.join(classes)}"
         )
-    numbers = np.concatenate([_category_numbers(table, name, classes) for table in tables])
+    numbers = np.concatenate([table.coded(name, classes) for table in tables]).astype(np.float64)
     return (2.0 * numbers - 1.0 if len(classes) == 2 else numbers), tuple(classes)
 
 

@@ -6,24 +6,23 @@ import csv
 import hashlib
 import math
 import zipfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from flmc.base.arrays import AnyArray, Array, BoolArray
+from flmc.base.arrays import AnyArray
 from flmc.base.errors import FlmcError, InvalidSetting, MissingExtra
 from flmc.base.memory import fits
+from flmc.data.columns import DataTable
 
 BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
 """Names of data sets that are bundled with scikit-learn."""
 BUNDLED_PREFIX = "sklearn:"
 """What stands before such a name in place of the path of a file."""
-_MISSING = ("", "na", "n/a", "nan", "none", "null", "?")
-"""Words in a file that stand for a missing value, in lower case; upper case counts as the same."""
 _MOST_RATIO, _SMALL_BYTES = 100.0, 100_000_000
 """Limits against files that unpack to fill the memory: an npz whose arrays take more than
 ``_SMALL_BYTES`` bytes must not be compressed by more than a factor of ``_MOST_RATIO``. Measured
@@ -31,90 +30,9 @@ data hardly compress."""
 _COPIES = 3.0
 """Number of arrays as large as all features together that reading a file holds at the same time:
 the file's content, its columns, and the columns side by side."""
-Words = np.ndarray[tuple[Any, ...], np.dtype[np.object_]]
-"""Array of text, with the data type object."""
 
 
-@dataclass(frozen=True)
-class FileTable:
-    """Columns of one data file, each of numbers or of words."""
-
-    name: str
-    """Name of the file, without its ending."""
-    columns: Mapping[str, Array | Words]
-    """Columns by name, all of the same length, (row): arrays of floating-point numbers, or of text
-    with the data type object."""
-    target: str | None = None
-    """Name of the column that is to be predicted, if the kind of file determines it; else None."""
-    first_line: int = 1
-    """Line number in the file of the table's first row, for error messages."""
-    classes: tuple[str, ...] = ()
-    """Names of the target's classes in the order of their numbers, if the data set determines it;
-    else empty."""
-
-    def __len__(self) -> int:
-        """Number of rows of the table."""
-        return len(next(iter(self.columns.values())))
-
-    def names_but(self, *left_out: str | None) -> tuple[str, ...]:
-        """Names of all columns except ``left_out``, in the order of the file."""
-        return tuple(name for name in self.columns if name not in left_out)
-
-    def check_columns(self, wanted: Sequence[str]) -> None:
-        """Raise ``InvalidSetting`` if the file lacks one of the columns ``wanted``, or has no
-        rows."""
-        for name in wanted:
-            if name not in self.columns:
-                raise InvalidSetting(
-                    f"{self.name} has no column {name!r}; it has {', '.join(self.columns)}"
-                )
-        if not len(self):
-            raise InvalidSetting(f"{self.name} has no examples: an empty device cannot take part")
-
-    def words(self, name: str) -> Words:
-        """The values of a column as text, (row), where numbers have six significant digits; raises
-        ``InvalidSetting`` if a value is missing."""
-        column = self.columns[name]
-        if column.dtype != object:
-            self._refuse(name, ~np.isfinite(column), "a number", column)
-            return np.array([format(value, "g") for value in column], dtype=object)
-        missing = np.array([str(value).strip().lower() in _MISSING for value in column])
-        self._refuse(name, missing, "a word", column)
-        return np.array([str(value).strip() for value in column], dtype=object)
-
-    def numbers(self, name: str) -> Array:
-        """The values of a column as numbers, (row); raises ``InvalidSetting`` if a value is missing
-        or is not a finite number."""
-        column = self.columns[name]
-        if column.dtype == object:
-            column = np.array([_number(str(value)) for value in column])
-        self._refuse(name, ~np.isfinite(column), "a number", self.columns[name])
-        return np.asarray(column, dtype=np.float64)
-
-    def is_number(self, name: str) -> bool:
-        """Whether every value of a column is a number or missing."""
-        column = self.columns[name]
-        if column.dtype != object:
-            return True
-        there = [str(value) for value in column if str(value).strip().lower() not in _MISSING]
-        return not np.isnan([_number(text) for text in there]).any()
-
-    def _refuse(self, name: str, wrong: BoolArray, kind: str, column: Array | Words) -> None:
-        """Raise ``InvalidSetting`` if any row of a ``column`` is marked in ``wrong`` (row). The
-        message names the first such row and what the column must hold, ``kind``, such as ``a
-        number``."""
-        if wrong.any():
-            row = int(np.flatnonzero(wrong)[0])
-            value = str(column[row]).strip()
-            what = "is missing" if value.lower() in _MISSING else f"is {value!r}"
-            raise InvalidSetting(
-                f"column {name!r} of {self.name} must be {kind}, and {what} in line"
-                f" {row + self.first_line}"
-                + (f" and {int(wrong.sum()) - 1} more" if wrong.sum() > 1 else "")
-            )
-
-
-def read_table_file(path: Path) -> FileTable:
+def read_table_file(path: Path) -> DataTable:
     """The table of a file, read according to its ending ``.csv``, ``.parquet`` or ``.npz``. Raises
     ``InvalidSetting`` if that fails."""
     readers = {".csv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz}
@@ -190,7 +108,7 @@ def _claimed_bytes(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> int:
     return math.prod(shape) * dtype.itemsize
 
 
-def read_bundled(name: str) -> FileTable:
+def read_bundled(name: str) -> DataTable:
     """The table of a data set that comes with scikit-learn, without its constant features; ``name``
     is one of ``BUNDLED``."""
     if name not in BUNDLED:
@@ -230,7 +148,7 @@ def digest_of_bundled(name: str) -> str | None:
     return digest.hexdigest()
 
 
-def _read_csv(path: Path) -> FileTable:
+def _read_csv(path: Path) -> DataTable:
     """The table of a CSV file, whose first line names the columns."""
     # "utf-8-sig": spreadsheets put a byte order mark before the name of the first column.
     with path.open(newline="", encoding="utf-8-sig") as stream:
@@ -250,10 +168,10 @@ def _read_csv(path: Path) -> FileTable:
         name: np.array([line[index] for line in lines[1:]], dtype=object)
         for index, name in enumerate(header)
     }
-    return FileTable(path.stem, columns, first_line=2)
+    return DataTable(path.stem, columns, numbering=("line", 2))
 
 
-def _read_parquet(path: Path) -> FileTable:
+def _read_parquet(path: Path) -> DataTable:
     """The table of a Parquet file, which pyarrow reads."""
     try:
         from pyarrow import ArrowInvalid, parquet
@@ -276,10 +194,10 @@ def _read_parquet(path: Path) -> FileTable:
             if plain
             else np.array(["" if value is None else str(value) for value in values], dtype=object)
         )
-    return FileTable(path.stem, columns)
+    return DataTable(path.stem, columns)
 
 
-def _read_npz(path: Path) -> FileTable:
+def _read_npz(path: Path) -> DataTable:
     """The table of an npz file with the arrays X (sample, feature) and Y (sample), and optionally
     the names of the features."""
     arrays = read_npz(path, repr(str(path)))
@@ -293,7 +211,7 @@ def _read_npz(path: Path) -> FileTable:
 
 def _from_arrays(
     name: str, features: AnyArray, targets: AnyArray, feature_names: Sequence[str]
-) -> FileTable:
+) -> DataTable:
     """Table ``name`` of features (sample, feature) and targets (sample), which become the column
     ``y``; without ``feature_names`` the features are called ``x0``, ``x1``, ..."""
     if features.ndim != 2 or targets.shape != features.shape[:1]:
@@ -307,12 +225,4 @@ def _from_arrays(
     }
     numeric = np.issubdtype(targets.dtype, np.number)
     columns["y"] = targets.astype(np.float64) if numeric else targets.astype(object)
-    return FileTable(name, columns, target="y")
-
-
-def _number(text: str) -> float:
-    """The number that a text stands for; NaN for any other text."""
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")
+    return DataTable(name, columns, target="y")

@@ -133,6 +133,7 @@ def read_device(
         "target": table.optional_text("target"),
         "features": table.words("features"),
         "classes": table.words("classes"),
+        "missing": table.text("missing", "refuse"),
     }
     categories, scales = table.table("categories"), table.table("standardise")
     if categories is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting
 from flmc.deploy.air.air_channel import ALPHA, Channel, RecordedReceiver, SoftwareChannel
 from flmc.deploy.air.air_journal import AirJournal
 from flmc.deploy.air.air_role import AirRole
@@ -32,6 +33,11 @@ def make_device(given: DeviceConfiguration, run: str) -> DeviceRole:
 
     def gradient(federation: Federation) -> LocalGradient:
         plan = federation.plan
+        if model.num_local != plan.num_local:
+            raise InvalidSetting(
+                f"the plan is for {plan.num_local} local entries of a device, and the model of this"
+                f" device has {model.num_local}: plan with the model that devices have"
+            )
         # A registered model counts the whole prior; a user's own model counts 1/K of it, the
         # device's share.
         shares = name.removesuffix(SUFFIX) in MODELS.names

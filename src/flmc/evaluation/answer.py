@@ -24,6 +24,7 @@ from flmc.base.findings import Finding
 from flmc.base.special import ndtr
 from flmc.base.tables import Grid, Listing, Row, format_percent
 from flmc.evaluation import named_draws
+from flmc.evaluation.inference_data import to_arviz
 from flmc.evaluation.theta_law import PriorGradient, ThetaLaw
 from flmc.evaluation.transcript import Transcript
 from flmc.evaluation.wide_law import WideLaws
@@ -363,7 +364,7 @@ class Answer:
         predicted = self.predictions(num_draws, seed)
         predicted = None if predicted is None else predicted[None]
         drawn = self._first_draws(num_draws, seed)
-        return named_draws.to_arviz(drawn, self.layout, predicted)
+        return to_arviz(drawn, self.layout, predictions=predicted)
 
     def _first_draws(self, num_draws: int, seed: int) -> Array:
         """Independent draws from the answer of the first data set, (1, draw, dim), in the model's
@@ -383,22 +384,30 @@ class Answer:
         edges = (f"{50 * (1 - probability):.3g} %", f"{50 * (1 + probability):.3g} %")
         header: tuple[str, ...] = ("entry", "mean", "sd", *edges)
         text = f"{self.num_rounds[0]} rounds; "
-        columns: tuple[Array, ...]
-        if self.layout is None or self.layout.free:
-            low, high = np.moveaxis(self.intervals(probability)[0], -1, 0)
-            columns = (self.mean[0], self.sd[0], low, high, self.width[0])
-            names = self._names
+        names, columns = self._columns(probability)
+        if len(columns) == 5:
             header, text = (*header, "width"), f"{text}width: sd beside that of the exact posterior"
         else:
-            names, values = named_draws.by_entry(self._first_draws(_SHOWN_DRAWS, 0), self.layout)
-            ends = np.array([(1 - probability) / 2, (1 + probability) / 2])
-            low, high = np.quantile(values[0], ends, axis=0)
-            columns = (values[0].mean(axis=0), values[0].std(axis=0), low, high)
             text = f"{text}values at {_SHOWN_DRAWS} draws from the answer"
         rows = tuple(
             (name, *(f"{column[i]:.4g}" for column in columns)) for i, name in enumerate(names)
         )
         return Grid(header, rows, text)
+
+    def _columns(self, probability: float) -> tuple[list[str], tuple[Array, ...]]:
+        """Names of the shown entries and, for the first data set, their mean, standard deviation,
+        lower and upper end of the central interval, and width, (entry) each. Where parameters have
+        supports, these are of values at draws from the answer, without the width; of more than 200
+        entries such draws would take too much memory."""
+        dim = self.mean.shape[1]
+        if self.layout is None or self.layout.free or dim > MOST_ANSWERED:
+            low, high = np.moveaxis(self.intervals(probability)[0], -1, 0)
+            names = named_draws.entry_names(self.mean.shape[1], self.layout)
+            return names, (self.mean[0], self.sd[0], low, high, self.width[0])
+        names, values = named_draws.by_entry(self._first_draws(_SHOWN_DRAWS, 0), self.layout)
+        ends = np.array([(1 - probability) / 2, (1 + probability) / 2])
+        low, high = np.quantile(values[0], ends, axis=0)
+        return names, (values[0].mean(axis=0), values[0].std(axis=0), low, high)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -439,34 +448,32 @@ class Answer:
 
     def rows(self, probability: float = 0.9) -> list[Row]:
         """Rows of a listing for the answer of the first data set: one for each of at most 12
-        entries of theta, with mean, standard deviation, central interval and width; then the mean
-        and the largest width of all entries, and the three parts of the variance.
+        entries, with mean, standard deviation and central interval as :meth:`summary` has them;
+        then the mean and the largest width of all entries of theta, and the three parts of the
+        variance.
 
         Parameters
         ----------
         probability
             Probability of the intervals.
         """
-        ends = self.intervals(probability)[0]
-        rows = [
-            Row(
-                name,
-                f"{self.mean[0, i]:.4g} ± {self.sd[0, i]:.2g} ({low:.4g} to {high:.4g}),"
-                f" width {self.width[0, i]:.3g}",
-            )
-            for i, (name, (low, high)) in enumerate(zip(self._names, ends, strict=True))
-        ]
+        names, columns = self._columns(probability)
+        rows = []
+        for i, name in enumerate(names):
+            mean, sd, low, high, *width = (column[i] for column in columns)
+            shown = f"{mean:.4g} ± {sd:.2g} ({low:.4g} to {high:.4g})"
+            rows.append(Row(name, shown + "".join(f", width {each:.3g}" for each in width)))
         if len(rows) > _MOST_ROWS:
             rest = Row("", f"and {len(rows) - _MOST_ROWS} more entries")
             rows = [*rows[:_MOST_ROWS], rest]
-        mean, largest = self.width[0].mean(), self.width[0].max()
-        width = f"{mean:.3g} times that of the exact posterior on average, {largest:.3g} at most"
+        usual, largest = self.width[0].mean(), self.width[0].max()
+        beside = f"{usual:.3g} times that of the exact posterior on average, {largest:.3g} at most"
         parts = {name: float(share[0]) for name, share in self.parts.items()}
         shares = (
             f"{100 * parts['data']:.3g} % data, {format_percent(parts['noise'])} channel,"
             f" quantisation and privacy, {format_percent(parts['curvature'])} unknown curvature"
         )
-        return [*rows, Row("width", width), Row("variance", shares)]
+        return [*rows, Row("width", beside), Row("variance", shares)]
 
     def listing(self, probability: float = 0.9) -> Listing:
         """The answer of the first data set as rows for printing, with its findings.

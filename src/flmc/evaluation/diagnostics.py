@@ -11,6 +11,7 @@ predictions, so that the judgement costs little compared with the run."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -21,6 +22,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding, Grade
 from flmc.base.tables import Row
 from flmc.evaluation.chain_statistics import FEWEST_DRAWS, chain_statistics
+from flmc.evaluation.named_draws import entry_names
 
 AGREED = 1.01
 """Largest R-hat with which chains count as agreeing with each other (Vehtari et al., 2021)."""
@@ -47,6 +49,8 @@ class Diagnostics:
     ess_tail: Array
     """Effective sample size for the tails: the number of independent draws that would estimate the
     5 % and 95 % quantiles with the same error."""
+    names: tuple[str, ...] = ()
+    """Names of the entries of theta, (dim); empty where they are not known."""
 
     @property
     def agreed(self) -> bool:
@@ -55,7 +59,9 @@ class Diagnostics:
 
     def __str__(self) -> str:
         advice = "" if self.agreed else f" (above {AGREED:g}: use more burn-in, or more rounds)"
-        r_hat = f"at most {self.r_hat.max():.3f}{advice}"
+        worst = int(np.argmax(self.r_hat)) % self.r_hat.shape[-1]
+        named = f" ({self.names[worst]})" if self.names else ""
+        r_hat = f"at most {self.r_hat.max():.3f}{named}{advice}"
         if np.isnan(self.r_hat).any():
             r_hat = "unknown, because draws do not vary or are not finite"
         return (
@@ -104,7 +110,8 @@ def diagnose(done: KeepsDraws) -> Diagnostics:
         raise InvalidSetting(
             f"diagnostics need at least {FEWEST_DRAWS} kept rounds, got {chains.shape[2]}"
         )
-    return diagnose_draws(chains)
+    names = entry_names(chains.shape[3], getattr(done, "layout", None))
+    return replace(diagnose_draws(chains), names=tuple(names))
 
 
 def diagnose_draws(chains: Array) -> Diagnostics:
@@ -114,7 +121,8 @@ def diagnose_draws(chains: Array) -> Diagnostics:
     # One data set at a time, because the intermediate arrays are several times as large as the
     # draws.
     statistics = [chain_statistics(each) for each in columns]
-    return Diagnostics(*(np.stack(values) for values in zip(*statistics, strict=True)))
+    r_hat, ess_bulk, ess_tail = (np.stack(values) for values in zip(*statistics, strict=True))
+    return Diagnostics(r_hat, ess_bulk, ess_tail)
 
 
 APART = 1.4
@@ -157,19 +165,24 @@ class Agreement(NamedTuple):
     """Smallest effective sample size for the middle of the distribution."""
     ess_tail: float
     """Smallest effective sample size for the 5 % and 95 % quantiles."""
+    worst: str = ""
+    """Name of the quantity with the largest R-hat; empty where it has none."""
 
-    def to_document(self) -> dict[str, float | None]:
-        """R-hat and effective sizes by name, for JSON; a number that is not finite is null."""
-        return {
-            name: value if math.isfinite(value) else None for name, value in self._asdict().items()
-        }
+    def to_document(self) -> dict[str, Any]:
+        """R-hat, effective sizes and the name of the worst quantity, for JSON; a number that is not
+        finite is null, and so is a name that is not known."""
+        numbers = (self.r_hat, self.ess_bulk, self.ess_tail)
+        finite = (value if math.isfinite(value) else None for value in numbers)
+        named = dict(zip(("r_hat", "ess_bulk", "ess_tail"), finite, strict=True))
+        return {**named, "worst": self.worst or None}
 
     def __str__(self) -> str:
         if math.isnan(self.r_hat):
             return "R-hat unknown, because draws do not vary or are not finite"
+        where = f" ({self.worst})" if self.worst else ""
         return (
-            f"R-hat at most {self.r_hat:.3f}; effective draws at least {self.ess_bulk:.0f} for the"
-            f" middle, {self.ess_tail:.0f} for 5 % and 95 %"
+            f"R-hat at most {self.r_hat:.3f}{where}; effective draws at least {self.ess_bulk:.0f}"
+            f" for the middle, {self.ess_tail:.0f} for 5 % and 95 %"
         )
 
 
@@ -267,11 +280,17 @@ class Mixing(NamedTuple):
             settled = f"; what the model predicts does agree (R-hat {self.predictions.r_hat:.3f})"
             numbers["r_hat_predictions"] = self.predictions.r_hat
         text = (
-            f"the {whose} do not agree: R-hat is {r_hat:.4g}, and should be below {AGREED:g};"
-            f" {meaning}{settled}; use more rounds, or more burn-in"
+            f"the {whose} do not agree: R-hat is {r_hat:.4g}{self._where}, and should be below"
+            f" {AGREED:g}; {meaning}{settled}; use more rounds, or more burn-in"
         )
         grade: Grade = "infeasible" if r_hat > APART and not settled else "warning"
-        return [Finding("unmixed", grade, text, f"R-hat {r_hat:.3g}, must be 1", numbers)]
+        short = f"R-hat {r_hat:.3g}{self._where}, must be 1"
+        return [Finding("unmixed", grade, text, short, numbers)]
+
+    @property
+    def _where(self) -> str:
+        """Words for the entry with the largest R-hat, empty if it has no name."""
+        return f" in {self.entries.worst}" if self.entries.worst else ""
 
     def _few(self) -> list[Finding]:
         """A list with at most one finding: so few effective draws that means and quantiles are
@@ -305,14 +324,17 @@ def thinned(chains: Array) -> Array:
     return np.asarray(first[:, :: max(1, min(every, first.shape[1] // FEWEST_DRAWS))])
 
 
-def judge_mixing(chains: Array | None, predictions: Array | None = None) -> Mixing | None:
+def judge_mixing(
+    chains: Array | None, predictions: Array | None = None, names: Sequence[str] = ()
+) -> Mixing | None:
     """Agreement of the chains of the first data set, from the kept draws ``chains`` (experiment,
     chain, draw, dim) and the model's ``predictions`` (chain, draw, prediction) at the draws that
-    ``thinned`` returns; None if no draws were kept, or fewer than 4 a chain."""
+    ``thinned`` returns; None if no draws were kept, or fewer than 4 a chain. ``names`` are those of
+    the entries, empty where they have none."""
     if chains is None or chains.shape[2] < FEWEST_DRAWS:
         return None
     draws = thinned(chains)
-    agreement = _agreement(draws)
+    agreement = _agreement(draws, names)
     of_predictions = None if predictions is None else _agreement(predictions)
     used, kept = (each.shape[0] * each.shape[1] for each in (draws, chains[0]))
     return Mixing(chains.shape[1], agreement, of_predictions, _settled(chains[0]), used, kept)
@@ -354,16 +376,19 @@ def _settled(draws: Array) -> bool:
     return together and bool((near & ~wide & ~narrow).all())
 
 
-def _agreement(draws: Array) -> Agreement:
+def _agreement(draws: Array, names: Sequence[str] = ()) -> Agreement:
     """The largest R-hat and the smallest effective sizes of draws (chain, draw, entry), over at
-    most 20 entries at even distances."""
+    most 20 entries at even distances, with the name of the worst entry."""
     count = draws.shape[-1]
     chosen = np.unique(np.linspace(0, count - 1, min(count, _MOST_ENTRIES)).round().astype(int))
     diagnostics = diagnose_draws(draws[None][..., chosen])
     # An entry whose draws do not vary has the R-hat NaN, and is left out of the maximum.
-    r_hat = diagnostics.r_hat[~np.isnan(diagnostics.r_hat)]
+    each = diagnostics.r_hat[0]
+    known = np.flatnonzero(~np.isnan(each))
+    worst = int(known[np.argmax(each[known])]) if known.size else None
     return Agreement(
-        float(r_hat.max()) if r_hat.size else math.nan,
+        math.nan if worst is None else float(each[worst]),
         float(diagnostics.ess_bulk.min()),
         float(diagnostics.ess_tail.min()),
+        "" if worst is None or not names else names[chosen[worst]],
     )

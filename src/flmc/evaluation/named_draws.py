@@ -1,5 +1,5 @@
-"""Draws of theta under the names of the model's parameters: summary table, pandas data frame,
-ArviZ."""
+"""Draws of theta under the names of the model's parameters: names of entries, summary table, pandas
+data frame."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, MissingExtra
 from flmc.base.tables import Grid
 from flmc.evaluation.chain_statistics import chain_statistics, effective_size_of_mean
+from flmc.models.model import Model
 from flmc.models.parameters import Layout as Layout
 
 
@@ -40,8 +41,23 @@ def by_entry(draws: Array, layout: Layout | None) -> tuple[list[str], Array]:
 def entry_names(dim: int, layout: Layout | None) -> list[str]:
     """Names of the entries of theta: the name of the parameter, with an index if it has several
     entries, and ``free(...)`` about what is mapped to a value inside of a support; without a layout
-    ``theta[0]`` and so on."""
-    return (layout or Layout.of_shapes(theta=(dim,))).free_entries()
+    of so many entries ``theta[0]`` and so on."""
+    if layout is None or layout.dim != dim:
+        layout = Layout.of_shapes(theta=(dim,))
+    return layout.free_entries()
+
+
+def sampled_names(model: Model) -> list[str]:
+    """Names of the entries that a sampler moves: those of theta, unless other coordinates mix
+    several of them."""
+    coordinates = model.coordinates
+    if coordinates is None or _is_diagonal(coordinates.scale):
+        return entry_names(model.dim, model.layout)
+    return [f"coordinate {number} of the sampler" for number in range(1, model.dim + 1)]
+
+
+def _is_diagonal(matrix: Array) -> bool:
+    return not (matrix - np.diag(np.diagonal(matrix))).any()
 
 
 def summarise(draws: Array, layout: Layout | None, interval: float = 0.9) -> Grid:
@@ -88,23 +104,3 @@ def to_dataframe(draws: Array, layout: Layout | None) -> Any:
     frame.insert(0, "chain", np.repeat(np.arange(chains), count))
     frame.insert(1, "draw", np.tile(np.arange(count), chains))
     return frame
-
-
-def to_arviz(draws: Array, layout: Layout | None, predictions: Array | None = None) -> Any:
-    """Draws of theta, (chain, draw, dim), as a DataTree of ArviZ with the group ``posterior``, the
-    parameters' values with the names and labels of their axes, and, where there are predictions
-    (chain, draw, prediction), ``posterior_predictive``; ``MissingExtra`` if arviz-base is not
-    installed."""
-    try:
-        from arviz_base import from_dict
-    except ImportError as error:
-        raise MissingExtra("ArviZ needs arviz-base: pip install 'flmc[arviz]'") from error
-    groups: dict[str, Any] = {"posterior": by_parameter(draws, layout)}
-    if predictions is not None:
-        groups["posterior_predictive"] = {"prediction": predictions}
-    named = {} if layout is None else {p.name: p.axes for p in layout.parameters if p.axes}
-    return from_dict(
-        groups,
-        dims={name: [axis for axis, _ in axes] for name, axes in named.items()},
-        coords={axis: list(labels) for axes in named.values() for axis, labels in axes},
-    )

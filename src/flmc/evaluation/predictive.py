@@ -106,6 +106,11 @@ def probabilities_of_groups(model: LogDensityModel, theta: Array, data: Federate
     count = len(data.classes)
     if count < 2:
         raise InvalidSetting(f"{data.target_name!r} has no classes to predict: name them")
+    if model.no_examples is not None:
+        raise InvalidSetting(
+            "predictive probabilities are of single examples, and this model's log likelihood is of"
+            " a device as a whole, or uses local parameters: compute them from result.parameters()"
+        )
     values = np.array([-1.0, 1.0]) if count == 2 else np.arange(float(count))
     jax = require_jax()
     with jax.enable_x64():

@@ -14,6 +14,7 @@ a deployment."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from flmc.base.arrays import Array
 from flmc.base.findings import Finding, Grade
 from flmc.base.tables import Row
 from flmc.evaluation.diagnostics import APART, Mixing
+from flmc.evaluation.named_draws import sampled_names
 from flmc.evaluation.stein_judgement import (
     DRAWS_PER_GROUP,
     FEWEST_GROUPS,
@@ -92,6 +94,8 @@ class Evidence:
     value: above 1 at least one of them is significant."""
     why_unknown: str = ""
     """Reason why standard errors, or all numbers, are unknown; empty where all are known."""
+    shifted: str = ""
+    """Name of the entry whose mean is shifted by ``mean_shift``; empty where it is not known."""
     off: tuple[Judged, ...] = ()
     """The most significant quantity of each kind (variance too large, variance too small, mean
     shifted) that is significant and beyond its limit for a warning; kinds without one are left
@@ -113,12 +117,14 @@ class Evidence:
         error = " (error not known)" if self.why_unknown else ""
         ratio = f"{self.stein_ratio:.3g}{_plus_minus(self.stein_ratio_se)}{error} (1 is right)"
         ratio += f"; {self.smallest:.3g} to {self.largest:.3g} over entries"
-        shift = f"{self.mean_shift:.2g}{_plus_minus(self.mean_shift_se)} posterior sd in the worst"
-        shift += f" entry{error}"
+        shift = f"{self.mean_shift:.2g}{_plus_minus(self.mean_shift_se)} posterior sd in"
+        shift += f" {self.shifted or 'the worst entry'}{error}"
         if not self.why_unknown:
             ratio += f", {self.smallest_direction:.3g} to {self.largest_direction:.3g} over"
             ratio += " directions"
-            shift += f", {self.mean_shift_direction:.2g} in the worst principal direction"
+            shift += (
+                f", the worst; {self.mean_shift_direction:.2g} in the worst principal direction"
+            )
         return [Row("Stein ratio", ratio), Row("mean off by about", shift)]
 
     def findings(self, mixing: Mixing | None = None) -> list[Finding]:
@@ -252,18 +258,20 @@ def examine(model: Model, draws: Array) -> Evidence:
         return _nothing("draws, or gradients at the draws, are not finite")
     still = np.flatnonzero(np.ptp(theta, axis=(0, 1)) == 0)
     if still.size:
-        return _nothing(f"the draws do not vary in entry {still[0] + 1}")
+        return _nothing(f"the draws do not vary in {sampled_names(model)[still[0]]}")
     effective = effective_draws(theta)
     groups = make_groups(theta.shape[0], theta.shape[1], min(effective, float(count)))
     if groups is None:
-        return _without_errors(theta, gradient, effective)
-    return _evidence(judge(theta, gradient, groups), effective, len(groups))
+        return _without_errors(theta, gradient, effective, sampled_names(model))
+    return _evidence(judge(theta, gradient, groups), effective, len(groups), sampled_names(model))
 
 
-def _evidence(judgement: Judgement, effective: float, num_groups: int) -> Evidence:
+def _evidence(
+    judgement: Judgement, effective: float, num_groups: int, names: Sequence[str]
+) -> Evidence:
     """Evidence from all tested ratios and shifts: the extreme values, and the quantities that are
     significantly off. ``effective`` is the number of effective draws, ``num_groups`` that of the
-    groups behind the standard errors."""
+    groups behind the standard errors, and ``names`` are those of the entries."""
     by_entry, along, shifts, shifts_along = (
         [each for each in kind if each.what == what]
         for kind in (judgement.spread, judgement.shifts)
@@ -278,6 +286,7 @@ def _evidence(judgement: Judgement, effective: float, num_groups: int) -> Eviden
         largest=max(each.value for each in by_entry),
         mean_shift=abs(worst.value),
         mean_shift_se=worst.se,
+        shifted=names[worst.rank],
         smallest_direction=min(each.value for each in along),
         largest_direction=max(each.value for each in along),
         mean_shift_direction=max(abs(each.value) for each in shifts_along),
@@ -285,7 +294,10 @@ def _evidence(judgement: Judgement, effective: float, num_groups: int) -> Eviden
         num_groups=num_groups,
         num_judged=len(judged),
         score=max(abs(each.score) for each in judged),
-        off=_worst_of_each_kind(judgement),
+        off=tuple(
+            each._replace(name=names[each.rank]) if each.what == "entry" else each
+            for each in _worst_of_each_kind(judgement)
+        ),
     )
 
 
@@ -302,10 +314,12 @@ def _worst_of_each_kind(judgement: Judgement) -> tuple[Judged, ...]:
     return tuple(max(kind, key=lambda each: abs(each.score)) for kind in significant if kind)
 
 
-def _without_errors(theta: Array, gradient: Array, effective: float) -> Evidence:
+def _without_errors(
+    theta: Array, gradient: Array, effective: float, names: Sequence[str]
+) -> Evidence:
     """Evidence without standard errors, from draws ``theta`` that are too few to estimate these and
     the gradients of the negative log posterior at them, (chain, draw, dim) each; ``effective`` is
-    the number of effective draws."""
+    the number of effective draws, and ``names`` are those of the entries."""
     dim = theta.shape[2]
     deviation = (theta - theta.mean(axis=(0, 1))).reshape(-1, dim)
     slopes = gradient.reshape(-1, dim)
@@ -329,6 +343,7 @@ def _without_errors(theta: Array, gradient: Array, effective: float) -> Evidence
         math.nan,
         effective_draws=effective,
         why_unknown=why,
+        shifted=names[int(np.argmax(np.abs(shift)))],
     )
 
 

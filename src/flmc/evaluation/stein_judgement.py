@@ -153,6 +153,8 @@ class Judged(NamedTuple):
         Estimate and standard error: of a ratio, or of a shift in posterior standard deviations.
     score
         Student's t over its critical value: above 1 or below -1 the difference is significant.
+    name
+        Name of the entry; empty if it has none, or for another part of theta.
     """
 
     quantity: Quantity
@@ -161,6 +163,7 @@ class Judged(NamedTuple):
     value: float
     se: float
     score: float
+    name: str = ""
 
     @property
     def significant(self) -> bool:
@@ -170,11 +173,12 @@ class Judged(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Words for the tested part of theta, such as ``in entry 3``, as the end of a sentence."""
+        """Words for the tested part of theta, such as ``in slope[age]``, as the end of a
+        sentence."""
         if self.what == "all":
             return "over all entries"
         if self.what == "entry":
-            return f"in entry {self.rank + 1}"
+            return f"in {self.name or f'theta[{self.rank}]'}"
         return f"along principal direction {self.rank + 1} of the draws (1 is the widest)"
 
 

@@ -6,6 +6,7 @@ planned and makes their tails heavier or lighter."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -71,28 +72,34 @@ def measure_tails(chains: Array | None, mixing: Mixing | None) -> Tails | str:
 
 
 def judge_shape(
-    chains: Array | None, mixing: Mixing | None, *, doubted: bool = False
+    chains: Array | None,
+    mixing: Mixing | None,
+    *,
+    doubted: bool = False,
+    names: Sequence[str] = (),
 ) -> list[Finding]:
     """List with one finding where draws (experiment, chain, draw, dim) of a normal posterior have
     heavier or lighter tails than a normal law, about the entry with the largest excess kurtosis;
     else empty. Only the first data set is judged, and only if its chains have nearly mixed and hold
     at least 200 effective draws. Where the shape is ``doubted``, as under noise that is not normal,
-    a finding also says that the tails were not judged, and why, or that they were right."""
+    a finding also says that the tails were not judged, and why, or that they were right. ``names``
+    are those of the entries; empty: they have numbers."""
     tails = measure_tails(chains, mixing)
     if isinstance(tails, str):
         short = "the tails of the draws were not judged"
         return [Finding("tails-unknown", "unknown", f"{short}: {tails}", short)] * doubted
+    entry = names[tails.entry] if names else f"theta[{tails.entry}]"
     numbers = {"excess_kurtosis": tails.excess, "beyond_three_sd": tails.beyond}
     if not tails.found:
         text = (
             f"the tails of the draws are not told from those of the normal posterior: excess"
-            f" kurtosis {tails.excess:.2g} in entry {tails.entry}, the largest, of"
+            f" kurtosis {tails.excess:.2g} in {entry}, the largest, of"
             f" {tails.effective:.0f} effective draws; 0 is right, and up to {_ODD_SHAPE:g} is let"
             " pass"
         )
         return [Finding("tails-judged", "note", text, numbers=numbers)] * doubted
     side = "heavier" if tails.excess > 0 else "lighter"
-    short = f"excess kurtosis {tails.excess:.2g} in entry {tails.entry}, must be 0"
+    short = f"excess kurtosis {tails.excess:.2g} in {entry}, must be 0"
     text = (
         f"{short}: the draws' tails are {side} than those of the posterior, which is normal"
         f" ({100 * tails.beyond:.2g} % lie beyond three standard deviations, 0.27 % should),"

@@ -14,7 +14,7 @@ import numpy as np
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.randomness import ROUNDS_PER_BLOCK
-from flmc.planning.answer_law import MOST_WIDE
+from flmc.planning.answer_law import MOST_WIDE, NO_ANSWER
 from flmc.planning.plans import Plan
 from flmc.planning.server_update import is_langevin
 from flmc.sampling.schedule import draw_schedule
@@ -126,7 +126,7 @@ class Transcript(NamedTuple):
 def check_answerable(plan: Plan) -> float:
     """The slope of the plan's link, for a plan after whose run the server can compute an answer.
     ``InvalidSetting`` for one where it cannot: the link has no slope, the server's update is not
-    Langevin's, or theta has more than 20 000 entries."""
+    Langevin's, devices have local parameters, or theta has more than 20 000 entries."""
     if plan.slope is None:
         raise InvalidSetting(
             f"an answer needs a link with a slope, and {type(plan.uplink.link).__name__} has"
@@ -137,6 +137,8 @@ def check_answerable(plan: Plan) -> float:
             f"an answer needs Langevin's update, and {type(plan.update).__name__} is another: its"
             " steps do not tell the estimates; use the draws of the chain"
         )
+    if plan.num_local:
+        raise InvalidSetting(f"an answer is not known to hold: {NO_ANSWER}; use the chain's draws")
     if plan.dim > MOST_WIDE:
         raise InvalidSetting(
             f"an answer is computed for at most {MOST_WIDE} entries, got {plan.dim}: use"

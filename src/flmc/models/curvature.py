@@ -182,6 +182,12 @@ class CurvatureMeter:
         smallest = min(ends[1][1], ends[0][1] if ends[0][1] > 0 else math.inf)
         return max(largest, 1e-12), smallest if smallest > 0 and arrived else None
 
+    def mode(self, theta: Array) -> Array:
+        """Mode of the posterior, (dim), that a descent from ``theta`` (dim) reaches, of at most 300
+        entries."""
+        with self._jax.enable_x64():
+            return self._found(theta).theta
+
     def laplace(self, theta: Array) -> tuple[Array, Array]:
         """Mode of the posterior that a descent from ``theta`` (dim) reaches, (dim), and the inverse
         of the Hessian of the negative log posterior at the mode, (dim, dim)."""

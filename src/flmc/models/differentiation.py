@@ -44,7 +44,7 @@ class DifferentiatedCosts:
         self,
         jax: Any,
         log_prior: Callable[[Any], Any],
-        log_likelihood: Callable[[Any, Any], Any],
+        log_likelihood: Callable[..., Any],
         parameters: Callable[[Any], Any],
         log_jacobian: Callable[[Any], Any],
         num_devices: int,
@@ -58,6 +58,10 @@ class DifferentiatedCosts:
         which marks padding."""
         value = -self._log_likelihood(self._parameters(theta), row)
         return self._jax.numpy.where(count > 0, value, 0.0)
+
+    def first_unit(self, data: Any) -> Any:
+        """Arrays of the first of what the log likelihood is of, here of the first example."""
+        return self._jax.tree.map(lambda values: values[0, 0], data["rows"])
 
     def prior_share(self, theta: Any) -> Any:
         """The share of the prior in one device's local cost: the negative log density of theta
@@ -178,17 +182,34 @@ def padded_rows(data: OnDevices) -> dict[str, Any]:
 
 def check_densities(
     log_prior: Callable[[Any], Any],
-    log_likelihood: Callable[[Any, Any], Any],
-    parameters: Any,
-    example: Any,
+    log_likelihood: Callable[..., Any],
+    parameters: tuple[Any, ...],
+    unit: Any,
+    likelihood_of: str,
+    log_local_prior: Callable[[Any, Any], Any] | None = None,
 ) -> None:
-    """Raise ``InvalidSetting`` unless the user's log prior and log likelihood both give one finite
-    number at the start parameters, the log likelihood for the given example."""
-    asked: dict[str, Callable[[], Any]] = {
-        "log_prior": lambda: log_prior(parameters),
-        "log_likelihood": lambda: log_likelihood(parameters, example),
+    """Raise ``InvalidSetting`` unless the user's log densities each give one finite number at the
+    start ``parameters``, the global ones and, where there are any, those of a device; the log
+    likelihood for ``unit``, an example or the data of a device, as ``likelihood_of`` says."""
+    # JAX's arrays, because arrays of NumPy cannot be indexed by what vmap or scan traces.
+    jax = require_jax()
+    parameters, unit = jax.tree.map(jax.numpy.asarray, (parameters, unit))
+    asked: dict[str, tuple[Callable[[], Any], str]] = {
+        "log_prior": (lambda: log_prior(parameters[0]), "it is a log density of the parameters"),
+        "log_likelihood": (
+            lambda: log_likelihood(*parameters, unit),
+            "it is a log density of one example, not of all; for that of a device's data as a whole"
+            " say likelihood_of='device'"
+            if likelihood_of == "example"
+            else "it is a log density of all data of one device",
+        ),
     }
-    for name, call in asked.items():
+    if log_local_prior is not None:
+        asked["log_local_prior"] = (
+            lambda: log_local_prior(*parameters),
+            "it is a log density of one device's parameters, given the global ones",
+        )
+    for name, (call, what) in asked.items():
         try:
             value = np.asarray(call())
         except Exception as error:  # a user's function may raise anything
@@ -197,6 +218,5 @@ def check_densities(
             ) from error
         if value.shape != () or not np.isfinite(value):
             raise InvalidSetting(
-                f"{name} must be one finite number at the start, got {value!r}; it is a log"
-                " density of one example, not of all"
+                f"{name} must be one finite number at the start, got {value!r}; {what}"
             )

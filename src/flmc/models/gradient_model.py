@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.models.distributions import Gaussian, Prior
 from flmc.models.model import Model
+from flmc.models.parameters import Layout
 
 
 class GradientModel(Model):
@@ -33,6 +34,7 @@ class GradientModel(Model):
         clipped_gradient: Callable[[Array, float], Array] | None = None,
         predict: Callable[[Array], Array] | None = None,
         norm_clipped_gradient: Callable[[Array, float], Array] | None = None,
+        names: Sequence[str] | None = None,
     ) -> None:
         if not isinstance(prior, Prior):
             raise InvalidSetting(
@@ -42,6 +44,7 @@ class GradientModel(Model):
         self._gradient, self._clipped_gradient = gradient, clipped_gradient
         self._norm_clipped_gradient = norm_clipped_gradient
         self._predict = predict
+        self.layout = None if names is None else Layout.of_names(names, dim)
         self.posterior = posterior
         self.prior = prior
         self.dim = checks.at_least("dim", dim, 1)

@@ -14,6 +14,8 @@ from flmc.models.distributions import Gaussian, Normal, marginal_variances
 from flmc.models.linear_costs import LinearCosts
 from flmc.models.local_costs import Quadratic
 from flmc.models.model import Model
+from flmc.models.parameters import Layout
+from flmc.models.pointwise import Pointwise
 
 _MOST_PREDICTED = 10
 """Largest number of examples of a data set whose targets are predicted."""
@@ -81,6 +83,9 @@ class LinearGaussian(Model):
         self._examples = data if isinstance(data, LinearData) else None
         if isinstance(data, LinearData):
             self.made_from_data, self.data_findings = data.data_dependent, data.findings or ()
+            self.num_examples = data.targets.shape[-1]
+            if data.feature_names:
+                self.layout = Layout.of_axis("theta", "feature", data.feature_names)
         self._source: StatisticsSource = (
             data.to_statistics() if isinstance(data, LinearData) else data
         )
@@ -199,6 +204,34 @@ class LinearGaussian(Model):
         every = max(1, features.shape[1] // _MOST_PREDICTED)
         chosen = features[:, ::every][:, :_MOST_PREDICTED]
         return np.asarray(theta @ np.swapaxes(chosen, 1, 2))
+
+    def pointwise(self) -> Pointwise | None:
+        """Log likelihoods and simulated targets of single examples; None without examples, or with
+        several data sets."""
+        held = self._examples
+        if held is None or self.num_experiments != 1:
+            return None
+        features, targets = held.features.reshape(-1, self.dim), held.targets.reshape(-1)
+        variance, precision, pull = self.noise_variance, self.prior_precision, self._pull
+
+        def log_likelihood(theta: Array) -> dict[str, Array]:
+            away = targets - theta @ features.T
+            each = -0.5 * np.square(away) / variance - 0.5 * np.log(2 * np.pi * variance)
+            return {held.target_name: each}
+
+        def log_posterior(theta: Array) -> Array:
+            prior = theta @ pull - 0.5 * np.einsum("ci,ij,cj->c", theta, precision, theta)
+            return np.asarray(log_likelihood(theta)[held.target_name].sum(axis=1) + prior)
+
+        def simulate(theta: Array, seed: int) -> dict[str, Array]:
+            mean = theta @ features.T
+            noise = np.random.default_rng(seed).standard_normal(mean.shape)
+            return {held.target_name: mean + np.sqrt(variance) * noise}
+
+        names = held.device_names or tuple(map(str, range(self.num_devices)))
+        devices = tuple(np.repeat(names, held.device_sizes).tolist())
+        observed = {held.target_name: targets}
+        return Pointwise(observed, devices, log_likelihood, log_posterior, simulate)
 
     @property
     def hessian(self) -> Array:

@@ -30,9 +30,24 @@ class ExampleBound(NamedTuple):
     """Whether the norm of an example's gradient is bounded, not each of its entries."""
 
 
+class TracedMoves(NamedTuple):
+    """What devices with local parameters do in a round, as a function that JAX can trace."""
+
+    moved: Callable[..., Any]
+    """``moved(theta, own, data, normal, log_uniform)``: local parameters after a round's steps,
+    (device, entry), and what devices send, (device, dim), at one theta (dim), from local parameters
+    ``own`` (device, entry), standard normals (device, step, entry) and logarithms of uniform
+    numbers (device, step)."""
+    start: Array
+    """Local parameters, as free numbers, with which a device begins, (entry)."""
+    steps: int
+    """Number of steps by which a device moves its local parameters in each round."""
+
+
 class TracedCosts(NamedTuple):
     """Local gradients as a function that JAX can trace into a compiled loop: ``gradients(theta,
-    data)``, whose second argument ``data(experiment)`` gives."""
+    data)``, whose second argument ``data(experiment)`` gives. Where devices have local parameters,
+    what they send are those of ``moves``."""
 
     gradients: Callable[[Any, Any], Any]
     """``gradients(theta, data)``: local gradients (device, dim) at one theta (dim), in the
@@ -40,3 +55,5 @@ class TracedCosts(NamedTuple):
     data: Callable[[int], Any]
     """``data(experiment)``: the second argument of ``gradients`` for one data set, a tree of NumPy
     arrays."""
+    moves: TracedMoves | None = None
+    """What devices with local parameters do in a round; None: they have none."""

@@ -1,8 +1,10 @@
 r"""A model from log densities: gradients by automatic differentiation, with JAX.
 
-The log likelihood is that of ONE example. The local cost of device k is :math:`f_k(\theta) =
--\sum_{n \in D_k} \ln p(x_n \mid \theta) - \tfrac1K \ln p(\theta)`. Devices of unequal size are
-padded with examples that count for nothing, so that all fit into one array."""
+The log likelihood is that of ONE example, unless it is said to be that of a device as a whole. The
+local cost of device k is :math:`f_k(\theta) = -\sum_{n \in D_k} \ln p(x_n \mid \theta) - \tfrac1K
+\ln p(\theta)`. Devices of unequal size are padded with examples that count for nothing, so that all
+fit into one array. Of a series, a state-space model, or anything else where examples depend on each
+other, :math:`\ln p(D_k \mid \theta)` is no such sum (:mod:`flmc.models.whole_devices`)."""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from flmc.base.findings import Finding
 from flmc.data.examples import OnDevices
 from flmc.data.federated import FederatedData
 from flmc.models.affine import START_SD, Coordinates
-from flmc.models.curvature import FLAT, CurvatureMeter, diagonal_curvature
+from flmc.models.curvature import FLAT, MOST_DENSE, CurvatureMeter, diagonal_curvature
 from flmc.models.differentiation import (
     DifferentiatedCosts,
     check_densities,
@@ -26,17 +28,33 @@ from flmc.models.differentiation import (
     require_jax,
 )
 from flmc.models.distributions import Normal
-from flmc.models.local_costs import ExampleBound, TracedCosts
+from flmc.models.local_costs import ExampleBound, TracedCosts, TracedMoves
+from flmc.models.local_parameters import (
+    NO_EXAMPLES_LOCALLY,
+    LocalParameterCosts,
+    LocalParameters,
+    in_groups,
+)
 from flmc.models.model import Model
 from flmc.models.parameters import ParameterTree
+from flmc.models.pointwise import Pointwise, pointwise_of
+from flmc.models.whole_devices import NO_EXAMPLES, WholeDeviceCosts, rows_of_devices
 
 _MOST_LOOKED_AT = 200
 """Largest number of examples whose gradients are computed to find out whether examples affect the
 likelihood."""
 LogPrior = Callable[[Any], Any]
 """Log density of the prior, up to a constant, as a function of the user's parameters."""
-LogLikelihood = Callable[[Any, Any], Any]
-"""Log likelihood of one example, as a function of the user's parameters and the example."""
+LogLikelihood = Callable[..., Any]
+"""Log likelihood of one example, or of all data of a device, as a function of the user's
+parameters, of the device's own ones where there are any, and of the arrays of the example or the
+device."""
+_SCATTER_STEP = 8.0
+"""Curvature for which an automatic step is made, over the largest variance of what devices send
+through their own randomness: with a step of 0.4 over it, that adds at most 2.5 % to the variance of
+draws."""
+UNITS = ("example", "device")
+"""What a log likelihood may be of."""
 
 
 class LogDensityModel(Model):
@@ -50,7 +68,10 @@ class LogDensityModel(Model):
     the parameters in the order of theta, and ``declared`` the start with its declarations;
     ``log_likelihood`` is the user's function, and ``to_parameters`` maps one theta (dim), in the
     model's own coordinates, to the user's tree of parameters. ``prior_devices`` is the number K of
-    devices which share the prior."""
+    devices which share the prior, and ``likelihood_of`` says whether the log likelihood is that of
+    one ``example`` or of a ``device``. With ``local``, parameters that each device has of its own,
+    gradients are those of the marginal costs, and :meth:`moved` does what a device does in a
+    round."""
 
     def __init__(
         self,
@@ -63,10 +84,13 @@ class LogDensityModel(Model):
         start_sd: float | Array | None = None,
         coordinates: Coordinates | None = None,
         prior_devices: int | None = None,
+        likelihood_of: str = "example",
+        local: LocalParameters | None = None,
     ) -> None:
         jax = require_jax()
         self._log_prior, self.log_likelihood = log_prior, log_likelihood
         self.data = data
+        self.likelihood_of = checks.one_of("likelihood_of", likelihood_of, UNITS)
         self.num_devices = data.num_devices
         self.prior_devices = checks.at_least(
             "prior_devices", prior_devices or data.num_devices, data.num_devices
@@ -80,8 +104,10 @@ class LogDensityModel(Model):
         # In chosen coordinates chains start about their centre, phi = 0, which is nearer to the
         # posterior than the user's start.
         self.start_point = self._start if coordinates is None else np.zeros(self.dim)
-        self._data = padded_rows(data)
-        self._costs = DifferentiatedCosts(
+        self.local = local
+        whole = likelihood_of == "device"
+        self._data = rows_of_devices(data) if whole else padded_rows(data)
+        densities = (
             jax,
             log_prior,
             log_likelihood,
@@ -90,20 +116,43 @@ class LogDensityModel(Model):
             lambda theta: layout.log_jacobian(self._in_own(theta)),
             self.prior_devices,
         )
-        one = jax.tree.map(lambda values: values[0, 0], self._data["rows"])
+        self._costs: DifferentiatedCosts
+        self._moves: LocalParameterCosts | None = None
+        own: tuple[Any, ...] = ()
+        if local is not None:
+            _check_sizes(data)
+            self._data = self._data if whole else in_groups(self._data)
+            self._costs = self._moves = LocalParameterCosts(*densities, local, likelihood_of)
+            self.num_local = self._moves.num_local
+            own = (self._moves.own.parameters(self._moves.own.start),)
+        else:
+            self._costs = (WholeDeviceCosts if whole else DifferentiatedCosts)(*densities)
         with jax.enable_x64():  # as gradients are computed
-            check_densities(log_prior, log_likelihood, self._parameters_of(self.start_point), one)
+            check_densities(
+                log_prior,
+                log_likelihood,
+                (self._parameters_of(self.start_point), *own),
+                self._costs.first_unit(self._data),
+                likelihood_of,
+                None if local is None else local.log_prior,
+            )
         self._curvature = CurvatureMeter(jax, lambda theta: self._costs.total(theta, self._data))
         self._compiled: dict[ExampleBound | None, Callable[[Any, Any], Any]] = {}
+        self._compiled_moves: Callable[..., Any] | None = None
         if coordinates is not None and start_sd is None:
             start_sd = START_SD * coordinates.unit
         self.prior = Normal(self.start_point, self._spread(start_sd))
         self.public = smoothness is not None and not data.data_dependent
         self.made_from_data, self.num_examples = data.data_dependent, data.num_samples
         self.data_findings = (*(data.findings or ()), *self._examples_without_effect(jax))
+        measured_here = smoothness is None
         if smoothness is None:
             smoothness, measured = self._curvature.measure(self.start_point)
             convexity = measured if convexity is None else convexity
+        if self._moves is not None and measured_here and self.dim <= MOST_DENSE:
+            scatter = self._measure_scatter(self._moves)
+            self.local_variance = np.diag(scatter).copy()
+            smoothness = max(smoothness, _SCATTER_STEP * float(np.linalg.eigvalsh(scatter)[-1]))
         self.smoothness = checks.positive("smoothness", smoothness)
         self.convexity = None if convexity is None else checks.positive("convexity", convexity)
         if self.convexity is not None and self.convexity > self.smoothness:
@@ -111,11 +160,19 @@ class LogDensityModel(Model):
                 f"convexity must not exceed smoothness {self.smoothness:g}, got {self.convexity:g}"
             )
 
+    def _measure_scatter(self, moves: LocalParameterCosts) -> Array:
+        """Covariance, (dim, dim), of the sum of what devices send in a round through their own
+        randomness, at the mode of the posterior, if their steps are independent draws."""
+        jax = require_jax()
+        mode = self._curvature.mode(self.start_point)
+        with jax.enable_x64():
+            return np.array(jax.jit(moves.scatter)(mode, self._data)) / moves.steps
+
     def _examples_without_effect(self, jax: Any) -> list[Finding]:
         """At most one finding: the data have two targets, one of them 0, and examples with the
         target 0 do not affect the likelihood, which suggests that it was written for -1 and +1."""
         data = self.data
-        if not isinstance(data, FederatedData):
+        if not isinstance(data, FederatedData) or self.no_examples is not None:
             return []
         values = np.unique(data.targets)
         if len(values) != 2 or 0.0 not in values:
@@ -197,7 +254,13 @@ class LogDensityModel(Model):
         """A model with the same log densities on other ``data``, whose devices have the whole prior
         together; its smoothness is measured from them if it is None."""
         return LogDensityModel(
-            self._log_prior, self.log_likelihood, data, self.declared, smoothness
+            self._log_prior,
+            self.log_likelihood,
+            data,
+            self.declared,
+            smoothness,
+            likelihood_of=self.likelihood_of,
+            local=self.local,
         )
 
     def in_coordinates(
@@ -221,6 +284,8 @@ class LogDensityModel(Model):
             convexity,
             coordinates=coordinates,
             prior_devices=self.prior_devices,
+            likelihood_of=self.likelihood_of,
+            local=self.local,
         )
         whitened.public = whitened.public and public
         whitened.made_from_data = self.made_from_data or not public
@@ -261,6 +326,19 @@ class LogDensityModel(Model):
 
             return jax.tree.map(as_array, tree)
 
+    def pointwise(self) -> Pointwise | None:
+        """What the model says of single examples: their log likelihoods at draws of theta and, if
+        the likelihood can simulate, draws of what may be observed."""
+        return pointwise_of(self, self._log_prior)
+
+    @property
+    def no_examples(self) -> str | None:
+        """Why the gradients of single examples cannot be clipped, and what to do; None where they
+        can."""
+        if self.local is not None:
+            return NO_EXAMPLES_LOCALLY
+        return NO_EXAMPLES if self.likelihood_of == "device" else None
+
     def prior_share(self, theta: Array) -> Array:
         """The part of every device's local gradient that comes from the log prior, 1/K of its
         gradient, (experiment, chain, dim). The attribute ``prior`` is not that prior: it is the
@@ -270,15 +348,26 @@ class LogDensityModel(Model):
             each = jax.vmap(jax.grad(self._costs.prior_share))(theta.reshape(-1, self.dim))
             return np.array(each).reshape(theta.shape)
 
-    def traced(self, example_bound: ExampleBound | None = None) -> TracedCosts:
+    def traced(self, example_bound: ExampleBound | None = None) -> TracedCosts | None:
         """The devices' local gradients as a function that JAX can compile into a loop of its own;
-        ``example_bound`` says how each example's gradient is clipped, None that it is not."""
-        return TracedCosts(self._costs.bounded(example_bound), lambda experiment: self._data)
+        ``example_bound`` says how each example's gradient is clipped, None that it is not. None
+        where examples are to be clipped and the model has none that may be."""
+        if example_bound is not None and self.no_examples is not None:
+            return None
+        moves = self._moves
+        return TracedCosts(
+            self._costs.bounded(example_bound),
+            lambda experiment: self._data,
+            None if moves is None else TracedMoves(moves.moved, moves.own.start, moves.steps + 1),
+        )
 
     def _evaluate(self, example_bound: ExampleBound | None, theta: Array) -> Array:
         """Local gradients of all devices, (experiment, chain, device, dim), in double precision,
         one chain after the other; ``example_bound`` says how each example's gradient is clipped,
-        None that it is not."""
+        None that it is not. Raises ``InvalidSetting`` where it is to be clipped and the model has
+        no examples that may be."""
+        if example_bound is not None and self.no_examples is not None:
+            raise InvalidSetting(self.no_examples)
         jax = require_jax()
         with jax.enable_x64():
             if example_bound not in self._compiled:
@@ -288,6 +377,72 @@ class LogDensityModel(Model):
                 )
             local = self._compiled[example_bound](theta.reshape(-1, self.dim), self._data)
             return np.array(local).reshape(*theta.shape[:2], self.num_devices, self.dim)
+
+    def local_start(self) -> Array:
+        """Local parameters, as free numbers, with which every device begins, (device, entry)."""
+        own = np.empty(0) if self._moves is None else self._moves.own.start
+        return np.tile(own, (self.num_devices, 1))
+
+    def moved(self, theta: Array, own: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+        """What devices with local parameters do in a round at one ``theta`` (dim): from the free
+        numbers ``own`` (device, entry) to those after their steps, with what they then send, the
+        mean gradients in theta, (device, dim). All randomness is from ``rng``."""
+        jax, moves = require_jax(), self._moves
+        assert moves is not None
+        shape = (self.num_devices, moves.steps + 1)
+        normal = rng.standard_normal((*shape, self.num_local))
+        log_uniform = np.log1p(-rng.random(shape))
+        with jax.enable_x64():
+            if self._compiled_moves is None:
+                self._compiled_moves = jax.jit(moves.moved)
+            after, gradients = self._compiled_moves(theta, own, self._data, normal, log_uniform)
+            return np.array(after), np.array(gradients)
+
+    def local_draws(self, draws: Array, seed: int, steps: int = 16) -> dict[str, Array]:
+        """Local parameters of every device, drawn given draws of theta: together they are draws of
+        the joint posterior. From the data of all devices, so that no privacy statement covers what
+        is returned; a device may ask its own model.
+
+        Parameters
+        ----------
+        draws
+            Draws of theta, (..., dim), in the model's own coordinates, as ``result.draws`` has.
+        seed
+            Seed of all random numbers.
+        steps
+            Steps of Metropolis and Hastings from the mode for each draw.
+
+        Returns
+        -------
+        dict
+            Values by name, each (..., device, its shape).
+        """
+        jax, moves = require_jax(), self._moves
+        if moves is None:
+            raise InvalidSetting("local_draws needs a model with local parameters")
+        flat = np.asarray(draws, dtype=np.float64).reshape(-1, self.dim)
+        if self.coordinates is not None:
+            flat = self.coordinates.from_model(flat)
+        rng = np.random.default_rng(seed)
+
+        def one(given: Any) -> Any:
+            theta, key = given
+            normal, uniform = jax.random.split(key)
+            shape = (self.num_devices, steps)
+            return moves.moved(
+                theta,
+                moves.modes(theta, self._data),
+                self._data,
+                jax.random.normal(normal, (*shape, self.num_local)),
+                jax.numpy.log(jax.random.uniform(uniform, shape)),
+            )[0]
+
+        with jax.enable_x64():
+            keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), len(flat))
+            own = np.array(jax.jit(lambda both: jax.lax.map(one, both))((flat, keys)))
+        values = moves.own.layout.values(own)
+        lead = np.shape(draws)[:-1]
+        return {name: each.reshape(*lead, *each.shape[1:]) for name, each in values.items()}
 
     def _spread(self, given: float | Array | None) -> Array:
         """Standard deviation of the points from which chains start, (dim): ``given``, or else that
@@ -305,3 +460,12 @@ class LogDensityModel(Model):
         # In an entry in which the prior is flat it has no spread: the standard deviation is 1
         # there.
         return np.where(curvature > 0, 1.0 / np.sqrt(np.maximum(curvature, 1e-12)), 1.0)
+
+
+def _check_sizes(data: OnDevices) -> None:
+    """Raise ``InvalidSetting`` if a device has no data for its local parameters."""
+    if 0 in data.device_sizes:
+        raise InvalidSetting(
+            "with local parameters every device must have an example at least, and device"
+            f" {data.device_sizes.index(0)} (from 0) has none: leave it out"
+        )

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
+from flmc.base.tables import Listing
 from flmc.data.examples import OnDevices
 from flmc.models.affine import Coordinates
+from flmc.models.description import listing_of
 from flmc.models.distributions import Gaussian, Normal, Prior
 from flmc.models.local_costs import ExampleBound, Quadratic, TracedCosts
 from flmc.models.parameters import Layout
+
+if TYPE_CHECKING:  # it needs JAX where it is used
+    from flmc.models.pointwise import Pointwise
 
 
 class Model(ABC):
@@ -36,6 +41,12 @@ class Model(ABC):
     """Number of data sets."""
     num_examples: int | None = None
     """Number of examples of a data set; None: not known."""
+    num_local: int = 0
+    """Number of free entries of the parameters that each device has of its own, which are no part
+    of theta and never leave the device."""
+    local_variance: Array | None = None
+    """Variance of each entry of the sum of what devices send in a round, (dim), through the
+    randomness of their own parameters, at the mode; None: there is none, or it is not known."""
     prior: Prior = Normal()
     """Prior of theta; chains may start from a draw of it. For a model from log densities it is only
     the law of the starts, and its own log prior is the prior."""
@@ -213,10 +224,30 @@ class Model(ABC):
         """
         return None
 
+    def pointwise(self) -> Pointwise | None:
+        """What the model says of single examples at draws of theta, which ``result.to_arviz`` adds
+        to the draws.
+
+        Returns
+        -------
+        Pointwise or None
+            Log likelihoods, and draws of what may be observed; None, as here, for a model that does
+            not know its examples.
+        """
+        return None
+
+    def listing(self) -> Listing:
+        """The model as rows for printing: its parameters, with supports, sizes and labels, its
+        devices and examples, and what is known of its curvature."""
+        return listing_of(self)
+
+    def __str__(self) -> str:
+        return str(self.listing())
+
     @staticmethod
     def from_log_density(
         log_prior: Callable[[Any], Any],
-        log_likelihood: Callable[[Any, Any], Any],
+        log_likelihood: Callable[..., Any],
         data: OnDevices,
         start: Any,
         *,
@@ -224,6 +255,12 @@ class Model(ABC):
         convexity: float | None = None,
         start_sd: float | Array | None = None,
         prior_devices: int | None = None,
+        likelihood_of: str = "example",
+        local: Any = None,
+        log_local_prior: Callable[[Any, Any], Any] | None = None,
+        local_steps: int = 8,
+        observed: str | None = None,
+        simulate: Callable[[Any, Any, Any], Any] | None = None,
     ) -> Model:
         """Model from log densities, which JAX differentiates (extra ``jax``).
 
@@ -252,6 +289,30 @@ class Model(ABC):
             Number of devices that share the prior, if ``data`` are those of some of them only: the
             number of a federation's devices, for the model of one of them. None: all are in
             ``data``.
+        likelihood_of
+            ``"device"``: ``log_likelihood(parameters, device)`` is that of ALL data of one device,
+            a dictionary of its whole arrays, (example, ...), which differ in length between
+            devices. For a series, a state-space model, or whatever else is no sum over examples.
+            Only the privacy of whole devices is then stated: ``example_clip`` and ``example_norm``
+            are refused.
+        local, log_local_prior
+            Parameters that each device has of its own, which never leave it, declared as in
+            ``start``, and ``log_local_prior(parameters, local)``, the log density of those of one
+            device given the global ones. The log likelihood is then
+            ``log_likelihood(parameters, local, example)``. In each round a device moves its local
+            parameters and sends the gradient in the global ones; see ``docs/models.md``. Only the
+            privacy of whole devices is stated.
+        local_steps
+            Steps by which a device moves its local parameters in each round, after a first one.
+            What it sends is the mean over them: more steps mean less noise, and more work on the
+            device.
+        observed
+            Name of the array that the likelihood is of, for ``result.to_arviz``; None: ``y`` or the
+            target, if there is one. ArviZ's ``loo`` takes the log likelihood as it is: a density
+            with all constants.
+        simulate
+            ``simulate(parameters, example, key)``: a draw of that array for one example, with a
+            random key of JAX, for the posterior predictive.
 
         Examples
         --------
@@ -267,10 +328,46 @@ class Model(ABC):
         ... )
         >>> model.layout.free_entries(), model.layout.entries()
         (['mean', 'free(sd)'], ['mean', 'sd'])
+
+        The memory of a series, of which every device has one:
+
+        >>> walks = flmc.data.from_arrays([{"y": [0.0, 1.0, 0.4]}, {"y": [0.3, 0.1]}])
+        >>> model = flmc.Model.from_log_density(
+        ...     lambda w: -0.5 * w["memory"] ** 2,
+        ...     lambda w, own: -0.5 * ((own["y"][1:] - w["memory"] * own["y"][:-1]) ** 2).sum(),
+        ...     walks,
+        ...     {"memory": 0.0},
+        ...     likelihood_of="device",
+        ... )
+        >>> model.gradient(np.zeros((1, 1, 1))).round(2).tolist()
+        [[[[-0.4], [-0.03]]]]
+
+        A level of each device's own, which stays at home, about a common one:
+
+        >>> data = flmc.data.from_arrays([{"y": [1.0, 3.0]}, {"y": [2.0]}])
+        >>> model = flmc.Model.from_log_density(
+        ...     lambda w: -0.5 * (w["mean"] / 10) ** 2,
+        ...     lambda w, own, row: -0.5 * (row["y"] - own["level"]) ** 2,
+        ...     data,
+        ...     {"mean": 0.0},
+        ...     local={"level": 0.0},
+        ...     log_local_prior=lambda w, own: -0.5 * (own["level"] - w["mean"]) ** 2,
+        ... )
+        >>> model.dim, model.num_local
+        (1, 1)
         """
         # imported here, because that module imports this one
+        from flmc.models.local_parameters import declared
         from flmc.models.log_density import LogDensityModel
+        from flmc.models.pointwise import named_likelihood
 
+        if observed is not None or simulate is not None:
+            if likelihood_of != "example" or local is not None:
+                raise InvalidSetting(
+                    "observed and simulate are of single examples, and this log likelihood is of a"
+                    " device as a whole, or uses local parameters: leave them out"
+                )
+            log_likelihood = named_likelihood(data, log_likelihood, observed, simulate)
         return LogDensityModel(
             log_prior,
             log_likelihood,
@@ -280,6 +377,8 @@ class Model(ABC):
             convexity,
             start_sd,
             prior_devices=prior_devices,
+            likelihood_of=likelihood_of,
+            local=declared(local, log_local_prior, local_steps),
         )
 
     @staticmethod
@@ -295,6 +394,8 @@ class Model(ABC):
         convexity: float | None = None,
         start_sd: float | Array | None = None,
         prior_devices: int | None = None,
+        local: str | None = None,
+        local_steps: int = 8,
     ) -> Model:
         """Model from a model of NumPyro (extra ``numpyro``), whose log joint density is split into
         a prior and the likelihood of one example.
@@ -319,9 +420,14 @@ class Model(ABC):
             Values of latent sites about which chains start; of others the median of the prior.
         dims, coords
             Names of the axes of latent sites, and labels by the name of the axis, as ArviZ takes
-            them. A plate names its axis by itself.
-        smoothness, convexity, start_sd, prior_devices
+            them. A plate names its axis by itself; an axis that is called as an array of
+            ``flmc.data.from_frames`` has the labels of its categories or columns.
+        smoothness, convexity, start_sd, prior_devices, local_steps
             As for :meth:`from_log_density`.
+        local
+            Name of a plate over devices, in the order of their numbers or any other: the entries
+            of its latent sites are local parameters, each of which stays on its device. Rows say
+            by an index which entry is theirs, as in ``z[school]``.
 
         Raises
         ------
@@ -350,6 +456,9 @@ class Model(ABC):
         ... )
         >>> model.layout.entries()
         ['mu', 'tau', 'z[Choate]', 'z[Deerfield]']
+        >>> model = flmc.Model.from_numpyro(schools, flmc.data.from_arrays(data), local="schools")
+        >>> model.layout.entries()
+        ['mu', 'tau']
         """
         # imported here, because that module imports this one
         from flmc.models.numpyro_model import federated
@@ -365,6 +474,8 @@ class Model(ABC):
             convexity=convexity,
             start_sd=start_sd,
             prior_devices=prior_devices,
+            local=local,
+            local_steps=local_steps,
         )
 
     @staticmethod
@@ -380,6 +491,7 @@ class Model(ABC):
         clipped_gradient: Callable[[Array, float], Array] | None = None,
         predict: Callable[[Array], Array] | None = None,
         norm_clipped_gradient: Callable[[Array, float], Array] | None = None,
+        names: Sequence[str] | None = None,
     ) -> Model:
         """Model of one data set from a function for the gradients of the likelihood.
 
@@ -411,6 +523,9 @@ class Model(ABC):
             As ``clipped_gradient``, for ``example_norm``: ``norm_clipped_gradient(theta, norm)``
             scales every example's gradient down to a Euclidean norm of at most ``norm`` before the
             examples are summed.
+        names
+            Names of the entries of theta, in tables, figures and messages; None: ``theta[0]`` and
+            so on.
 
         Examples
         --------
@@ -437,4 +552,5 @@ class Model(ABC):
             clipped_gradient,
             predict,
             norm_clipped_gradient,
+            names,
         )

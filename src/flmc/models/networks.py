@@ -14,6 +14,7 @@ from flmc.base import checks
 from flmc.data.federated import FederatedData
 from flmc.models.differentiation import require_jax
 from flmc.models.log_density import LogDensityModel
+from flmc.models.pointwise import likelihood_of_target
 from flmc.models.regressions import check_targets
 
 
@@ -78,14 +79,20 @@ def mlp(
             total = total + jnp.sum(jnp.square(layer["bias"]))
         return -0.5 / prior_sd**2 * total
 
-    def log_likelihood(w: Any, row: Any) -> Any:
+    def scores(w: Any, row: Any) -> Any:
         values = row["x"]
         for number in range(len(sizes) - 1):
             layer = w[f"layer{number}"]
             values = values @ layer["weight"] + layer["bias"]
             if number < len(sizes) - 2:
                 values = jnp.tanh(values)
-        return jax.nn.log_softmax(values)[jnp.asarray(row["y"], int)]
+        return values
+
+    def log_likelihood(w: Any, row: Any) -> Any:
+        return jax.nn.log_softmax(scores(w, row))[jnp.asarray(row["y"], int)]
+
+    def simulate(w: Any, row: Any, key: Any) -> Any:
+        return jax.random.categorical(key, scores(w, row)).astype(float)
 
     rng = np.random.default_rng(seed)
     start = {
@@ -96,5 +103,11 @@ def mlp(
         for number, (inputs, units) in enumerate(pairwise(sizes))
     }
     return LogDensityModel(
-        log_prior, log_likelihood, data, start, smoothness, None, start_sd=0.01 * prior_sd
+        log_prior,
+        likelihood_of_target(data, log_likelihood, simulate),
+        data,
+        start,
+        smoothness,
+        None,
+        start_sd=0.01 * prior_sd,
     )

@@ -19,8 +19,10 @@ from flmc.base.errors import InvalidSetting, MissingExtra
 from flmc.data.examples import OnDevices
 from flmc.models import supports
 from flmc.models.differentiation import require_jax
+from flmc.models.local_parameters import LocalParameters
 from flmc.models.log_density import LogDensityModel
 from flmc.models.parameters import Parameter
+from flmc.models.pointwise import Likelihood
 from flmc.models.supports import Interval, Support
 
 _NUM_DRAWS = 101
@@ -48,12 +50,14 @@ def federated(
     start: Mapping[str, Any],
     dims: Mapping[str, Sequence[str]],
     coords: Mapping[str, Sequence[Any]],
+    local: str | None = None,
+    local_steps: int = 8,
     **others: Any,
 ) -> LogDensityModel:
     """The model of :meth:`flmc.Model.from_numpyro`, which describes the arguments; ``others`` are
     those of :class:`~flmc.models.log_density.LogDensityModel`."""
     jax, numpyro = require_jax(), _require_numpyro()
-    rows = data.rows()
+    rows, labels = data.rows(), data.labels
     if not data.num_samples:
         raise InvalidSetting("a NumPyro model needs 1 example at least, got 0")
     calls = _Calls(jax, numpyro, model, dict(fixed))
@@ -69,7 +73,7 @@ def federated(
                 )
         starts |= {name: np.asarray(value, np.float64) for name, value in start.items()}
         parameters = {
-            name: Parameter(starts[name], site["support"], _axes(site, dims, coords))
+            name: Parameter(starts[name], site["support"], _axes(site, dims, coords, labels))
             for name, site in latent.items()
         }
         # Checks starts and axes by name, before a point about them is needed.
@@ -87,15 +91,53 @@ def federated(
         ]
         in_likelihood = _observed_by_example(calls, jax, points, blank, _some(rows), set(latent))
 
+        at_home = None
+        if local is not None:
+            devices = others.get("prior_devices") or data.num_devices
+            at_home = AtHome.of(calls, jax, local, latent, parameters, devices, local_steps)
+            at_home.check(points, blank, _some(rows), data, in_likelihood)
+    home = set() if at_home is None else set(at_home.axes)
+
     def log_prior(values: Values) -> Any:
-        each = calls.log_densities(values, blank)
-        return sum(value for name, value in each.items() if name not in in_likelihood)
+        whole = values if at_home is None else at_home.everywhere(values, at_home.start)
+        each = calls.log_densities(whole, blank)
+        return sum(v for name, v in each.items() if name not in in_likelihood and name not in home)
 
-    def log_likelihood(values: Values, row: Values) -> Any:
-        each = calls.log_densities(values, {name: row[name][None] for name in rows})
-        return sum(each[name] for name in in_likelihood)
+    def one(row: Values) -> Values:
+        return {name: row[name][None] for name in rows}
 
-    return LogDensityModel(log_prior, log_likelihood, data, parameters, **others)
+    def each(values: Values, *own_and_row: Values) -> Values:
+        row, whole = own_and_row[-1], values
+        if at_home is not None:
+            whole = at_home.everywhere(values, own_and_row[0])
+        densities = calls.log_densities(whole, one(row))
+        return {name: densities[name] for name in in_likelihood}
+
+    def observed(rows: Values) -> Values:
+        return {
+            name: np.asarray(site["value"])
+            for name, site in calls.observed(starts, rows, in_likelihood).items()
+        }
+
+    def simulate(values: Values, row: Values, key: Any) -> Values:
+        sites = calls.observed(values, one(row), in_likelihood)
+        keys = jax.random.split(key, max(1, len(sites)))
+        return {
+            name: jax.numpy.broadcast_to(site["fn"].sample(own), site["value"].shape)[0]
+            for (name, site), own in zip(sites.items(), keys, strict=False)
+        }
+
+    likelihood = Likelihood(each, observed, simulate)
+    if at_home is not None:
+        travelling = {name: each for name, each in parameters.items() if name not in home}
+        if not travelling:
+            raise InvalidSetting(
+                f"all latent sites are in the plate {local!r}, and stay at home: there is nothing"
+                " that devices have in common"
+            )
+        others["local"] = LocalParameters(at_home.declared, at_home.log_prior, local_steps)
+        parameters = travelling
+    return LogDensityModel(log_prior, likelihood, data, parameters, **others)
 
 
 class _Calls:
@@ -119,6 +161,12 @@ class _Calls:
     def log_densities(self, values: Values, rows: Values) -> dict[str, Any]:
         """Log density of every site, summed over its entries, where the latent sites have the
         ``values``."""
+        each = self.entry_densities(values, rows)
+        return {name: self._jax.numpy.sum(entries) for name, entries in each.items()}
+
+    def entry_densities(self, values: Values, rows: Values) -> dict[str, Any]:
+        """Log densities of every site's entries, an array of the site's batch shape, where the
+        latent sites have the ``values``."""
         # Arrays of NumPy cannot be indexed by what JAX traces.
         values = self._jax.tree.map(self._jax.numpy.asarray, dict(values))
         handlers = self._numpyro.handlers
@@ -133,12 +181,28 @@ class _Calls:
                 if site["type"] == "sample"
             }
 
+    def observed(self, values: Values, rows: Values, names: Sequence[str]) -> dict[str, Site]:
+        """The observed sites among ``names`` that have a value for each row, where the latent ones
+        have the ``values``; a factor has none."""
+        values = self._jax.tree.map(self._jax.numpy.asarray, dict(values))
+        handlers = self._numpyro.handlers
+        traced = handlers.trace(handlers.substitute(self._model, data=values))
+        count = len(next(iter(rows.values())))
+        with self._numpyro.validation_enabled(is_validate=False):
+            sites = traced.get_trace(**self._arguments(rows))
+        return {
+            name: sites[name]
+            for name in names
+            if not isinstance(sites[name]["fn"], self._numpyro.distributions.Unit)
+            and self._jax.numpy.shape(sites[name]["value"])[:1] == (count,)
+        }
+
     def _log_density(self, site: Site) -> Any:
-        """Log density of one site at its value, summed over its entries."""
+        """Log densities of the entries of one site at its value."""
         beside = (site["intermediates"],) if site["intermediates"] else ()
         each = site["fn"].log_prob(site["value"], *beside)
         scale = 1.0 if site["scale"] is None else site["scale"]
-        return self._jax.numpy.sum(scale * each)
+        return scale * each
 
     def sites(
         self, rows: Values, free_of: Callable[[str, Support, Site], Array]
@@ -169,11 +233,164 @@ class _Calls:
         except InvalidSetting:
             raise
         except Exception as error:  # a user's model may raise anything
+            # Data frames have columns that a model does not use, and Python's message does not say
+            # where the argument comes from.
+            cure = (
+                "; it is called with every array of the data: leave out the others, as from_frames"
+                " does with arrays=[...]"
+            )
+            unknown = isinstance(error, TypeError) and "unexpected keyword" in str(error)
             raise InvalidSetting(
                 f"the NumPyro model failed for {len(next(iter(rows.values())))} examples with the"
                 f" arguments {', '.join([*rows, *self._fixed])}: {type(error).__name__}: {error}"
+                + cure
+                * unknown
             ) from error
         return sites, latent
+
+
+class AtHome:
+    """The latent sites in a plate over devices, of which every device has its own entry.
+
+    A device does not know the entries of others. The model is called with its own in the place of
+    all: that is the same wherever the plate's entries are alike, given the other sites, and rows
+    use the entry of their device alone, which :meth:`check` tests. ``axes`` has the axis of the
+    plate in each site by name, ``declared`` the parameters of one device, ``start`` their starts.
+    """
+
+    def __init__(
+        self,
+        calls: _Calls,
+        jax: Any,
+        plate: str,
+        size: int,
+        axes: dict[str, int],
+        declared: dict[str, Parameter],
+    ) -> None:
+        self._calls, self._jax, self._plate, self._size = calls, jax, plate, size
+        self.axes, self.declared = axes, declared
+        self.start = {name: np.asarray(each.start, np.float64) for name, each in declared.items()}
+        self._blank: Values = {}
+
+    @classmethod
+    def of(
+        cls,
+        calls: _Calls,
+        jax: Any,
+        plate: str,
+        latent: Mapping[str, Site],
+        parameters: Mapping[str, Parameter],
+        num_devices: int,
+        steps: int,
+    ) -> AtHome:
+        """The sites of the plate of this name. Raises ``InvalidSetting`` if there are none, or the
+        plate is not over the devices."""
+        axes: dict[str, int] = {}
+        declared: dict[str, Parameter] = {}
+        for name, site in latent.items():
+            frames = [each for each in site["cond_indep_stack"] if each.name == plate]
+            if not frames:
+                continue
+            if frames[0].size != num_devices:
+                raise InvalidSetting(
+                    f"the plate {plate!r}, whose sites stay at home, must have one entry for each"
+                    f" of {num_devices} devices, got {frames[0].size}"
+                )
+            axis = len(site["fn"].batch_shape) + frames[0].dim
+            axes[name], given = axis, parameters[name]
+            named = list(given.axes.items())
+            declared[name] = Parameter(
+                np.take(np.asarray(given.start, np.float64), 0, axis),
+                given.support,
+                dict(named[:axis] + named[axis + 1 :]),
+            )
+        if not axes:
+            raise InvalidSetting(
+                f"local names a plate over devices, and no latent site is in one of the name"
+                f" {plate!r}"
+            )
+        return cls(calls, jax, plate, num_devices, axes, declared)
+
+    def everywhere(self, values: Values, own: Values) -> Values:
+        """Values of all latent sites, with those of one device in the place of all devices'."""
+        numpy = self._jax.numpy
+        spread = {
+            name: numpy.repeat(numpy.expand_dims(numpy.asarray(own[name]), axis), self._size, axis)
+            for name, axis in self.axes.items()
+        }
+        return {**values, **spread}
+
+    def log_prior(self, values: Values, own: Values) -> Any:
+        """Log density of one device's parameters, given the other sites."""
+        each = self._calls.entry_densities(self.everywhere(values, own), self._blank)
+        return sum(each[name].sum() for name in self.axes) / self._size
+
+    def check(
+        self,
+        points: Sequence[Values],
+        blank: Values,
+        rows: Values,
+        data: OnDevices,
+        in_likelihood: Sequence[str],
+    ) -> None:
+        """Raise ``InvalidSetting`` unless the plate's entries have the same law, no other prior
+        depends on them, and a row uses the entry of its own device alone."""
+        self._blank, numpy = blank, self._jax.numpy
+        for point in points:
+            own = {name: np.take(point[name], 0, axis) for name, axis in self.axes.items()}
+            alike = self._calls.entry_densities(self.everywhere(point, own), blank)
+            for name, axis in self.axes.items():
+                each = np.moveaxis(np.asarray(alike[name], np.float64), axis, 0)
+                if not np.allclose(each, each[:1], rtol=_TOLERANCE):
+                    raise InvalidSetting(
+                        f"the entries of {name!r} in the plate {self._plate!r} have different laws:"
+                        " a device knows only its own; put what differs, such as a covariate of"
+                        " the device, into the arrays of its rows, and write the site as a"
+                        " deviation"
+                    )
+            whole = self._calls.log_densities(point, blank)
+            same = self._calls.log_densities(self.everywhere(point, own), blank)
+            for name in whole:
+                if name in self.axes or name in in_likelihood:
+                    continue
+                if not _equal(float(whole[name]), float(same[name]), np.asarray(whole[name])):
+                    raise InvalidSetting(
+                        f"the site {name!r} depends on sites of the plate {self._plate!r}, which"
+                        " stay at home: it would need those of all devices"
+                    )
+        point = points[0]
+        fixed = {name: value for name, value in point.items() if name not in self.axes}
+
+        def uses(row: Values) -> Any:
+            """Which entries of the plate the likelihood of one row depends on, (entry)."""
+
+            def of(own: Values) -> Any:
+                one = {name: each[None] for name, each in row.items()}
+                each = self._calls.log_densities({**fixed, **own}, one)
+                return sum(each[name] for name in in_likelihood)
+
+            slopes = self._jax.grad(of)({name: point[name] for name in self.axes})
+            found = numpy.zeros(self._size, bool)
+            for name, axis in self.axes.items():
+                by_entry = numpy.moveaxis(slopes[name], axis, 0).reshape(self._size, -1)
+                found = found | (by_entry != 0).any(axis=1)
+            return found
+
+        homes: dict[int, int] = {}
+        for device in range(data.num_devices):
+            own_rows = data.of_device(device).rows()
+            if not len(next(iter(own_rows.values()))):
+                continue
+            some = _some(own_rows)
+            entries = np.flatnonzero(np.asarray(self._jax.vmap(uses)(some)).any(axis=0))
+            if len(entries) > 1 or (len(entries) and int(entries[0]) in homes):
+                also = "" if len(entries) > 1 else f", and so do those of {homes[int(entries[0])]}"
+                raise InvalidSetting(
+                    f"rows of device {device} (from 0) use the entries {entries.tolist()} of the"
+                    f" plate {self._plate!r}{also}: each device has one entry of its own"
+                )
+            if len(entries):
+                homes[int(entries[0])] = device
 
 
 def _latent_sites(calls: _Calls, jax: Any, blank: Values, rows: Values) -> dict[str, Site]:
@@ -363,10 +580,14 @@ def _bound(name: str, bound: Any, otherwise: float) -> float:
 
 
 def _axes(
-    site: Site, dims: Mapping[str, Sequence[str]], coords: Mapping[str, Sequence[Any]]
+    site: Site,
+    dims: Mapping[str, Sequence[str]],
+    coords: Mapping[str, Sequence[Any]],
+    labels: Mapping[str, Sequence[str]],
 ) -> dict[str, Sequence[Any]]:
     """Names and labels of the axes of a latent site: ``dims`` names them, else plates name theirs;
-    ``coords`` labels them, else they have numbers."""
+    ``coords`` labels them, else the ``labels`` of the data if there are as many, else they have
+    numbers."""
     name, shape = site["name"], tuple(site["fn"].shape())
     if name in dims:
         names = list(dims[name])
@@ -380,7 +601,10 @@ def _axes(
         if not plates:
             return {}
         names = [plates.get(axis, f"{name}_dim_{axis}") for axis in range(len(shape))]
-    return {axis: coords.get(axis, range(n)) for axis, n in zip(names, shape, strict=True)}
+    return {
+        axis: coords.get(axis, labels[axis] if len(labels.get(axis, ())) == n else range(n))
+        for axis, n in zip(names, shape, strict=True)
+    }
 
 
 def _require_numpyro() -> Any:

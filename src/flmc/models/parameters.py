@@ -167,6 +167,19 @@ class Layout:
         """Parameters that may have all real values, with these names and shapes."""
         return cls(tuple(NamedParameter(name, shape) for name, shape in shapes.items()))
 
+    @classmethod
+    def of_names(cls, names: Sequence[str], dim: int) -> Layout:
+        """Parameters of one number each with these names. Raises ``InvalidSetting`` unless there
+        are ``dim`` of them."""
+        if isinstance(names, str) or len(names) != dim:
+            raise InvalidSetting(f"names must be {dim} names, one for each entry, got {names!r}")
+        return cls(tuple(NamedParameter(str(name), ()) for name in names))
+
+    @classmethod
+    def of_axis(cls, name: str, axis: str, labels: Sequence[Any]) -> Layout:
+        """One parameter ``name`` with an entry for each label of one axis."""
+        return cls((NamedParameter(name, (len(labels),), real, ((axis, tuple(labels)),)),))
+
     @property
     def dim(self) -> int:
         """Number of entries of theta."""

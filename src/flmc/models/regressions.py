@@ -20,6 +20,7 @@ from flmc.data.federated import FederatedData
 from flmc.models.differentiation import require_jax
 from flmc.models.log_density import LogDensityModel
 from flmc.models.parameters import Parameter
+from flmc.models.pointwise import likelihood_of_target
 
 _FIT_STEPS = 20
 """Number of iterations, alternating between coefficients and noise, of the least-squares fit about
@@ -63,16 +64,23 @@ def logistic(
     (3, 261.0, True)
     """
     check_targets(data, {-1.0, 1.0}, "-1 and +1, one for each of two classes")
-    jnp = require_jax().numpy
+    jax = require_jax()
+    jnp = jax.numpy
+
+    def score(w: Any, row: Any) -> Any:
+        return row["x"] @ w["slope"] + w["intercept"]
 
     def log_likelihood(w: Any, row: Any) -> Any:
-        return -jnp.logaddexp(0.0, -row["y"] * (row["x"] @ w["slope"] + w["intercept"]))
+        return -jnp.logaddexp(0.0, -row["y"] * score(w, row))
+
+    def simulate(w: Any, row: Any, key: Any) -> Any:
+        return 2.0 * jax.random.bernoulli(key, jax.nn.sigmoid(score(w, row))) - 1.0
 
     # 0.25 bounds p (1 - p), the second derivative of the logistic loss at the probability p.
     smoothness = _public_bound(data, feature_norm, 0.25, prior_sd, intercept_sd)
     return LogDensityModel(
         _normal_prior(prior_sd, intercept_sd),
-        log_likelihood,
+        likelihood_of_target(data, log_likelihood, simulate),
         data,
         {"intercept": 0.0, "slope": _slopes(data, np.zeros(data.features.shape[1]))},
         smoothness,
@@ -112,16 +120,21 @@ def softmax(
     jax = require_jax()
     jnp = jax.numpy
 
+    def scores(w: Any, row: Any) -> Any:
+        return row["x"] @ w["slope"] + w["intercept"]
+
     def log_likelihood(w: Any, row: Any) -> Any:
-        scores = jax.nn.log_softmax(row["x"] @ w["slope"] + w["intercept"])
-        return scores[jnp.asarray(row["y"], int)]
+        return jax.nn.log_softmax(scores(w, row))[jnp.asarray(row["y"], int)]
+
+    def simulate(w: Any, row: Any, key: Any) -> Any:
+        return jax.random.categorical(key, scores(w, row)).astype(float)
 
     # 0.5 bounds the eigenvalues of diag(p) - p p^T, the second derivative of the softmax loss at
     # probabilities p: its absolute row sums are 2 p (1 - p).
     smoothness = _public_bound(data, feature_norm, 0.5, prior_sd, intercept_sd)
     return LogDensityModel(
         _normal_prior(prior_sd, intercept_sd),
-        log_likelihood,
+        likelihood_of_target(data, log_likelihood, simulate),
         data,
         {
             "intercept": Parameter(np.zeros(count), axes={"class": classes}),
@@ -157,18 +170,24 @@ def poisson(
         raise InvalidSetting(
             f"{data.target_name!r} must hold counts, 0, 1, ..., for a Poisson regression"
         )
-    jnp = require_jax().numpy
+    jax = require_jax()
+    jnp = jax.numpy
 
     def log_likelihood(w: Any, row: Any) -> Any:
         score = row["x"] @ w["slope"] + w["intercept"]
-        return row["y"] * score - jnp.exp(score)
+        return row["y"] * score - jnp.exp(score) - jax.scipy.special.gammaln(row["y"] + 1.0)
+
+    def simulate(w: Any, row: Any, key: Any) -> Any:
+        return jax.random.poisson(key, jnp.exp(row["x"] @ w["slope"] + w["intercept"])).astype(
+            float
+        )
 
     # Chains start at the logarithm of the mean count. Far from it the curvature, which grows
     # exponentially, is unlike that at the mode, and useless to choose a step.
     centre = float(np.log(max(data.targets.mean(), 0.5)))
     return LogDensityModel(
         _normal_prior(prior_sd, intercept_sd),
-        log_likelihood,
+        likelihood_of_target(data, log_likelihood, simulate),
         data,
         {"intercept": centre, "slope": _slopes(data, np.zeros(data.features.shape[1]))},
         None,
@@ -228,14 +247,20 @@ def linear_unknown_noise(
     centre = float(np.log(checks.positive("noise_scale", noise_scale)))
     spread = checks.positive("noise_log_sd", noise_log_sd)
     others = _normal_prior(prior_sd, intercept_sd)
-    jnp = require_jax().numpy
+    jax = require_jax()
+    jnp = jax.numpy
 
     def log_prior(w: Any) -> Any:
         return others(w) - 0.5 * jnp.square((w["log_noise"] - centre) / spread)
 
     def log_likelihood(w: Any, row: Any) -> Any:
         away = row["y"] - row["x"] @ w["slope"] - w["intercept"]
-        return -0.5 * jnp.square(away * jnp.exp(-w["log_noise"])) - w["log_noise"]
+        constant = 0.5 * float(np.log(2 * np.pi))
+        return -0.5 * jnp.square(away * jnp.exp(-w["log_noise"])) - w["log_noise"] - constant
+
+    def simulate(w: Any, row: Any, key: Any) -> Any:
+        mean = row["x"] @ w["slope"] + w["intercept"]
+        return mean + jnp.exp(w["log_noise"]) * jax.random.normal(key)
 
     start, noise = _least_squares(data, prior_sd, intercept_sd, noise_scale)
     names = {
@@ -246,7 +271,8 @@ def linear_unknown_noise(
     # Standard deviations of the starts in the order of theta: intercept, log_noise, slopes. They
     # are small, because far from the fit the curvature is another and would need another step.
     start_sd = np.concatenate([[0.1 * noise, 0.1], np.full(len(start) - 1, 0.1 * noise)])
-    return LogDensityModel(log_prior, log_likelihood, data, names, start_sd=start_sd)
+    likelihood = likelihood_of_target(data, log_likelihood, simulate)
+    return LogDensityModel(log_prior, likelihood, data, names, start_sd=start_sd)
 
 
 def _slopes(data: FederatedData, start: Array, classes: Sequence[Any] = ()) -> Parameter:
@@ -338,5 +364,6 @@ def _public_bound(
             f" {largest:.6g}"
         )
     prior = max(prior_sd**-2, intercept_sd**-2)
-    # The 1 is the square of the intercept's feature, which is 1 for every example.
-    return factor * data.num_samples * (1.0 + norm**2) + prior
+    # The 1 is the square of the intercept's feature, which is 1 for every example. Examples that
+    # were left out for a missing value count, as how many of them there are is not public.
+    return factor * data.num_given * (1.0 + norm**2) + prior

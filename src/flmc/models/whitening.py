@@ -16,6 +16,7 @@ from flmc.models.distributions import Gaussian, Normal
 from flmc.models.local_costs import ExampleBound, Quadratic, TracedCosts
 from flmc.models.log_density import LogDensityModel
 from flmc.models.model import Model
+from flmc.models.pointwise import Pointwise
 
 
 def whiten(
@@ -167,6 +168,10 @@ class WhitenedModel(Model):
         starts."""
         own = self._coordinates.to_model(theta)
         return np.asarray(self.base.prior_share(own) @ self._coordinates.scale)
+
+    def pointwise(self) -> Pointwise | None:
+        """What the original model says of single examples, at draws in its own coordinates."""
+        return self.base.pointwise()
 
     @property
     def _coordinates(self) -> Coordinates:

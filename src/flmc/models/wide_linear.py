@@ -18,6 +18,7 @@ from flmc.data.synthetic import DrawnExamples
 from flmc.models.distributions import Normal
 from flmc.models.local_costs import ExampleBound, TracedCosts
 from flmc.models.model import Model
+from flmc.models.parameters import Layout
 
 WIDE = 2048
 """Number of features from which on a synthetic linear regression is held as examples."""
@@ -79,6 +80,8 @@ class WideLinear(Model):
             top = data.largest_curvature
         else:
             self.made_from_data, self.data_findings = data.data_dependent, data.findings or ()
+            if data.feature_names:
+                self.layout = Layout.of_axis("theta", "feature", data.feature_names)
             features = np.reshape(data.features, (-1, *data.features.shape[-2:]))
             self.num_experiments, _, self.dim = features.shape
             tops = [_largest_eigenvalue(each) for each in features]

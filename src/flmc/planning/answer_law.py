@@ -29,6 +29,11 @@ MOST_ANSWERED = 200
 """Largest number of entries of theta for which an answer is planned, and whose curvatures are all
 estimated: the rounds that this takes, and the cost, grow with this number. Answers of more entries
 take the curvature to be nearly the same in all directions."""
+NO_ANSWER = (
+    "the noise of a round depends on the rounds before, through the devices' local parameters, and"
+    " an answer takes it for independent"
+)
+"""Why no answer is computed where devices have local parameters."""
 MOST_WIDE = 20_000
 """Largest number of entries of theta for which an answer is computed at all: it takes the memory of
 some copies of the kept draws."""

@@ -18,7 +18,7 @@ from flmc.base.special import median
 from flmc.models.clipped_examples import check_clipping
 from flmc.models.model import Model
 from flmc.planning.answer_forecast import rounds_to_arrive
-from flmc.planning.answer_law import MOST_ANSWERED
+from flmc.planning.answer_law import MOST_ANSWERED, NO_ANSWER
 from flmc.planning.burn_in import distance_to_travel
 from flmc.planning.constraints import Constraints
 from flmc.planning.limits import GainLimits, Limits
@@ -78,6 +78,8 @@ def decide(
     may break the budget and must not be handed out."""
     _check_kinds(model, uplink, limits)
     limits = _limits_for(request, limits, model.dim)
+    if request.aim == "answer" and model.num_local:
+        raise InvalidSetting(f"aim 'answer' is not known to hold: {NO_ANSWER}; use aim 'chain'")
     _check_update(request, limits)
     checks.one_of("start", request.start, ("prior", "zero"))
     if uplink.clips_examples:
@@ -187,6 +189,7 @@ def _decide(task: Constraints, request: Request) -> Plan:
         aim=request.aim,
         public_curvature=curvature if curvature.public else None,
         draw_at=task.draw_at,
+        num_local=model.num_local,
     )
     automatic = computed and request.burn_in_step_factor == "auto"
     if request.aim == "answer":

@@ -139,6 +139,9 @@ class Reception:
         share = plan.num_devices / active
         noise = np.square(share) * plan.uplink.noise_power / np.square(expected.gain)
         self._noise = np.asarray(noise.mean(axis=0))
+        if model.local_variance is not None and plan.uplink.slope is not None:
+            # What the devices' own parameters add, which passes through the link.
+            self._noise = self._noise + plan.uplink.slope**2 * model.local_variance
         self._share = float(share.mean())
         arrival = arrival_of(plan.uplink, plan.num_devices, plan.scheduler)
         ones = np.ones(plan.num_devices)

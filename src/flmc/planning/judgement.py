@@ -643,7 +643,7 @@ def judge_burn_in(
     if (curvature.smoothness or 0.0) > 100.0 * (curvature.convexity or math.inf):
         cure += (
             "; smoothness and convexity differ by more than a factor of 100: if they are right,"
-            " rescale theta"
+            " rescale theta (flmc.whiten, --precondition)"
         )
     if decided.limits.scope == "run" and decided.binding == "privacy":
         cure = (

@@ -301,6 +301,7 @@ class Job:
             tail_draws=self._tail_draws(chains),
             find_answer=self._answer(path),
             layout=self.model.layout,
+            pointwise=self.model.pointwise,
             blocking=self.engine.blocking(self.plan, self.model, self.num_chains),
         )
 

@@ -121,6 +121,7 @@ class Recorder:
                 "num_undefined": np.array(chains.num_undefined),
                 "identity": np.array(self.identity),
                 **({} if chains.memory is None else {"memory": chains.memory}),
+                **({} if chains.local is None else {"local": chains.local}),
             },
         )
         write_json(
@@ -166,6 +167,8 @@ class Recorder:
         pairs.append((saved["products"], moments.products))
         if chains.memory is not None:
             pairs.append((saved["memory"], chains.memory))
+        if chains.local is not None:
+            pairs.append((saved["local"], chains.local))
         # All of the checkpoint is read and its shapes are compared before the chains are changed.
         if any(new.shape != old.shape or new.dtype != old.dtype for new, old in pairs):
             raise ValueError("its arrays have other shapes")

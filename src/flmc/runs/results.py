@@ -29,6 +29,7 @@ from flmc.evaluation.one_chain import OneChain, Spread
 from flmc.evaluation.shown_answer import AnswerMode, FindAnswer, ShownAnswer
 from flmc.evaluation.stein import Evidence
 from flmc.evaluation.tails import judge_shape
+from flmc.models.pointwise import Pointwise
 from flmc.planning.plans import Plan
 from flmc.planning.plans.over_runs import OverRuns
 from flmc.planning.plans.release import Coverage, coverage_of
@@ -39,6 +40,11 @@ from flmc.runs.recorder import Recorder
 from flmc.sampling.moments import Moments
 from flmc.sampling.path import ChainPath
 from flmc.uplink.noise import is_normal
+
+_MOST_ROWS = 12
+"""Largest number of entries whose mean and standard deviation are printed."""
+_MOST_NAMES = 2048
+"""Largest number of entries whose names are in JSON."""
 
 
 def listing(result: Result, answer: AnswerMode = "auto") -> Listing:
@@ -74,12 +80,19 @@ def listing(result: Result, answer: AnswerMode = "auto") -> Listing:
 
 def _rows_without_posterior(result: Result) -> list[Row]:
     """Rows of a result whose exact posterior is not known: mean and standard deviation of the draws
-    of the first data set, and its Stein ratios and shifts, from gradients at the draws."""
+    of the first data set by name of the parameter, and its Stein ratios and shifts, from gradients
+    at the draws. Without draws these are of free numbers, where parameters have supports."""
+    names, mean = named_draws.entry_names(result.plan.dim, result.layout), result.mean[0]
     sd = np.sqrt(result.variance[0])
-    rows = [
-        Row(name, np.array2string(value, precision=4))
-        for name, value in (("mean", result.mean[0]), ("sd", sd))
-    ]
+    if result.layout is not None and not result.layout.free and result.chains is not None:
+        names, values = named_draws.by_entry(result.chains[0], result.layout)
+        flat = values.reshape(-1, len(names))
+        mean, sd = flat.mean(axis=0), flat.std(axis=0)
+    each = zip(names[:_MOST_ROWS], mean, sd, strict=False)
+    rows = [Row("draws", "mean ± sd")]
+    rows += [Row(name, f"{middle:.4g} ± {spread:.2g}") for name, middle, spread in each]
+    if len(names) > _MOST_ROWS:
+        rows.append(Row("", f"and {len(names) - _MOST_ROWS} more entries, in summary()"))
     return rows + ([] if result.evidence is None else result.evidence.rows)
 
 
@@ -325,6 +338,9 @@ class Result:
     where noise is not normal, whether draws were kept or not; else None."""
     layout: named_draws.Layout | None = None
     """Name and shape of every parameter in theta; None for a model without names."""
+    pointwise: Callable[[], Pointwise | None] = lambda: None
+    """Function that gives what the model says of single examples; None for a model that does not
+    know them."""
 
     @cached_property
     def chains(self) -> Array | None:
@@ -447,12 +463,53 @@ class Result:
         """Kept draws of the first data set as a pandas data frame: chain, draw, and every entry."""
         return named_draws.to_dataframe(self._first_draws, self.layout)
 
-    def to_arviz(self) -> Any:
-        """Kept draws of the first data set as a DataTree of ArviZ, with the model's predictions if
-        they were computed at every draw; needs the extra ``arviz``."""
-        same = self.predictions is not None and self.predictions.shape[1] == self.draws.shape[1]
-        predicted = self.predictions if same else None
-        return named_draws.to_arviz(self._first_draws, self.layout, predicted)
+    def to_arviz(self, *, thin: int | None = None, seed: int = 0) -> Any:
+        """Kept draws of the first data set as a DataTree of ArviZ, with names, dimensions and
+        coordinates; needs the extra ``arviz``.
+
+        The groups are ``posterior``, ``sample_stats`` (the round of each draw and, if it is known,
+        the log density ``lp``) and, for a model that knows its examples, ``log_likelihood`` and
+        ``observed_data``, whose examples bear the names of their devices, so that ``loo`` of
+        arviz-stats works; ``posterior_predictive`` if the model can simulate, or has predictions at
+        every draw. What is said of examples comes from the data of all devices: it is for
+        simulation, and no privacy statement covers it.
+
+        Parameters
+        ----------
+        thin
+            Take every n-th draw of a chain. None: 1, or as many as leave ten million log
+            likelihoods of examples.
+        seed
+            Seed of the posterior predictive.
+
+        Examples
+        --------
+        >>> model = flmc.LinearGaussian(
+        ...     flmc.data.draw_linear(seed=1, num_samples=40, num_devices=4)
+        ... )
+        >>> plan = flmc.plan(model, flmc.Digital(), num_rounds=60, num_burn_in=20)
+        >>> tree = flmc.run(plan, model, chains=4, engine="numpy").to_arviz(thin=2)
+        >>> tree["posterior"]["theta"].sizes["draw"], tree["log_likelihood"]["y"].sizes["example"]
+        (20, 40)
+        """
+        # imported here, because few results are given to ArviZ
+        from flmc.evaluation.inference_data import thin_for_examples, thinned_draws, to_arviz
+
+        drawn, pointwise = self._first_draws, self.pointwise()
+        thin = thin_for_examples(drawn, pointwise) if thin is None else thin
+        same = self.predictions is not None and self.predictions.shape[1] == drawn.shape[1]
+        predicted = self.predictions[:, ::thin] if same and self.predictions is not None else None
+        chosen = thinned_draws(drawn, thin)
+        every = 1 if self.path is None else self.path.thin
+        rounds = self.plan.num_burn_in + every * np.arange(1, drawn.shape[1] + 1)
+        return to_arviz(
+            chosen,
+            self.layout,
+            predictions=predicted,
+            rounds=rounds[::thin],
+            pointwise=pointwise,
+            seed=seed,
+        )
 
     def save(self, directory: str | Path) -> Path:
         """Write plan, metrics, mean, covariance and draws (if kept) to a new directory.
@@ -520,6 +577,7 @@ class Result:
             "coverage": None if self.coverage is None else self.coverage.to_document(),
             "clipped_fraction": to_document(self.clipped_fraction),
             "num_undefined": self.num_undefined,
+            "entries": self._names if self.plan.dim <= _MOST_NAMES else None,
             "diagnostics": None if self.diagnostics is None else self.diagnostics.to_document(),
             "findings": [finding.to_document() for finding in self.findings],
             "warnings": self.warnings,
@@ -591,7 +649,12 @@ class Result:
 
         At most about 10,000 draws, 20 entries and 20 predictions are used; :func:`flmc.diagnose`
         uses all draws and entries."""
-        return judge_mixing(self.chains, self.predictions)
+        return judge_mixing(self.chains, self.predictions, self._names)
+
+    @property
+    def _names(self) -> list[str]:
+        """Names of the entries of theta."""
+        return named_draws.entry_names(self.plan.dim, self.layout)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
@@ -628,8 +691,9 @@ class Result:
         """Findings about the tails of the draws, for a normal posterior."""
         doubted = shape_in_doubt(self.plan)
         if self.tail_draws is None:
-            return judge_shape(self.chains, self.diagnostics, doubted=doubted)
-        return judge_shape(self.tail_draws, judge_mixing(self.tail_draws), doubted=doubted)
+            return judge_shape(self.chains, self.diagnostics, doubted=doubted, names=self._names)
+        mixing = judge_mixing(self.tail_draws, names=self._names)
+        return judge_shape(self.tail_draws, mixing, doubted=doubted, names=self._names)
 
     @property
     def _answer_findings(self) -> tuple[Finding, ...]:

@@ -54,6 +54,9 @@ class Chains:
     memory: Array | None = None
     """Numbers that the server's update carries from round to round beside theta, such as a
     momentum, (experiment, chain, slot, dim); None for an update that carries none."""
+    local: Array | None = None
+    """Local parameters of the devices as free numbers, (experiment, chain, device, entry); None for
+    a model without any. They are no part of theta, of draws or of what a server sees."""
 
     @classmethod
     def at_start(

@@ -45,7 +45,7 @@ def choose_engine(name: str | Engine, plan: Plan, model: Model) -> Engine:
             and engine.worthwhile(plan, model)
         ):
             return engine
-    return NumpyEngine()
+    return _able(NumpyEngine(), plan, model)
 
 
 def libraries_of(name: str) -> tuple[str, ...]:
@@ -75,7 +75,8 @@ def _able(engine: Engine, plan: Plan, model: Model) -> Engine:
     obstacle = engine.why_not(plan, model)
     if obstacle is not None:
         raise InvalidSetting(
-            f"the {engine.name} engine does not apply: {obstacle}; use engine = 'numpy'"
+            f"the {engine.name} engine does not apply: {obstacle}; use engine ="
+            f" {'jax' if model.num_local else 'numpy'!r}"
         )
     return engine
 

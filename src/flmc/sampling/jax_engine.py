@@ -112,7 +112,7 @@ class DataSetRun(NamedTuple):
         noise = pull[:, None] * np.sqrt(uplink.noise_power) / without_copies(schedule.gain)[0]
         keys = [
             np.stack([chain_key(self.seed, purpose, self.experiment, c, block) for c in tile])
-            for purpose in (Purpose.QUANTISER, Purpose.CHANNEL)
+            for purpose in (Purpose.QUANTISER, Purpose.CHANNEL, Purpose.LOCAL)
         ]
         centre = centre_of(self.model)[self.experiment]
         arrays = (centre, _whole_block(pull), _shared(noise), _weights(schedule, plan))
@@ -120,7 +120,17 @@ class DataSetRun(NamedTuple):
         clip, factor = np.float32(uplink.clip), np.float32(link_factor(uplink))
         midpoints = np.bool_(plan.midpoints)
         return Fixed(
-            self.data, middle, keys[0], keys[1], pull, noise, weights, clip, factor, midpoints
+            self.data,
+            middle,
+            keys[0],
+            keys[1],
+            pull,
+            noise,
+            weights,
+            clip,
+            factor,
+            midpoints,
+            None if self.chains.local is None else keys[2],
         )
 
     def _stretch(self, fixed: Fixed, tile: range, first: int, rounds: range, at_once: int) -> None:
@@ -143,10 +153,14 @@ class DataSetRun(NamedTuple):
             np.zeros((len(tile), drawn, self.plan.dim), np.float32),
             counts,
             counts,
+            None if chains.local is None else chains.local[place],
         )
         span = Span(rounds.start, rounds.stop, self.plan.num_burn_in - first, rounds.start)
-        after = Stretch._make(map(np.array, self.loop(before, fixed, span)))
+        reached = self.loop(before, fixed, span)
+        after = Stretch._make(None if each is None else np.array(each) for each in reached)
         chains.position[place] = after.position
+        if chains.local is not None:
+            chains.local[place] = after.local
         finite = np.isfinite(after.position).all(axis=-1)
         if not finite.all():
             seen = f"within rounds {first + rounds.start + 1} to {first + rounds.stop}"
@@ -239,6 +253,16 @@ class JaxEngine(SinglePrecisionEngine):
         quadratic costs, this engine can run it but is not expected to be the fastest."""
         return model.traced() is not None
 
+    def start(self, plan: Plan, model: Model, seed: int, num_chains: int, **kept: Any) -> Chains:
+        """State before round 1, as :meth:`Engine.start` describes it. Parameters that stay on
+        devices, if the model has any, start where the model says."""
+        chains = super().start(plan, model, seed, num_chains, **kept)
+        costs = model.traced() if model.num_local else None
+        if costs is not None and costs.moves is not None:
+            lead = (model.num_experiments, num_chains, model.num_devices, 1)
+            chains.local = np.tile(costs.moves.start, lead).astype(np.float32)
+        return chains
+
     def advance(
         self,
         chains: Chains,
@@ -308,7 +332,7 @@ def _loop_of(jax: Any, plan: Plan, model: Model) -> tuple[TracedCosts, _Loop]:
     shared = costs.gradients is _quadratic_gradients
     loops = _quadratic_loops if shared else vars(model).setdefault(_ATTRIBUTE, {})
     if (kind, bound) not in loops:
-        loops[kind, bound] = compile_rounds(jax, costs.gradients, kind)
+        loops[kind, bound] = compile_rounds(jax, costs.gradients, kind, costs.moves)
     return costs, loops[kind, bound]
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flmc.base.randomness import Purpose, check_seed
+from flmc.models.local_costs import TracedMoves
 from flmc.uplink.uplink import Uplink
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -197,6 +198,8 @@ class Stretch(NamedTuple):
     clipped, undefined
         Numbers of gradient entries of active devices in every round of the call, (round): entries
         that clipping changed (0 before the kept rounds), and entries that were not finite.
+    local
+        Local parameters of the devices, (chain, device, entry); None where they have none.
     """
 
     position: Any
@@ -207,6 +210,7 @@ class Stretch(NamedTuple):
     draws: Any
     clipped: Any
     undefined: Any
+    local: Any = None
 
 
 class Fixed(NamedTuple):
@@ -236,6 +240,9 @@ class Fixed(NamedTuple):
         the factor of the gradient in the link's mean bit, as :func:`link_factor` returns it.
     midpoints
         Whether sums are of the points half way between the positions before and after a round.
+    local
+        Keys of every chain's random streams for the steps of local parameters, (chain, 2); None
+        where devices have none.
     """
 
     data: Any
@@ -248,6 +255,7 @@ class Fixed(NamedTuple):
     clip: Any
     link_factor: Any
     midpoints: Any
+    local: Any = None
 
 
 class Span(NamedTuple):
@@ -262,17 +270,21 @@ class Span(NamedTuple):
 
 
 def compile_rounds(
-    jax: Any, gradients: Callable[[Any, Any], Any], kind: SymbolKind
+    jax: Any,
+    gradients: Callable[[Any, Any], Any],
+    kind: SymbolKind,
+    moves: TracedMoves | None = None,
 ) -> Callable[[Stretch, Fixed, Span], Stretch]:
     """A function that runs rounds, which JAX compiles at its first call. Its arguments are the
     state of the chains before the rounds, the constant input of their block, and the span of rounds
     to run; it returns the state after them.
 
-    ``gradients`` maps theta (dim) and the data to local gradients (device, dim)."""
+    ``gradients`` maps theta (dim) and the data to local gradients (device, dim); where devices have
+    local parameters, ``moves`` says what they send in its place."""
 
     def advance(stretch: Stretch, fixed: Fixed, span: Span) -> Stretch:
         def one(index: Any, before: Stretch) -> Stretch:
-            return _round(jax, gradients, kind, index, before, fixed, span)
+            return _round(jax, gradients, kind, moves, index, before, fixed, span)
 
         after: Stretch = jax.lax.fori_loop(span.begin, span.end, one, stretch)
         return after
@@ -285,6 +297,7 @@ def _round(
     jax: Any,
     gradients: Callable[[Any, Any], Any],
     kind: SymbolKind,
+    moves: TracedMoves | None,
     index: Any,
     before: Stretch,
     fixed: Fixed,
@@ -293,7 +306,11 @@ def _round(
     """The state of all chains after one round, number ``index`` of its block of rounds, from the
     state before it: gradients, symbols, noise, the step, and sums over kept rounds."""
     numpy = jax.numpy
-    local = jax.vmap(gradients, in_axes=(0, None))(fixed.centre + before.position, fixed.data)
+    theta, own = fixed.centre + before.position, before.local
+    if moves is None:
+        local = jax.vmap(gradients, in_axes=(0, None))(theta, fixed.data)
+    else:
+        own, local = _moved(jax, moves, index, theta, own, fixed)
     local = local.astype(numpy.float32)  # a user's constants may have made the gradients double
     weights = fixed.weights[numpy.minimum(index, len(fixed.weights) - 1)]
     total, clipped, undefined = _superpose(jax, kind, index, local, weights, fixed)
@@ -312,7 +329,28 @@ def _round(
     sums = jax.lax.cond(kept, _summed, lambda sums, _: sums, before[1:5], draw)
     clipped = before.clipped.at[place].set(numpy.where(kept, clipped, 0))
     undefined = before.undefined.at[place].set(undefined)
-    return Stretch._make((position, *sums, draws, clipped, undefined))
+    return Stretch._make((position, *sums, draws, clipped, undefined, own))
+
+
+def _moved(
+    jax: Any, moves: TracedMoves, index: Any, theta: Any, own: Any, fixed: Fixed
+) -> tuple[Any, Any]:
+    """Local parameters of all devices after round ``index`` of its block, (chain, device, entry),
+    and the gradients that they send, (chain, device, dim), from ``theta`` (chain, dim) and the
+    local parameters ``own`` before the round."""
+    numpy, (num_devices, entries) = jax.numpy, own.shape[1:]
+    # Every step of every device takes a random word for each of its entries, and one to accept by.
+    place = numpy.arange(num_devices * (entries + 1), dtype=numpy.uint32)
+    first = index.astype(numpy.uint32) * np.uint32(moves.steps)
+    drawn = [words(fixed.local, place, first + np.uint32(step)) for step in range(moves.steps)]
+    shape = (len(own), num_devices, entries + 1)
+    normal = numpy.stack([normals(numpy, *two).reshape(shape) for two in drawn], axis=2)
+    # Half a step above the multiples of 2^-32, so that no logarithm is infinite.
+    uniform = numpy.stack([two[0].reshape(shape)[..., -1] for two in drawn], axis=2)
+    log_uniform = numpy.log((uniform.astype(numpy.float32) + 0.5) * np.float32(2.0**-32))
+    each = jax.vmap(moves.moved, in_axes=(0, 0, None, 0, 0))
+    after, gradients = each(theta, own, fixed.data, normal[..., :-1], log_uniform)
+    return after.astype(numpy.float32), gradients
 
 
 def _superpose(

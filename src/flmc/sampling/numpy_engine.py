@@ -28,6 +28,9 @@ from flmc.sampling.single_precision import starts
 
 _log = logging.getLogger(__name__)
 
+NO_LOCAL = "its devices have local parameters, which only the jax engine moves"
+"""Reason why an engine other than JAX's does not run a model."""
+
 _TILE_NUMBERS = 40_000
 """Largest number of gradient entries, over all devices, of a group of chains that is advanced
 together (a tile): 320 kB in double precision, about the size of a second-level cache."""
@@ -65,8 +68,9 @@ class NumpyEngine(Engine):
     any_update: ClassVar[bool] = True
 
     def obstacle(self, plan: Plan, model: Model) -> str | None:
-        """None: this engine can run every plan, because it is the definition of a run."""
-        return None
+        """None: this engine can run every plan, because it is the definition of a run; but a reason
+        for a model whose devices have local parameters, which it does not move."""
+        return NO_LOCAL if model.num_local else None
 
     def start(
         self,

@@ -44,13 +44,20 @@ _MOST_STATISTICS = 500_000_000
 regression with clipped examples keeps beside its examples."""
 
 
+OF_DATA_FILES = (
+    *("target", "device_column", "deal", "features", "classes", "categories", "standardise"),
+    "missing",
+)
+"""Settings that say how the file in ``data_file`` is read."""
+
+
 def make_model(settings: Settings) -> Model:
     """The model that settings name: a registered one on the examples in ``data_file``, linear
     regression on synthetic data, or one of the user's own. Settings that would have no effect, or
     do not fit each other, raise ``InvalidSetting``."""
     if settings.data_file is not None:
         return model_of(settings, data_of_file(settings, settings.data_file))
-    refuse(settings, ("target", "device_column", "deal", "standardise"), "are for data_file")
+    refuse(settings, OF_DATA_FILES, "are for data_file")
     if settings.model in MODELS.names and settings.model != "linear":
         raise InvalidSetting(f"model {settings.model!r} needs data: give data_file")
     if settings.model != "linear":
@@ -102,7 +109,11 @@ def data_of_file(settings: Settings, source: str) -> FederatedData:
         source,
         target=settings.target,
         device_column=settings.device_column,
+        features=settings.features,
+        categories=settings.categories,
+        classes=settings.classes,
         standardise=settings.standardise,
+        missing=settings.missing,
     )
     data = _with_named_classes(data, MODELS[settings.model].classes)
     if settings.deal is not None:

@@ -12,7 +12,7 @@ from flmc.base.errors import FlmcError, InvalidSetting
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.settings.assembly import OF_THE_RUN
-from flmc.settings.construction import idle_settings, make_model, spell_link
+from flmc.settings.construction import OF_DATA_FILES, idle_settings, make_model, spell_link
 from flmc.settings.schema import Settings
 
 
@@ -77,5 +77,5 @@ def shared(points: Sequence[Settings], axes: Mapping[str, Sequence[Any]]) -> dic
     return same
 
 
-_OF_FILES = {"model", "data_file", "target", "device_column", "deal", "devices"}
+_OF_FILES = {"model", "data_file", "devices", *OF_DATA_FILES} - {"standardise"}
 """Settings that decide how many devices, examples and entries a model on a data file has."""

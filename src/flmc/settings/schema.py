@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from flmc.base import checks
 from flmc.base.errors import InvalidSetting
+from flmc.settings.columns import scales, vocabularies, word_list
 from flmc.settings.registered import (
     ENGINES,
     FADINGS,
@@ -85,6 +86,11 @@ Requirements = Annotated[
 ]
 
 
+def _words_of(name: str) -> BeforeValidator:
+    """A validator that reads the setting ``name`` as a list of words."""
+    return BeforeValidator(lambda value: word_list(name, value))
+
+
 def _defaults(registry: Registry) -> str:
     """Text for help that lists the default of the first parameter of every entry that has
     parameters, such as ``0.05 (sigmoid)``."""
@@ -110,10 +116,14 @@ def _registry_of(name: str) -> Registry | None:
     return next((each for each in metadata if isinstance(each, Registry)), None)
 
 
+_OF_LISTS = ("choose", "features", "classes", "categories", "standardise")
+"""Settings whose value is a list with commas."""
+
+
 def may_continue(name: str, text: str, more: str) -> bool:
     """Whether the texts ``text`` and ``more``, with a comma between them, may be one value of the
     setting ``name``, such as ``rician:0.04`` and ``2``, rather than two values."""
-    if name == "choose":  # its value is a list of words with commas between them
+    if name in _OF_LISTS:
         return True
     registry = _registry_of(name) if name in Settings.model_fields else None
     return registry is not None and registry.may_continue(text, more)
@@ -281,8 +291,32 @@ class Settings(BaseModel):
             " size:ALPHA"
         ),
     )
-    standardise: Literal["data"] | None = Field(
-        None, description="data: features of data_file by their own mean and spread, for simulation"
+    features: Annotated[list[str] | None, _words_of("features")] = Field(
+        None, description="columns of data_file to use, as age,dose; default: all others"
+    )
+    classes: Annotated[list[str] | None, _words_of("classes")] = Field(
+        None,
+        description="classes of the target of data_file in the order of their numbers, as no,yes",
+    )
+    categories: Annotated[dict[str, list[str]] | None, BeforeValidator(vocabularies)] = Field(
+        None,
+        description=(
+            "public vocabularies of the columns of words in data_file, as"
+            " ward=eyes:heart:bones,smoker=no:yes, or a table in a file"
+        ),
+    )
+    standardise: Annotated[
+        Literal["data"] | dict[str, tuple[float, float]] | None, BeforeValidator(scales)
+    ] = Field(
+        None,
+        description=(
+            "public centre and scale of features of data_file, as age=60:10,dose=0:2, or a table in"
+            " a file; data: their own mean and spread, for simulation"
+        ),
+    )
+    missing: Literal["refuse", "drop"] = Field(
+        "refuse",
+        description="examples of data_file with a missing value: refused, or left out and counted",
     )
     precondition: Literal["none", "prior", "pilot"] = Field(
         "none",
@@ -387,9 +421,17 @@ def to_toml(settings: Mapping[str, Any], comments: Mapping[str, str] | None = No
     for name, value in settings.items():
         if comments and name in comments:
             lines.append(f"# {comments[name]}")
-        # Words, numbers and lists of numbers are written alike in JSON and in TOML.
-        lines.append(f"{name} = {json.dumps(value)}")
+        lines.append(f"{name} = {_in_toml(value)}")
     return "\n".join(lines) + "\n"
+
+
+def _in_toml(value: Any) -> str:
+    """A value as TOML writes it: words, numbers and lists as in JSON, a mapping as an inline
+    table."""
+    if not isinstance(value, Mapping):
+        return json.dumps(value)
+    entries = (f"{json.dumps(name)} = {_in_toml(each)}" for name, each in value.items())
+    return "{" + ", ".join(entries) + "}"
 
 
 OF_COMPARISONS: Mapping[str, str] = {
@@ -400,7 +442,8 @@ OF_COMPARISONS: Mapping[str, str] = {
 """Keys that a file of settings may have although they are no settings: options of the commands that
 are named with them."""
 OF_THE_DATA = (
-    *("model", "data_file", "target", "device_column", "deal", "standardise", "devices", "dim"),
+    *("model", "data_file", "target", "device_column", "deal", "devices", "dim"),
+    *("features", "classes", "categories", "standardise", "missing"),
     *("samples", "experiments", "data", "seed"),
 )
 """Settings that decide the data sets. Methods of a comparison that agree in all of them have the
@@ -427,6 +470,10 @@ def unknown_setting(name: str) -> str:
     return f"unknown setting {name!r}; {known}"
 
 
+_IN_OWN_WORDS = ("require", "features", "classes", "categories", "standardise")
+"""Settings whose validators say in their own words what is wrong."""
+
+
 def _one_line(error: ValidationError) -> str:
     """Message about the first setting in ``error`` that failed validation: the values that it
     accepts, and the value that it had."""
@@ -435,10 +482,12 @@ def _one_line(error: ValidationError) -> str:
     name = str(first["loc"][0])
     if first["type"] == "extra_forbidden":
         return unknown_setting(name)
+    refused = first.get("ctx", {}).get("error")
+    if name in _IN_OWN_WORDS and refused:
+        return str(refused)
     if name == "require":
-        refused = first.get("ctx", {}).get("error")
         bound = "must be a list of texts such as 'temperature<=1.05'"
-        return str(refused) if refused else f"{name} {bound}, got {first['input']!r}"
+        return f"{name} {bound}, got {first['input']!r}"
     # Where a setting has several types, pydantic reports a problem for each of them; the message
     # joins their requirements.
     wanted = dict.fromkeys(

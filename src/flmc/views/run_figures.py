@@ -10,6 +10,7 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.errors import MissingExtra
+from flmc.evaluation.named_draws import entry_names
 from flmc.models.distributions import Gaussian
 from flmc.runs.ledger_cost import SpentCurve
 from flmc.runs.results import Result
@@ -113,8 +114,9 @@ def draw_posterior(
     ):
         axes.plot(*_ellipse(mean[list(entries)], covariance[pick]), color=colour, label=label)
     axes.set_aspect("equal", adjustable="datalim")
-    axes.set_xlabel(f"theta, entry {entries[0] + 1}")
-    axes.set_ylabel(f"theta, entry {entries[1] + 1}")
+    names = entry_names(result.plan.dim, result.layout)
+    axes.set_xlabel(names[entries[0]])
+    axes.set_ylabel(names[entries[1]])
 
 
 def _ellipse(mean: Array, covariance: Array) -> Array:

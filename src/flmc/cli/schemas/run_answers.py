@@ -36,6 +36,7 @@ class AgreementDocument(Document):
     r_hat: float | None = words("largest R-hat, about 1 where chains agree; null: cannot be told")
     ess_bulk: float | None = words("smallest number of effective draws for the middle")
     ess_tail: float | None = words("smallest number of effective draws for 5 % and 95 %")
+    worst: str | None = words("name of the entry with the largest R-hat; null: it has none")
 
 
 class SpreadDocument(Document):
@@ -145,6 +146,7 @@ class EvidenceDocument(Document):
         "largest shift of the mean over the entries, in posterior standard deviations"
     )
     mean_shift_se: float | None = words("its standard error; null where why_unknown says why")
+    shifted: str = words("name of the entry with that shift; empty where it is not known")
     mean_shift_direction: float | None = words(
         "largest shift of the mean over the same directions, in posterior standard deviations"
     )
@@ -240,6 +242,7 @@ class RunDocument(Document):
         " federation, whose devices do not tell"
     )
     num_undefined: Count = words("gradient entries that were not finite; NaN counts as 0")
+    entries: list[str] | None = words("names of the entries of theta; null for more than 2048")
     diagnostics: DiagnosticsDocument | None = words(
         "whether the chains of the first data set agree; null where no draws were kept (flmc run"
         " keeps them with --out or --plots only), or fewer than 4"

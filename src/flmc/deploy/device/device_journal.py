@@ -93,6 +93,8 @@ class JoinedRun:
     round, binding, sealed
         Last answer: its round, its binding to federation, round and theta, and its bytes; 0 and
         empty before the first.
+    own
+        Local parameters after that round, as free numbers; empty where there are none.
     """
 
     digest: str
@@ -102,6 +104,7 @@ class JoinedRun:
     round: int = 0
     binding: bytes = b""
     sealed: bytes = b""
+    own: tuple[float, ...] = ()
 
 
 class DeviceJournal:
@@ -147,6 +150,7 @@ class DeviceJournal:
             run.round = int(str(entry["round"]))
             run.binding = bytes.fromhex(str(entry["binding"]))
             run.sealed = base64.b64decode(str(entry["sealed"]))
+            run.own = tuple(map(float, entry.get("own", ())))
 
     def _append(self, entry: dict[str, object]) -> None:
         """Write an entry of the journal to the disk, and count it in ``epoch``."""
@@ -162,16 +166,25 @@ class DeviceJournal:
         return self.runs[run]
 
     def answer(
-        self, run: str, round_number: int, binding: bytes, gain: list[float], sealed: bytes
+        self,
+        run: str,
+        round_number: int,
+        binding: bytes,
+        gain: list[float],
+        sealed: bytes,
+        own: tuple[float, ...] = (),
     ) -> None:
         """Record a sealed answer, which may be sent when this has returned; ``gain``, one number
-        for each entry or one for all, is the gain at which privacy accounting counts it."""
+        for each entry or one for all, is the gain at which privacy accounting counts it, and
+        ``own`` are the device's local parameters after the round."""
         joined = self.runs[run]
         text = base64.b64encode(sealed).decode()
         entry = {"run": run, "round": round_number, "binding": binding.hex()}
-        self._append({**entry, "gain": gain, "sealed": text})
+        kept = {"own": list(own)} if own else {}
+        self._append({**entry, "gain": gain, **kept, "sealed": text})
         joined.answers += 1
         joined.round, joined.binding, joined.sealed = round_number, binding, sealed
+        joined.own = own
 
     def rehearse(self, sealed: bytes) -> None:
         """Write the bytes of an answer to the disk, into a temporary file, so that the caller can

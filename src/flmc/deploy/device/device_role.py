@@ -16,7 +16,7 @@ from flmc.deploy.accounting import accounted
 from flmc.deploy.device import consent
 from flmc.deploy.device.consent import Refused, Rules
 from flmc.deploy.device.device_journal import DeviceJournal
-from flmc.deploy.device.local_model import LocalGradient
+from flmc.deploy.device.local_model import LocalGradient, LocalMoves
 from flmc.deploy.role import Dropped, Outgoing, Role
 from flmc.deploy.sealing import Seal
 from flmc.privacy.safe_noise.entropy import Entropy, SystemEntropy, draw_uniform
@@ -283,7 +283,11 @@ class DeviceRole(Role):
         if joined.answers >= plan.scheduler.most_rounds(plan.num_rounds, plan.num_devices):
             raise Dropped("over-cap", "as many rounds as the plan allows were answered")
         assert self._gradient is not None
-        gradient, loudest = self._gradient(theta.theta), self.rules.largest_amplitude
+        if isinstance(self._gradient, LocalMoves):
+            gradient, own = self._gradient.moved(theta.theta, joined.own, self._entropy)
+        else:
+            gradient, own = self._gradient(theta.theta), ()
+        loudest = self.rules.largest_amplitude
         sent = transmit(gradient, federation, asked, self.rules.device, self._entropy, loudest)
         answer = DeviceAnswer(
             theta.round,
@@ -296,7 +300,9 @@ class DeviceRole(Role):
         )
         sealed = self._seal.close(answer.to_bytes(plan.uplink.symbol_format))
         gain = [float(each) for each in in_short(accounted(federation, asked.gain))]
-        self.journal.answer(self.run, theta.round, binding, gain, sealed)
+        # With the answer, so that after a restart the local parameters are those that it was made
+        # with: a device that moved them anew would not be the chain that the plan speaks of.
+        self.journal.answer(self.run, theta.round, binding, gain, sealed, own)
 
     def _slot_end(self, federation: Federation, now: float) -> float:
         """Time, in seconds on the monotonic clock, at which the device sends its answer to a

@@ -16,15 +16,18 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
+from flmc.data.columns import Missing
 from flmc.data.reading import read
 from flmc.models.log_density import LogDensityModel
 from flmc.models.model import Model
+from flmc.privacy.safe_noise.entropy import Entropy
 from flmc.settings.registered import MODELS
 from flmc.uplink.report import SUFFIX, scale_of, with_report
 from flmc.uplink.uplink import Uplink
 
 LocalGradient = Callable[[Array], Array]
-"""Function from theta (dim) to the gradient of the local cost (dim), before clipping."""
+"""Function from theta (dim) to the gradient of the local cost (dim), before clipping. One with
+local parameters is a :class:`LocalMoves`."""
 
 _log = logging.getLogger("flmc.deploy.device")
 
@@ -38,6 +41,7 @@ def read_model(
     classes: Sequence[str] | None = None,
     categories: Mapping[str, Sequence[str]] | None = None,
     standardise: Mapping[str, tuple[float, float]] | None = None,
+    missing: Missing = "refuse",
 ) -> Model:
     """The registered model ``name`` on the data of one device in the file ``source``, or the user's
     own model (``package.module:object``), which has one device and includes only its share of the
@@ -68,8 +72,15 @@ def read_model(
         classes=classes,
         categories=categories,
         standardise=dict(standardise) if standardise else None,
+        missing=missing,
         allow_constant=True,
     )
+    if data.dropped:
+        # It stays in the device's own log: nobody else learns how many examples it uses.
+        _log.warning(
+            "examples with missing values were left out",
+            extra={"event": "missing-dropped", "detail": f"{sum(data.dropped)}"},
+        )
     if data.num_devices != 1:
         raise InvalidSetting(f"{str(source)!r} must hold the data of one device")
     model: Model = MODELS[name].maker(data.to_linear() if name == "linear" else data)
@@ -88,8 +99,12 @@ def local_gradient(
     """The function that computes the gradient of a device's local cost, (dim) to (dim), with
     examples bounded as the uplink asks, and NaN where the model fails. ``shares_prior`` says that
     the model has the whole prior, of which 1/``num_devices`` is kept. Raises ``InvalidSetting``
-    unless the model has ``dim`` entries (None: any). With ``reports`` the last entry of theta and
+    unless the model has ``dim`` entries (None: any), and single examples where the uplink bounds
+    them. With ``reports`` the last entry of theta and
     of the gradient is extra: the device's report of what clipping and the link take away."""
+    # Refused here, because a gradient that fails in a round is answered by zeros.
+    if uplink.clips_examples and isinstance(model, LogDensityModel) and model.no_examples:
+        raise InvalidSetting(model.no_examples)
     if reports:
         scale_of(uplink)
         dim = None if dim is None else dim - 1
@@ -99,6 +114,15 @@ def local_gradient(
             " columns are not those that the plan was made for"
         )
     rest = 1.0 - 1.0 / num_devices if shares_prior else 0.0
+
+    if model.num_local:
+        if reports:
+            raise InvalidSetting(
+                "a model with local parameters sends no report: make the plan without one"
+            )
+        if not isinstance(model, LogDensityModel):
+            raise InvalidSetting("local parameters need a model from log densities")
+        return LocalMoves(model, rest)
 
     def gradient(theta: Array) -> Array:
         # The function never raises: an exception that depends on the data would reveal something
@@ -121,3 +145,42 @@ def local_gradient(
         return np.asarray(local, dtype=np.float64)
 
     return gradient
+
+
+class LocalMoves:
+    """What a device with local parameters does in a round: it moves them given theta, and computes
+    the gradient that it sends. ``rest`` is the share of the prior that is not the device's, and
+    that the model has."""
+
+    def __init__(self, model: LogDensityModel, rest: float) -> None:
+        self._model, self._rest = model, rest
+
+    def __call__(self, theta: Array) -> Array:
+        """The gradient, (dim), from local parameters that are moved from the start and forgotten:
+        the work of a round, without its effect."""
+        return self.moved(theta, (), np.random.default_rng(0))[0]
+
+    def moved(
+        self, theta: Array, own: tuple[float, ...], entropy: Entropy
+    ) -> tuple[Array, tuple[float, ...]]:
+        """The gradient that the device sends at ``theta`` (dim), (dim), and its local parameters
+        after the round, as free numbers, from those before it; empty: from the model's start.
+        Zeros take the place of a gradient that cannot be computed, as for any model, and the local
+        parameters then stay."""
+        before = np.array(own)[None] if own else self._model.local_start()
+        # The generator is seeded from all that it is worth, 128 bits, by the device's own entropy.
+        rng = np.random.default_rng(int.from_bytes(entropy.bytes(16), "little"))
+        at = np.asarray(theta, dtype=np.float64)
+        try:
+            with np.errstate(all="ignore"):
+                after, gradient = self._model.moved(at, before, rng)
+                if self._rest:
+                    gradient = gradient - self._rest * self._model.prior_share(at[None, None])[0]
+        except Exception as error:  # a user's own model may raise anything
+            _log.error(
+                "the gradient failed, zeros take its place",
+                extra={"event": "gradient-failed", "detail": type(error).__name__},
+            )
+            return np.full(at.shape, np.nan), own
+        kept = after[0] if np.isfinite(after).all() else before[0]
+        return np.asarray(gradient[0], dtype=np.float64), tuple(map(float, kept))

@@ -29,8 +29,8 @@ from flmc.runs.ledger import rounds_seen
 from flmc.runs.records import load
 from flmc.runs.results import Result
 from flmc.sampling.chains import Chains, centre_of
-from flmc.sampling.engine_choice import choose_engine
 from flmc.sampling.moments import Moments
+from flmc.sampling.numpy_engine import NumpyEngine
 from flmc.sampling.path import ChainPath
 
 _HOTTER = 0.05
@@ -115,7 +115,7 @@ def result_with_model(
     local = plan.uplink.local_gradients(model, kept[None])
     clip, by_norm = plan.uplink.clip, plan.uplink.clips_norm
     chains.num_clipped = count_clipped(local, clip, None, by_norm=by_norm)
-    job = Job(plan, model, 0, 1, choose_engine("numpy", plan, model), keep_draws=True)
+    job = Job(plan, model, 0, 1, NumpyEngine(), keep_draws=True)
     every = np.full((1, plan.num_rounds), float(plan.num_devices))
     result = job.result_of(chains, every, seconds, absences(plan, ledger))
     # For the answer, who transmitted and with which gain comes from the ledger of the run, not from

@@ -80,6 +80,8 @@ def decided(plan: Plan) -> dict[str, Any]:
         **({} if is_langevin(plan.update) else {"update": to_document(plan.update)}),
         # Older documents do not say where draws are taken, and mean the positions of the chain.
         **({"draw_at": plan.draw_at} if plan.midpoints else {}),
+        # Older documents do not know of local parameters, and have none.
+        **({"num_local": plan.num_local} if plan.num_local else {}),
         # The answer keeps to these bounds, so that whoever changes them changes the answer.
         **_public_curvature(plan.public_curvature),
     }
@@ -230,6 +232,7 @@ def read(
         "judged": document.get("verdict") is not None,
         "update": _object(asked_update, "update") if update is None else update,
         "draw_at": checks.one_of("draw_at", document.get("draw_at", "positions"), DRAW_AT),
+        "num_local": document.get("num_local", 0),
     }
 
 

@@ -299,6 +299,11 @@ class PlanDocument(Document):
     draw_at: str = words(
         "where draws are taken: midpoints; left out where it is positions", optional=True
     )
+    num_local: Count = words(
+        "entries of the parameters that each device has of its own, which never travel; left out"
+        " where there are none",
+        optional=True,
+    )
     uplink: SettingsDocument = words(
         "the uplink with its link and fading; type is the class, module:class for a user's own"
     )

@@ -104,6 +104,9 @@ class Plan:
         Where draws are taken: at the ``positions`` of the chain after its kept rounds, or at their
         ``midpoints``, half way between the positions before and after a round, whose variance is
         free of the error of Langevin's discrete step.
+    num_local
+        Number of entries of the parameters that each device has of its own; they are no part of
+        theta and never travel.
 
     Examples
     --------
@@ -140,6 +143,7 @@ class Plan:
     update: ServerUpdate = LANGEVIN
     public_curvature: Curvature | None = None
     draw_at: str = "positions"
+    num_local: int = 0
 
     @property
     def midpoints(self) -> bool:

@@ -188,6 +188,9 @@ def listing(plan: Plan, with_run: bool) -> Listing:
     title = f"{plan.uplink.scheme} uplink, {plan.num_devices} devices, {plan.dim} entries{radio}"
     verdict = verdict_of(plan, with_run=with_run) if plan.judged else None
     rows = [] if verdict is None else [each.row for each in verdict.lights]
+    if plan.num_local:
+        each = f"{plan.num_local} {'entry' if plan.num_local == 1 else 'entries'} of each device"
+        rows.append(Row("local parameters", f"{each}, which never leave it"))
     rows += [*_radio_rows(plan), *_gain_rows(plan), *_sampling_rows(plan)]
     rows += [*privacy_rows(plan, with_run), *(each.row for each in plan.findings)]
     return Listing(title, tuple(rows), None if verdict is None else verdict.headline)

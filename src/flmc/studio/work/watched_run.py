@@ -16,6 +16,7 @@ from flmc.base.errors import FlmcError, Interrupted
 from flmc.evaluation.chain_statistics import FEWEST_DRAWS
 from flmc.evaluation.diagnostics import diagnose_draws
 from flmc.evaluation.metrics import Metrics
+from flmc.evaluation.named_draws import entry_names
 from flmc.models.distributions import Gaussian
 from flmc.runs.execution import run
 from flmc.runs.results import Result
@@ -141,14 +142,19 @@ class WatchedRun:
                 self.history.append(ChainAgreement(here, worst, fewest))
         # Charts are replaced by new ones, never changed, because the page may be drawing the old
         # one.
-        self.charts["trace"] = trace_chart(draws, self.plan.num_burn_in + 1)
+        names = entry_names(self.plan.dim, self.problem.model.layout)
+        self.charts["trace"] = trace_chart(draws, self.plan.num_burn_in + 1, names=names)
         self.charts["agreement"] = agreement_chart(self.history)
         exact = self.problem.model.posterior
         if exact is not None and self.plan.dim > 1:
             two = draws[..., :2].reshape(-1, 2).astype(float)
             law = Gaussian(two.mean(axis=0), np.cov(two.T))
             self.charts["posterior"] = posterior_chart(
-                exact, {"draws, fitted": law}, two, title="Draws against the exact posterior"
+                exact,
+                {"draws, fitted": law},
+                two,
+                title="Draws against the exact posterior",
+                names=names,
             )
 
 

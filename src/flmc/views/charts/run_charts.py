@@ -49,10 +49,13 @@ class ChainAgreement(NamedTuple):
     effective_draws: float
 
 
-def trace_chart(draws: Array, first_round: int, thin: int = 1, entry: int = 0) -> Chart:
+def trace_chart(
+    draws: Array, first_round: int, thin: int = 1, entry: int = 0, names: Sequence[str] = ()
+) -> Chart:
     """Chart of one entry of theta (index ``entry``, from 0) against rounds, for up to four chains
     of kept draws (chain, draw, dim). ``first_round`` is the number of the first draw's round, from
-    1, and ``thin`` the number of rounds between draws."""
+    1, ``thin`` the number of rounds between draws, and ``names`` are those of the entries, empty
+    where they have none."""
     every = max(1, -(-draws.shape[1] // _MOST_POINTS))
     rounds = first_round + thin * np.arange(draws.shape[1])[::every]
     layers: list[Layer] = [
@@ -63,11 +66,16 @@ def trace_chart(draws: Array, first_round: int, thin: int = 1, entry: int = 0) -
         "trace",
         "Trace",
         ChartAxis("round"),
-        ChartAxis(f"theta, entry {entry + 1}"),
+        ChartAxis(_name(names, entry)),
         tuple(layers),
         f"{min(len(draws), len(_COLOURS))} of {len(draws)} chains"
         + (f", one round in {every * thin}." if every * thin > 1 else "."),
     )
+
+
+def _name(names: Sequence[str], entry: int) -> str:
+    """Name of an entry of theta; its index from 0 if there are no names."""
+    return names[entry] if names else f"theta[{entry}]"
 
 
 def agreement_chart(history: Sequence[ChainAgreement]) -> Chart:
@@ -104,9 +112,11 @@ def posterior_chart(
     draws: Array | None = None,
     entries: tuple[int, int] = (0, 1),
     title: str = "What will be sampled",
+    names: Sequence[str] = (),
 ) -> Chart:
     """Chart of two entries of theta (indices from 0) for the first data set: two-sigma ellipses of
-    the exact posterior and of ``others``, by name, and ``draws`` (draw, dim) as dots."""
+    the exact posterior and of ``others``, by name, and ``draws`` (draw, dim) as dots. ``names``
+    are those of the entries, empty where they have none."""
     layers: list[Layer] = []
     if draws is not None and len(draws):
         shown = draws[:: max(1, len(draws) // 800)]
@@ -121,8 +131,8 @@ def posterior_chart(
     return Chart(
         "posterior",
         title,
-        ChartAxis(f"theta, entry {entries[0] + 1}"),
-        ChartAxis(f"theta, entry {entries[1] + 1}", equal=True),
+        ChartAxis(_name(names, entries[0])),
+        ChartAxis(_name(names, entries[1]), equal=True),
         tuple(layers),
         "Ellipses hold about 86 % of two entries.",
     )

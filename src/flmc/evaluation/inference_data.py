@@ -1,0 +1,119 @@
+"""Draws of theta as a DataTree of ArviZ: the parameters' values with names and labels of their
+axes, and what the model says of single examples, so that models can be compared and checked."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting, MissingExtra
+from flmc.base.version import VERSION
+from flmc.evaluation.named_draws import by_parameter
+from flmc.models.parameters import Layout
+from flmc.models.pointwise import Pointwise
+
+_MOST_NUMBERS = 10_000_000
+"""Largest count of log likelihoods, of all examples at all draws, that are computed unless the user
+says how draws are thinned; they take 80 MB."""
+_OF_EXAMPLES = ("log_likelihood", "posterior_predictive", "observed_data")
+"""Groups whose variables have an axis of examples."""
+
+
+def thin_for_examples(draws: Array, pointwise: Pointwise | None) -> int:
+    """Smallest n for which every n-th of the draws (chain, draw, dim) has at most ten million log
+    likelihoods of single examples; 1 for a model without."""
+    if pointwise is None:
+        return 1
+    numbers = math.prod(draws.shape[:2]) * len(pointwise.devices)
+    return max(1, math.ceil(numbers / _MOST_NUMBERS))
+
+
+def to_arviz(
+    draws: Array,
+    layout: Layout | None,
+    *,
+    predictions: Array | None = None,
+    rounds: Array | None = None,
+    pointwise: Pointwise | None = None,
+    seed: int = 0,
+) -> Any:
+    """Draws of theta, (chain, draw, dim), as a DataTree of ArviZ; ``MissingExtra`` if arviz-base is
+    not installed.
+
+    The group ``posterior`` has the parameters' values. With ``pointwise`` there are
+    ``log_likelihood`` and ``observed_data``, ``posterior_predictive`` if the model can simulate,
+    whose random numbers are from ``seed``, and ``lp`` in ``sample_stats``; ``rounds`` (draw) of the
+    draws stand there, too. ``predictions`` (chain, draw, prediction) are part of
+    ``posterior_predictive``."""
+    try:
+        from arviz_base import from_dict
+    except ImportError as error:
+        raise MissingExtra("ArviZ needs arviz-base: pip install 'flmc[arviz]'") from error
+    groups: dict[str, dict[str, Array]] = {"posterior": by_parameter(draws, layout)}
+    lead = draws.shape[:2]
+    if rounds is not None:
+        groups["sample_stats"] = {"round": np.broadcast_to(rounds, lead)}
+    if predictions is not None:
+        groups["posterior_predictive"] = {"prediction": predictions}
+    if pointwise is not None:
+        for name, more in _of_examples(draws, pointwise, seed).items():
+            groups[name] = {**groups.get(name, {}), **more}
+    axes = {p.name: p.axes for p in layout.parameters if p.axes} if layout is not None else {}
+    dims = {name: [axis for axis, _ in each] for name, each in axes.items()}
+    coords = {axis: list(labels) for each in axes.values() for axis, labels in each}
+    attributes = {"inference_library": "flmc", "inference_library_version": VERSION}
+    tree = from_dict(
+        {name: groups[name] for name in groups if name not in _OF_EXAMPLES},
+        dims=dims,
+        coords=coords,
+        attrs={"posterior": attributes},
+    )
+    of_examples = {name: groups[name] for name in _OF_EXAMPLES if name in groups}
+    if of_examples:
+        devices = () if pointwise is None else pointwise.devices
+        tree.update(_examples_tree(from_dict, of_examples, devices).children)
+    return tree
+
+
+def _of_examples(draws: Array, pointwise: Pointwise, seed: int) -> dict[str, dict[str, Array]]:
+    """What the model says of single examples at draws (chain, draw, dim), by group and name."""
+    lead, flat = draws.shape[:2], draws.reshape(-1, draws.shape[2])
+
+    def as_chains(values: dict[str, Array]) -> dict[str, Array]:
+        return {name: each.reshape(*lead, *each.shape[1:]) for name, each in values.items()}
+
+    found = {"log_likelihood": as_chains(pointwise.log_likelihood(flat))}
+    if pointwise.log_posterior is not None:
+        found["sample_stats"] = as_chains({"lp": pointwise.log_posterior(flat)})
+    if pointwise.observed:
+        found["observed_data"] = dict(pointwise.observed)
+    if pointwise.simulate is not None:
+        found["posterior_predictive"] = as_chains(pointwise.simulate(flat, seed))
+    return found
+
+
+def _examples_tree(from_dict: Any, groups: dict[str, dict[str, Array]], devices: Any) -> Any:
+    """The groups with an axis ``example``, whose places also bear the name of their device."""
+    # Log likelihoods have no axes beside that of examples: ArviZ leaves further names out there.
+    like = {**groups.get("log_likelihood", {}), **groups.get("observed_data", {})}
+    lead = {name: 1 if name in groups.get("observed_data", {}) else 3 for name in like}
+    dims = {
+        name: ["example", *(f"{name}_dim_{place}" for place in range(values.ndim - lead[name]))]
+        for name, values in like.items()
+    }
+    tree = from_dict(groups, dims=dims, coords={"example": np.arange(len(devices))})
+    for node in tree.children.values():
+        if "example" in node.dims:
+            node.dataset = node.to_dataset().assign_coords(device=("example", list(devices)))
+    return tree
+
+
+def thinned_draws(draws: Array, thin: int) -> Array:
+    """Every n-th of the draws (chain, draw, dim), for n = ``thin``. Raises ``InvalidSetting``
+    unless one is left."""
+    if not 1 <= thin <= draws.shape[1]:
+        raise InvalidSetting(f"thin must be 1 to the {draws.shape[1]} draws of a chain, got {thin}")
+    return draws[:, ::thin]

@@ -39,6 +39,7 @@ class Purpose(IntEnum):
     CHECK = 7
     ESTIMATION = 8
     SERVER = 9
+    BATCH = 10
 
 
 def generator(

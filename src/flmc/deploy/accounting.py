@@ -35,7 +35,7 @@ def accounted(federation: Federation, gain: Array, neighbouring: str | None = No
     if uplink.shares_move(hidden):
         move, sharing = uplink.largest_move(plan.dim, hidden), plan.dim
     elif hidden == "example" and not uplink.example_moves_like_device:
-        move = 2.0 * uplink.example_bound
+        move = 2.0 * uplink.example_part
     else:
         return gain
     # Symbols sent through an inverted inexact channel estimate arrive louder than the planned gain,

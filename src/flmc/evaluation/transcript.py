@@ -40,8 +40,8 @@ class Transcript(NamedTuple):
         Number of rounds after the burn-in, the last ones of the transcript.
     bounded
         Whether an estimate has no other noise than these two, so that they bound its variance.
-        False where only some devices transmit in a round, devices' estimates of the channel are
-        wrong, or a real channel was used.
+        False where only some devices transmit in a round, devices use a part of their examples or
+        wrong estimates of the channel, or a real channel was used.
     """
 
     positions: Array
@@ -57,7 +57,8 @@ class Transcript(NamedTuple):
         during the burn-in, with the same axes (None: not stored). ``InvalidSetting`` if the
         server's estimates do not follow from these."""
         channel, symbols = _noise(plan, check_answerable(plan), seed, len(draws))
-        bounded = plan.scheduler.everyone and plan.uplink.estimated is None
+        uplink = plan.uplink
+        bounded = plan.scheduler.everyone and uplink.estimated is None and not uplink.batched
         return cls._of_path(plan, draws, burn_in, channel, symbols, bounded)
 
     @classmethod

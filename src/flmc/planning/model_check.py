@@ -334,8 +334,7 @@ def _judge_clip(model: Model, plan: Plan, pilot: Pilot) -> list[Finding]:
     """List with one finding where the plan's clip cuts many gradient entries at draws around the
     mode; else empty."""
     heat = min(max(plan.temperature or 1.0, 0.1), 10.0)
-    places = pilot.draw(heat)[None]
-    local = np.abs(plan.uplink.local_gradients(model, places, slice(0, 1)))
+    local = np.abs(plan.uplink.drawn_gradients(model, pilot.draw(heat)))
     share = float((local > plan.uplink.clip).mean())
     if not share > _CLIPPED or not np.isfinite(local).all():
         return []

@@ -112,7 +112,7 @@ def result_with_model(
     chains = chains_of(plan, kept, before, centre_of(model))
     # Devices do not tell the server which gradients they clipped: with the data of all devices the
     # clipped entries are counted at the kept positions.
-    local = plan.uplink.local_gradients(model, kept[None])
+    local = plan.uplink.drawn_gradients(model, kept)[None]
     clip, by_norm = plan.uplink.clip, plan.uplink.clips_norm
     chains.num_clipped = count_clipped(local, clip, None, by_norm=by_norm)
     job = Job(plan, model, 0, 1, choose_engine("numpy", plan, model), keep_draws=True)

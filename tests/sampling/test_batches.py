@@ -203,7 +203,9 @@ def test_a_plan_without_data_judges_batches_by_public_sizes() -> None:
     hot = flmc.plan(public, uplink, flmc.Limits(privacy="off"), step_size=2e-4)
     (finding,) = [each for each in hot.findings if each.code == "batch-noise"]
     assert finding.severity == "infeasible"
-    assert finding.numbers["batch_heat"] == pytest.approx(0.5 * 2e-4 * public.smoothness * 49)
+    smoothness = public.smoothness
+    assert smoothness is not None
+    assert finding.numbers["batch_heat"] == pytest.approx(0.5 * 2e-4 * smoothness * 49)
     cool = flmc.plan(public, uplink, flmc.Limits(privacy="off"))
     assert "batch-noise" not in [each.code for each in cool.findings]
 

@@ -65,11 +65,12 @@ class Transcript(NamedTuple):
     def of_rounds(
         cls, plan: Plan, draws: Array, burn_in: Array | None, num_active: Array, gain: Array
     ) -> Transcript:
-        """Transcript of one chain that a federation ran: from its kept draws, (draw, dim), its
-        positions during the burn-in, (round, dim) or None, and two records of every round: the
-        number of devices that answered, (round), and the gain with which their symbols arrived,
-        (round, 1 or dim). Its noise counts as unbounded, because a real channel may be noisier than
-        planned. ``InvalidSetting`` if the server's estimates do not follow from these."""
+        """Transcript of chains that a federation ran: from their kept positions, (chain, round,
+        dim), their positions during the burn-in, (chain, round, dim) or None, and two records of
+        every round, in which all chains must agree: the number of devices that answered, (round),
+        and the gain with which their symbols arrived, (round, 1 or dim). Its noise counts as
+        unbounded, because a real channel may be noisier than planned. ``InvalidSetting`` if the
+        server's estimates do not follow from these."""
         slope, (rounds, count) = check_answerable(plan), (plan.num_rounds, num_active)
         if count.shape != (rounds,) or len(gain) != rounds:
             raise InvalidSetting(
@@ -77,11 +78,11 @@ class Transcript(NamedTuple):
             )
         of_one = bit_noise(plan.uplink, plan.num_devices, plan.scheduler)
         # With reports, the gain has a column for the report behind those of theta: it is cut off.
-        dim = draws.shape[1]
+        dim = draws.shape[-1]
         gain = np.broadcast_to(gain[:, :dim], (rounds, dim))
         noise = _noise_of(plan, slope, of_one, count[None], gain[None])
-        before = None if burn_in is None else burn_in[None, None]
-        return cls._of_path(plan, draws[None, None], before, *noise, bounded=False)
+        before = None if burn_in is None else burn_in[None]
+        return cls._of_path(plan, draws[None], before, *noise, bounded=False)
 
     @classmethod
     def _of_path(

@@ -1,5 +1,7 @@
 """Several modes of a posterior: found from wide starts, wherever chains begin, and told by name."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from flmc.base.randomness import Purpose, generator
 from flmc.planning.model_check import survey
 from flmc.planning.modes import find_modes
 from flmc.planning.pilot import Pilot
-from support import full
+from support import full, full_only
 
 _APART = 2.75
 
@@ -158,3 +160,34 @@ def test_regressions_have_one_mode_and_take_one_batch_more() -> None:
     before = pilot.num_batches
     assert len(find_modes(model, pilot)) == 1
     assert pilot.num_batches == before + 1
+
+
+@full_only
+def test_ordered_means_have_one_mode_and_interchangeable_ones_two() -> None:
+    """The same densities and data, with and without the support; starts are as narrow."""
+    pytest.importorskip("jax")
+    import jax.numpy as jnp
+
+    rng = np.random.default_rng(5)
+    seen = np.where(rng.random(200) < 0.5, -_APART, _APART) + rng.standard_normal(200)
+    data = flmc.data.from_arrays([{"y": part} for part in seen.reshape(4, 50)])
+
+    def log_prior(p: Any) -> Any:
+        return -0.5 * (p["mu"] ** 2).sum() / 25.0
+
+    def log_likelihood(p: Any, row: Any) -> Any:
+        each = -0.5 * (row["y"] - p["mu"]) ** 2
+        return jnp.logaddexp(each[0], each[1])
+
+    middle = np.array([-2.0, 2.0])
+    for mu, expected in (
+        (flmc.Parameter(middle, flmc.supports.ordered), []),
+        (middle, ["several-modes"]),
+    ):
+        model = flmc.Model.from_log_density(
+            log_prior, log_likelihood, data, {"mu": mu}, start_sd=0.1
+        )
+        plan = _plan(model)
+        assert [each.code for each in plan.findings if each.severity != "note"] == expected
+        assert plan.verdict is not None
+        assert plan.verdict.good == (not expected)

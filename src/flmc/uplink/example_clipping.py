@@ -156,9 +156,21 @@ class ExampleBounds:
         return model.batch_gradient(theta, batch, self.example_rule, experiments)
 
     def drawn_gradients(self, model: Model, theta: Array) -> Array:
-        """Local gradients of the first data set at some theta (place, dim), (place, device, dim),
-        as devices may compute them in a round: from a batch of their examples at each place, where
-        they use batches."""
+        """Local gradients of the first data set as devices may compute them in a round: from a
+        batch of their examples at each place, where they use batches.
+
+        Parameters
+        ----------
+        model
+            Model whose gradients are taken.
+        theta
+            Points at which they are taken, (place, dim).
+
+        Returns
+        -------
+        Array
+            Local gradients, (place, device, dim).
+        """
         if not self.batched:
             return np.asarray(self.local_gradients(model, theta[None], slice(0, 1))[0])
         batch = sample_batches(sizes_of(model), self.batch_share, (1, len(theta)))

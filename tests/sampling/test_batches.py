@@ -373,6 +373,18 @@ def test_a_run_that_is_cut_has_the_batches_of_one_that_is_not(tmp_path: Path) ->
     assert (whole.draws[0] == other.draws[0]).all()  # a chain has batches of its own
 
 
+def test_whitened_models_have_the_batches_of_their_own() -> None:
+    model = regression()
+    whitened = flmc.whiten(model)
+    check_batches(whitened, None)
+    batch = draw_batch(sizes_of(model), 0.5, [np.random.default_rng(9)], (1, 1))
+    phi = np.array([[[0.3, -0.2]]])
+    coordinates = whitened.coordinates
+    assert coordinates is not None
+    own = model.batch_gradient(coordinates.to_model(phi), batch)
+    assert np.allclose(whitened.batch_gradient(phi, batch), own @ coordinates.scale, rtol=1e-12)
+
+
 def test_wrong_batches_of_a_users_model_are_refused() -> None:
     class Forgetful(flmc.Model):
         dim, num_devices, device_sizes = 1, 2, (3, 4)

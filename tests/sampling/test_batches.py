@@ -375,7 +375,7 @@ def test_a_run_that_is_cut_has_the_batches_of_one_that_is_not(tmp_path: Path) ->
 
 def test_whitened_models_have_the_batches_of_their_own() -> None:
     model = regression()
-    whitened = flmc.whiten(model)
+    whitened = flmc.whiten(model, scale=np.array([[0.3, 0.1], [0.0, 0.5]]))
     check_batches(whitened, None)
     batch = draw_batch(sizes_of(model), 0.5, [np.random.default_rng(9)], (1, 1))
     phi = np.array([[[0.3, -0.2]]])

@@ -15,6 +15,7 @@ import jsonschema
 import numpy as np
 import pytest
 
+from deploy.test_pooled_runs import record_run
 from flmc.cli import main
 from flmc.cli.schemas import ANSWERS, PARTS
 from flmc.cli.schemas.catalogue import Kind, children, fields_of, part_of
@@ -183,6 +184,12 @@ def prices(call: Call) -> Iterator[Any]:
     yield call("deploy", "cost", "federation.toml")
 
 
+def pooled_runs(call: Call) -> Iterator[Any]:
+    for name in ("first", "second"):
+        record_run(Path(name), name, start=[0.5, -0.5, float(name == "first")])
+    yield call("deploy", "together", "first/record", "second/record")
+
+
 def device_ledgers(call: Call) -> Iterator[Any]:
     with closing(DeviceJournal(Path("journal"))) as journal:
         journal.join("first", "ab" * 32, Price("device", 2.5, None, 1e-5), bytes(8))
@@ -225,6 +232,7 @@ PRINTED: dict[str, Callable[[Call], Iterator[Any]]] = {
     "deploy": setups,
     "deploy-cost": prices,
     "deploy-ledger": device_ledgers,
+    "deploy-together": pooled_runs,
     "audit": audits,
     "reproduce": studies,
     "reproduce-wflmc": predecessors,

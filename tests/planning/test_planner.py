@@ -269,7 +269,7 @@ def test_impossible_plans(model: flmc.LinearGaussian, change: dict[str, Any], me
         (lambda: flmc.Digital(fading=0.04), "fading must be a flmc.Fading"),  # type: ignore[arg-type]
         (
             lambda: flmc.replace(flmc.Digital(), gain=3),
-            "Digital has no setting 'gain'; it has average_snr_db, clip",
+            "Digital has no setting 'gain'; it has average_snr_db, batch_share, clip",
         ),
     ],
 )

@@ -313,6 +313,7 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "example_clip": (1.0, 3.0),
     "example_norm": (1.0, 3.0),
     "example_shrink": (0.5, 1.0),
+    "batch_share": (0.5, 1.0),
     "allocation": ("static", "adaptive"),
     "langevin": ("calibrated", "paper"),
     "aim": ("chain", "answer"),

@@ -40,6 +40,7 @@ class Purpose(IntEnum):
     ESTIMATION = 8
     SERVER = 9
     LOCAL = 10
+    BATCH = 11
 
 
 def generator(

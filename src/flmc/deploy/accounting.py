@@ -35,7 +35,7 @@ def accounted(federation: Federation, gain: Array, neighbouring: str | None = No
     if uplink.shares_move(hidden):
         move, sharing = uplink.largest_move(plan.dim, hidden), plan.dim
     elif hidden == "example" and not uplink.example_moves_like_device:
-        move = 2.0 * uplink.example_bound
+        move = 2.0 * uplink.example_part
     else:
         return gain
     # Symbols sent through an inverted inexact channel estimate arrive louder than the planned gain,
@@ -56,10 +56,13 @@ def accounted(federation: Federation, gain: Array, neighbouring: str | None = No
     return np.array([stated(float(value)) for value in values])[place].reshape(np.shape(gain))
 
 
-def cost_of_run(federation: Federation, delta: float, neighbouring: str | None = None) -> float:
-    """Upper bound of epsilon at ``delta`` for the device that transmits most, over the whole run;
-    ``neighbouring`` is the protected unit, ``device`` or ``example`` (None: the plan's). Raises
-    ``UnknownPrivacy`` if nothing is proven for the uplink."""
+def cost_of_run(
+    federation: Federation, delta: float, neighbouring: str | None = None, runs: int = 1
+) -> float:
+    """Upper bound of epsilon at ``delta`` for the device that transmits most, over the whole run,
+    or over so many ``runs`` of the same plan together; ``neighbouring`` is the protected unit,
+    ``device`` or ``example`` (None: the plan's). Raises ``UnknownPrivacy`` if nothing is proven for
+    the uplink."""
     plan = federation.plan
     if plan.unknown_privacy is not None:
         raise UnknownPrivacy(plan.unknown_privacy)
@@ -72,7 +75,7 @@ def cost_of_run(federation: Federation, delta: float, neighbouring: str | None =
         plan.dim,
         neighbouring or plan.limits.neighbouring,
     )
-    return float(exposure.run.epsilon(delta))
+    return float(exposure.run.repeated(runs).epsilon(delta))
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,8 @@ class RunPrice:
         Upper bound of epsilon, at this delta, for the device that transmits most, over all rounds.
     neighbouring
         Unit that epsilon protects: all data of a ``device``, or one ``example``.
+    runs
+        Number of runs of the same plan, each with a chain of its own, that epsilon is of.
     """
 
     run: str
@@ -94,13 +99,15 @@ class RunPrice:
     epsilon: float
     delta: float
     neighbouring: str
+    runs: int = 1
 
     @classmethod
-    def of(cls, federation: Federation, delta: float, neighbouring: str) -> RunPrice:
-        """The privacy price of a federation's whole run at ``delta`` for a unit ``neighbouring``
-        (``device`` or ``example``), computed by :func:`cost_of_run`."""
-        epsilon = cost_of_run(federation, delta, neighbouring)
-        return cls(federation.run, federation.digest.hex(), epsilon, delta, neighbouring)
+    def of(cls, federation: Federation, delta: float, neighbouring: str, runs: int = 1) -> RunPrice:
+        """The privacy price of a federation's whole run, or of so many ``runs`` of its plan
+        together, at ``delta`` for a unit ``neighbouring`` (``device`` or ``example``), computed by
+        :func:`cost_of_run`."""
+        epsilon = cost_of_run(federation, delta, neighbouring, runs)
+        return cls(federation.run, federation.digest.hex(), epsilon, delta, neighbouring, runs)
 
     def to_document(self) -> dict[str, Any]:
         """The privacy price of the run in plain values, for JSON; an infinite epsilon is None."""
@@ -111,15 +118,19 @@ class RunPrice:
             "epsilon": self.epsilon if math.isfinite(self.epsilon) else None,
             "delta": self.delta,
             "neighbouring": self.neighbouring,
+            "runs": self.runs,
         }
 
     def listing(self) -> Listing:
         """The price as a table for the terminal: digest of the federation, epsilon and delta."""
         what = f"epsilon {format_up(self.epsilon)} at delta {self.delta:g}"
+        rounds = "all rounds together"
+        if self.runs > 1:
+            rounds = f"all rounds of {self.runs} runs together; a device adds up what each costs"
         return Listing(
             f"run {self.run}",
             (
                 Row("digest", self.digest),
-                Row("cost", f"{what} for the data of one {self.neighbouring}, all rounds together"),
+                Row("cost", f"{what} for the data of one {self.neighbouring}, {rounds}"),
             ),
         )

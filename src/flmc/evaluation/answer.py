@@ -158,12 +158,15 @@ def find_federated_answer(
     sets: int | None = None,
     chains: int | None = None,
 ) -> Answer:
-    """The answer of a federation's chain, from its kept draws, (draw, dim), its positions during
-    the burn-in, (round, dim), and two records of every round: the number of devices that answered,
-    (round), and the gain with which symbols arrived, (round, 1 or dim). A prior may take the place
-    of the model, because the server has no data. The keyword arguments exist because
-    :func:`find_answer` has them, and change nothing: there is one data set, and one chain."""
-    seen = Transcript.of_rounds(plan, draws, burn_in, num_active, gain)
+    """The answer of a federation's chains, from their kept positions, (chain, round, dim), their
+    positions during the burn-in, (chain, round, dim), and two records of every round, in which all
+    chains agree: the number of devices that answered, (round), and the gain with which symbols
+    arrived, (round, 1 or dim). A prior may take the place of the model, because the server has no
+    data. Only the first ``chains`` chains are used; None: all. With ``by_chain`` each gives an
+    answer of its own. ``sets`` changes nothing: there is one data set."""
+    before = None if burn_in is None else burn_in[:chains]
+    seen = Transcript.of_rounds(plan, draws[:chains], before, num_active, gain)
+    seen = seen.by_chain if by_chain else seen
     if isinstance(model, Prior):
         return answer_of(seen, model.gradient, public=plan.public_curvature)
     if model.coordinates is not None:

@@ -40,8 +40,8 @@ class Transcript(NamedTuple):
         Number of rounds after the burn-in, the last ones of the transcript.
     bounded
         Whether an estimate has no other noise than these two, so that they bound its variance.
-        False where only some devices transmit in a round, devices' estimates of the channel are
-        wrong, or a real channel was used.
+        False where only some devices transmit in a round, devices use a part of their examples or
+        wrong estimates of the channel, or a real channel was used.
     """
 
     positions: Array
@@ -57,18 +57,20 @@ class Transcript(NamedTuple):
         during the burn-in, with the same axes (None: not stored). ``InvalidSetting`` if the
         server's estimates do not follow from these."""
         channel, symbols = _noise(plan, check_answerable(plan), seed, len(draws))
-        bounded = plan.scheduler.everyone and plan.uplink.estimated is None
+        uplink = plan.uplink
+        bounded = plan.scheduler.everyone and uplink.estimated is None and not uplink.batched
         return cls._of_path(plan, draws, burn_in, channel, symbols, bounded)
 
     @classmethod
     def of_rounds(
         cls, plan: Plan, draws: Array, burn_in: Array | None, num_active: Array, gain: Array
     ) -> Transcript:
-        """Transcript of one chain that a federation ran: from its kept draws, (draw, dim), its
-        positions during the burn-in, (round, dim) or None, and two records of every round: the
-        number of devices that answered, (round), and the gain with which their symbols arrived,
-        (round, 1 or dim). Its noise counts as unbounded, because a real channel may be noisier than
-        planned. ``InvalidSetting`` if the server's estimates do not follow from these."""
+        """Transcript of chains that a federation ran: from their kept positions, (chain, round,
+        dim), their positions during the burn-in, (chain, round, dim) or None, and two records of
+        every round, in which all chains must agree: the number of devices that answered, (round),
+        and the gain with which their symbols arrived, (round, 1 or dim). Its noise counts as
+        unbounded, because a real channel may be noisier than planned. ``InvalidSetting`` if the
+        server's estimates do not follow from these."""
         slope, (rounds, count) = check_answerable(plan), (plan.num_rounds, num_active)
         if count.shape != (rounds,) or len(gain) != rounds:
             raise InvalidSetting(
@@ -76,11 +78,11 @@ class Transcript(NamedTuple):
             )
         of_one = bit_noise(plan.uplink, plan.num_devices, plan.scheduler)
         # With reports, the gain has a column for the report behind those of theta: it is cut off.
-        dim = draws.shape[1]
+        dim = draws.shape[-1]
         gain = np.broadcast_to(gain[:, :dim], (rounds, dim))
         noise = _noise_of(plan, slope, of_one, count[None], gain[None])
-        before = None if burn_in is None else burn_in[None, None]
-        return cls._of_path(plan, draws[None, None], before, *noise, bounded=False)
+        before = None if burn_in is None else burn_in[None]
+        return cls._of_path(plan, draws[None], before, *noise, bounded=False)
 
     @classmethod
     def _of_path(

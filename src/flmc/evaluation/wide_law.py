@@ -400,8 +400,8 @@ class WideLaws:
         if not seen.bounded:
             raise InvalidSetting(
                 f"an answer of more than {MOST_ANSWERED} entries needs noise of known size: some"
-                " devices are absent, estimates of the channel are wrong, or the channel is real;"
-                " use the draws of the chain"
+                " devices are absent, use batches of their examples or wrong estimates of the"
+                " channel, or the channel is real; use the draws of the chain"
             )
         chains, dim = seen.positions.shape[1], seen.positions.shape[3]
         if dim * min(chains * seen.num_kept, dim) ** 2 > _MOST_WORK:

@@ -100,6 +100,20 @@ class DifferentiatedCosts:
         bound, by_norm = example_bound
         return partial(self.clipped_gradients, bound=bound, by_norm=by_norm)
 
+    def of_batch(self, example_bound: ExampleBound | None) -> Callable[..., Any]:
+        """A function of theta (dim), the rows of chosen examples (device, size, ...), counts
+        (device, size), 1 for a row that belongs to a batch and else 0, and weights (device), which
+        returns the gradients of all devices' local costs from their batches, (device, dim)."""
+        jax, gradients = self._jax, self.bounded(example_bound)
+
+        def gradient(theta: Any, rows: Any, counts: Any, weights: Any) -> Any:
+            share = jax.grad(self.prior_share)(theta)
+            # The prior's share is in the gradient of a batch once, and is not weighted.
+            likelihood = gradients(theta, {"rows": rows, "counts": counts}) - share
+            return weights[:, None] * likelihood + share
+
+        return gradient
+
     def clipped_gradients(self, theta: Any, data: Any, bound: Any, *, by_norm: bool) -> Any:
         """Gradients of all devices' local costs at one theta (dim), (device, dim), where each
         example's gradient is clipped to ``bound``, by entry or by norm, before the sum."""

@@ -9,10 +9,11 @@ from flmc.base import checks
 from flmc.base.arrays import Array, one_blas_thread
 from flmc.base.errors import InvalidSetting
 from flmc.data.linear_data import LinearData, StatisticsSource
+from flmc.models.batches import Batch
 from flmc.models.clipped_examples import ClippedExamples, EntryClip, Examples, NormClip
 from flmc.models.distributions import Gaussian, Normal, marginal_variances
 from flmc.models.linear_costs import LinearCosts
-from flmc.models.local_costs import Quadratic
+from flmc.models.local_costs import ExampleBound, Quadratic
 from flmc.models.model import Model
 from flmc.models.parameters import Layout
 from flmc.models.pointwise import Pointwise
@@ -86,6 +87,7 @@ class LinearGaussian(Model):
             self.num_examples = data.targets.shape[-1]
             if data.feature_names:
                 self.layout = Layout.of_axis("theta", "feature", data.feature_names)
+            self.device_sizes = data.device_sizes
         self._source: StatisticsSource = (
             data.to_statistics() if isinstance(data, LinearData) else data
         )
@@ -160,6 +162,39 @@ class LinearGaussian(Model):
         :math:`\Lambda`.
         """
         return self._bounded_gradient(theta, NormClip(example_norm), experiments)
+
+    def batch_gradient(
+        self,
+        theta: Array,
+        batch: Batch,
+        example_bound: ExampleBound | None = None,
+        experiments: slice = slice(None),
+    ) -> Array:
+        """Local gradients from some of each device's examples, (experiment, chain, device, dim):
+        the sum of their gradients, each bounded, times the device's weight, and the prior's share,
+        at theta (experiment, chain, dim)."""
+        held = self._examples
+        if held is None:
+            return super().batch_gradient(theta, batch, example_bound, experiments)
+        features = held.features.reshape(self.num_experiments, -1, self.dim)[experiments]
+        targets = held.targets.reshape(self.num_experiments, -1)[experiments]
+        rule: EntryClip | NormClip | None = None
+        if example_bound is not None:
+            rule = (NormClip if example_bound.by_norm else EntryClip)(example_bound.bound)
+        first = np.cumsum(held.device_sizes) - held.device_sizes
+        local = np.zeros((*theta.shape[:2], self.num_devices, self.dim))
+        for e, c, k in np.ndindex(local.shape[:3]):
+            some = first[k] + batch.chosen[e, c, k, : batch.sizes[k]]
+            u, v = features[e, some], targets[e, some]
+            residual = (u @ theta[e, c] - v) / self.noise_variance
+            if rule is None:
+                total = residual @ u
+            else:
+                held_back = rule.held(residual[None], u)
+                total = np.array([rule.entry(held_back, u[:, i]).sum() for i in range(self.dim)])
+            local[e, c, k] = batch.weights[k] * total
+        prior = (theta @ self.prior_precision - self._pull) / self.num_devices
+        return local + prior[:, :, None]
 
     def _bounded_gradient(
         self, theta: Array, rule: EntryClip | NormClip, experiments: slice

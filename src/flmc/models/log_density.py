@@ -20,6 +20,7 @@ from flmc.base.findings import Finding
 from flmc.data.examples import OnDevices
 from flmc.data.federated import FederatedData
 from flmc.models.affine import START_SD, Coordinates
+from flmc.models.batches import Batch
 from flmc.models.curvature import FLAT, MOST_DENSE, CurvatureMeter, diagonal_curvature
 from flmc.models.differentiation import (
     DifferentiatedCosts,
@@ -139,11 +140,14 @@ class LogDensityModel(Model):
         self._curvature = CurvatureMeter(jax, lambda theta: self._costs.total(theta, self._data))
         self._compiled: dict[ExampleBound | None, Callable[[Any, Any], Any]] = {}
         self._compiled_moves: Callable[..., Any] | None = None
+        self._of_batches: dict[ExampleBound | None, Callable[..., Any]] = {}
         if coordinates is not None and start_sd is None:
             start_sd = START_SD * coordinates.unit
         self.prior = Normal(self.start_point, self._spread(start_sd))
         self.public = smoothness is not None and not data.data_dependent
         self.made_from_data, self.num_examples = data.data_dependent, data.num_samples
+        # Only a likelihood of single examples has a gradient of some of them.
+        self.device_sizes = None if self.no_examples else tuple(data.device_sizes)
         self.data_findings = (*(data.findings or ()), *self._examples_without_effect(jax))
         measured_here = smoothness is None
         if smoothness is None:
@@ -311,6 +315,35 @@ class LogDensityModel(Model):
         example's gradient is scaled down to a norm of at most ``example_norm`` before the sum; NaN
         counts as 0."""
         return self._evaluate(ExampleBound(example_norm, by_norm=True), theta)
+
+    def batch_gradient(
+        self,
+        theta: Array,
+        batch: Batch,
+        example_bound: ExampleBound | None = None,
+        experiments: slice = slice(None),
+    ) -> Array:
+        """Local gradients from some of each device's examples, (experiment, chain, device, dim):
+        the sum of their gradients, each bounded, times the device's weight, and the prior's share,
+        at theta (experiment, chain, dim)."""
+        jax = require_jax()
+        counts = np.arange(batch.chosen.shape[-1]) < batch.sizes[:, None]
+        # Only the chosen rows go to JAX: to copy all of them would take longer than the gradient.
+        chosen = batch.chosen.reshape(-1, *batch.chosen.shape[2:])
+        devices = np.arange(self.num_devices)[:, None]
+        rows = {name: values[devices, chosen] for name, values in self._data["rows"].items()}
+        with jax.enable_x64():
+            if example_bound not in self._of_batches:
+                one = self._costs.of_batch(example_bound)
+                self._of_batches[example_bound] = jax.jit(
+                    lambda thetas, rows, counts, weights: jax.lax.map(
+                        lambda each: one(*each, counts, weights), (thetas, rows)
+                    )
+                )
+            local = self._of_batches[example_bound](
+                theta.reshape(-1, self.dim), rows, counts.astype(np.float64), batch.weights
+            )
+            return np.array(local).reshape(*theta.shape[:2], self.num_devices, self.dim)
 
     def parameters(self, theta: Array) -> Any:
         """The user's tree of parameters for every theta (..., dim) in the model's own coordinates;

@@ -21,7 +21,8 @@ from flmc.models.distributions import Gaussian, Normal, Prior
 from flmc.models.local_costs import ExampleBound, Quadratic, TracedCosts
 from flmc.models.parameters import Layout
 
-if TYPE_CHECKING:  # it needs JAX where it is used
+if TYPE_CHECKING:  # these modules need this one, or JAX where they are used
+    from flmc.models.batches import Batch
     from flmc.models.pointwise import Pointwise
 
 
@@ -47,6 +48,9 @@ class Model(ABC):
     local_variance: Array | None = None
     """Variance of each entry of the sum of what devices send in a round, (dim), through the
     randomness of their own parameters, at the mode; None: there is none, or it is not known."""
+    device_sizes: tuple[int, ...] | None = None
+    """Number of examples of each device, for a model that gives ``batch_gradient``; None for one
+    that does not."""
     prior: Prior = Normal()
     """Prior of theta; chains may start from a draw of it. For a model from log densities it is only
     the law of the starts, and its own log prior is the prior."""
@@ -159,6 +163,43 @@ class Model(ABC):
             "example_norm needs the gradients of single examples, which this model does not give:"
             " pass norm_clipped_gradient to flmc.Model.from_gradient, or override it in a class of"
             " your own"
+        )
+
+    def batch_gradient(
+        self,
+        theta: Array,
+        batch: Batch,
+        example_bound: ExampleBound | None = None,
+        experiments: slice = slice(None),
+    ) -> Array:
+        """Local gradients from some of each device's examples: the sum of their gradients, times
+        the device's weight, and the prior's share.
+
+        Parameters
+        ----------
+        theta
+            Parameters, (experiment, chain, dim).
+        batch
+            Which examples of each device, and their weight.
+        example_bound
+            Bound of the gradients of single examples before they are weighted; None: they are not
+            clipped.
+        experiments
+            Data sets to which the first axis of ``theta`` belongs; all by default.
+
+        Returns
+        -------
+        Array
+            Local gradients, (experiment, chain, device, dim).
+
+        Raises
+        ------
+        InvalidSetting
+            Unless a subclass that has single examples overrides this, and states ``device_sizes``.
+        """
+        raise InvalidSetting(
+            "batch_share needs gradients of some of a device's examples, which this model does not"
+            " give: override batch_gradient in a class of your own, with device_sizes"
         )
 
     def prior_share(self, theta: Array) -> Array:

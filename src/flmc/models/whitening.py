@@ -12,6 +12,7 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.data.federated import FederatedData
 from flmc.models.affine import START_SD, Coordinates
+from flmc.models.batches import Batch
 from flmc.models.distributions import Gaussian, Normal
 from flmc.models.local_costs import ExampleBound, Quadratic, TracedCosts
 from flmc.models.log_density import LogDensityModel
@@ -143,7 +144,7 @@ class WhitenedModel(Model):
         )
         self.layout, self.public = base.layout, public and smoothness is not None
         self.made_from_data = base.made_from_data or not public
-        self.num_examples = base.num_examples
+        self.num_examples, self.device_sizes = base.num_examples, base.device_sizes
         self.prior = Normal(np.zeros(base.dim), np.full(base.dim, START_SD * coordinates.unit))
         self.posterior = None if base.posterior is None else _mapped(base.posterior, coordinates)
         if smoothness is None and self.posterior is not None:
@@ -159,6 +160,21 @@ class WhitenedModel(Model):
         # The chain rule: every gradient g becomes R^T g. Gradients are rows, so R stands on the
         # right.
         return self.base.gradient(own, experiments) @ self._coordinates.scale
+
+    def batch_gradient(
+        self,
+        theta: Array,
+        batch: Batch,
+        example_bound: ExampleBound | None = None,
+        experiments: slice = slice(None),
+    ) -> Array:
+        """Gradients of the devices' local costs from some of their examples, as :meth:`gradient`
+        has them from all; ``InvalidSetting`` if single examples are to be clipped."""
+        if example_bound is not None:
+            return super().batch_gradient(theta, batch, example_bound, experiments)
+        own = self._coordinates.to_model(theta)
+        found = self.base.batch_gradient(own, batch, None, experiments)
+        return found @ self._coordinates.scale
 
     def prior_share(self, theta: Array) -> Array:
         """Share of the prior in every device's local gradient, with respect to the coordinates phi

@@ -25,6 +25,7 @@ from flmc.models.model import Model
 from flmc.models.wide_linear import WideLinear
 from flmc.planning.prediction import NODES, WEIGHTS
 from flmc.planning.public_model import PublicModel
+from flmc.planning.step_size import batch_heat
 from flmc.uplink.example_clipping import typical_shrink
 from flmc.uplink.uplink import Uplink
 
@@ -63,6 +64,7 @@ def answer_step_size(
     top = min(_MOST, _USUAL * ratio) / smoothness
     steps = top * np.geomspace(_LEAST_SHARE, 1.0, _NUM_STEPS)
     heat = np.ones_like(steps) if uplink.noise_is_exact else steps * noise / slope**2 / 2.0
+    heat = heat + batch_heat(uplink.batch_share, steps, smoothness)
     q = steps * convexity
     # The less of the curvature the estimates show (``share``), the more their noise moves the mode.
     share = linear_share(model, uplink, heat / (1.0 - q / 2.0), smoothness)
@@ -90,7 +92,8 @@ def linear_share(model: Model, uplink: Uplink, heat: Array, smoothness: float) -
     num_devices = model.num_devices
     # The variance of an entry of a local gradient is L/K from the data, plus L T/K^2 from the
     # spread of the chain.
-    spread = np.sqrt(smoothness / num_devices * (1.0 + heat / num_devices))
+    # A batch of the share q of a device's examples has the variance L/(K q).
+    spread = np.sqrt(smoothness / num_devices * (1.0 / uplink.batch_share + heat / num_devices))
     gradient = spread[:, None] * NODES
     if uplink.clips_norm:
         gradient = gradient * np.minimum(1.0, uplink.clip / spread / math.sqrt(model.dim))[:, None]

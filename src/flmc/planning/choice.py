@@ -271,7 +271,7 @@ def _near_posterior(held: Candidate) -> _NearPosterior | None:
     with np.errstate(all="ignore"):
         places = survey(model).pilot.draw(1.0) if law is None else law.places
         places = places[: places_at_once(model)]
-        local = held.uplink.local_gradients(model, places[None], slice(0, 1))[0]
+        local = held.uplink.drawn_gradients(model, places)
     if not np.isfinite(local).all():
         return None
     return _NearPosterior(np.asarray(local), None if law is None else law.covariance)

@@ -15,6 +15,7 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.memory import fits
 from flmc.base.special import median
+from flmc.models.batches import check_batches
 from flmc.models.clipped_examples import check_clipping
 from flmc.models.model import Model
 from flmc.planning.answer_forecast import rounds_to_arrive
@@ -25,6 +26,7 @@ from flmc.planning.limits import GainLimits, Limits
 from flmc.planning.plans import Plan
 from flmc.planning.plans.expectation import slope_of
 from flmc.planning.plans.release import effective_draws
+from flmc.planning.public_model import PublicModel
 from flmc.planning.server_update import DRAW_AT, LANGEVIN, ServerUpdate, is_langevin
 from flmc.planning.step_size import Curvature
 from flmc.uplink.power import largest_mean_power, power_scale
@@ -84,6 +86,8 @@ def decide(
     checks.one_of("start", request.start, ("prior", "zero"))
     if uplink.clips_examples:
         check_clipping(model, by_norm=uplink.example_norm is not None)
+    if uplink.batched:
+        _check_batches(model, uplink)
     total = checks.at_least("num_rounds", request.num_rounds, 1)
     policy = _scheduler_of(request, total, model.num_devices)
     if uplink.noise_is_exact and policy.by_channel:
@@ -112,6 +116,13 @@ def decide(
     # The length of the burn-in follows from the curvature, as an automatic step does: it reveals
     # something of the data unless the curvature is public.
     return replace(decided, data_dependent=decided.data_dependent or not task.curvature.public)
+
+
+def _check_batches(model: Model, uplink: Uplink) -> None:
+    """Raise ``InvalidSetting`` where devices are to use batches of their examples and the model has
+    no gradients of single examples, or wrong ones; nothing is known of public sizes alone."""
+    if not isinstance(model, PublicModel):
+        check_batches(model, uplink.example_rule)
 
 
 def _with_automatic_burn_in(task: Constraints, request: Request) -> Plan:

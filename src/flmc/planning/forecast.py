@@ -22,12 +22,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.randomness import Purpose, generator
+from flmc.models.batches import batch_covariance
 from flmc.models.distributions import Gaussian
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
@@ -44,6 +46,13 @@ from flmc.planning.prediction import (
 )
 from flmc.uplink.csi import arrival_of
 
+
+def _hermite(count: int) -> tuple[Array, Array]:
+    """Nodes and weights of the Gauss-Hermite rule for means over a standard normal variable."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(count)
+    return nodes, weights / weights.sum()
+
+
 _FEWEST_NODES = 128
 """Smallest number of values of theta (nodes) at which gradients are evaluated for their mean over a
 normal law; twice the number of entries of theta is taken where that is more."""
@@ -52,6 +61,8 @@ _SHARES = (1.0, 0.5)
 converges: half steps help where the posterior is far from normal, or a link nearly flat."""
 _MOST_ITERATIONS = 60
 """Largest number of iterations of the search for a normal law, of the chain or of the posterior."""
+_BATCH_NODES, _BATCH_WEIGHTS = _hermite(16)
+"""Nodes and weights of the quadrature over the noise of batches."""
 _NUM_STARTS = 8
 """Number of draws from the prior from which chains without noise are followed to their mean."""
 _NUM_NOISY, _CARRIED_OFF = 32, 8.0
@@ -129,10 +140,17 @@ def noise_of(plan: Plan) -> Array:
 class Reception:
     """What the server receives at given theta, on average over bits, channels and schedules: called
     with theta (place, dim), it returns the expected estimate of the summed gradient and the
-    variance of the estimate, both (place, dim)."""
+    variance of the estimate, both (place, dim). Where devices use batches of their examples, the
+    mean is over these too; the spread of their gradients over batches is that at theta ``near``
+    (dim)."""
 
-    def __init__(self, plan: Plan, model: Model) -> None:
+    def __init__(self, plan: Plan, model: Model, near: Array) -> None:
         self._plan, self._model = plan, model
+        self._near, self._batches = near, np.zeros((0, model.dim, model.dim))
+        if plan.uplink.batched:
+            rng, uplink = generator(0, Purpose.CHECK, 7), plan.uplink
+            rule = uplink.example_rule
+            self._batches = batch_covariance(model, uplink.batch_share, rule, near, rng)
         expected = plan.expected
         active = np.maximum(expected.num_active, 1.0)
         # the factor K/K_a by which the server scales what it receives
@@ -162,12 +180,11 @@ class Reception:
         dim), at theta (place, dim) that are few enough to be held in memory together."""
         uplink = self._plan.uplink
         local = uplink.local_gradients(self._model, theta[None], slice(0, 1))[0]
-        sent = uplink.clipped(local)
-        symbol = uplink.mean_symbol(sent)
+        symbol, spread = self._symbols(local)
         factor, square = self._factor[:, None], self._square[:, None]
         # With inexact channel estimates the amplitude of a received symbol is random, which turns a
         # part of the mean symbol into noise.
-        scatter = square * uplink.symbol_variance(sent) + (square - factor**2) * symbol**2
+        scatter = square * spread + (square - factor**2) * symbol**2
         variance = self._share * scatter.sum(axis=1) + self._noise
         symbol = factor * symbol
         if self._weights is None:
@@ -182,6 +199,52 @@ class Reception:
         # independent from round to round, which overstates it where devices take turns.
         drift = np.einsum("k,pkd->pd", mean, symbol)
         return drift, variance + np.square(np.tensordot(symbol, deviation, (1, 1))).mean(axis=2)
+
+    def _symbols(self, local: Array) -> tuple[Array, Array]:
+        """Mean and variance of the devices' symbols, over bits and batches, both (place, device,
+        dim), for the local gradients ``local`` from all examples."""
+        uplink = self._plan.uplink
+        if not uplink.batched or uplink.clips_norm:
+            sent = uplink.clipped(local)
+            own = self._spread**2 * (uplink.slope**2 if uplink.batched else 0.0)
+            return uplink.mean_symbol(sent), uplink.symbol_variance(sent) + own
+        mean, square, inner = np.zeros_like(local), np.zeros_like(local), np.zeros_like(local)
+        for node, weight in zip(_BATCH_NODES, _BATCH_WEIGHTS, strict=True):
+            sent = uplink.clipped(local + node * self._spread)
+            symbol = uplink.mean_symbol(sent)
+            mean += weight * symbol
+            square += weight * symbol**2
+            inner += weight * uplink.symbol_variance(sent)
+        return mean, inner + square - mean**2
+
+    @property
+    def _spread(self) -> Array | float:
+        """Standard deviation of the entries of devices' gradients over batches, (device, dim)."""
+        if not self._plan.uplink.batched:
+            return 0.0
+        return np.sqrt(np.diagonal(self._batches, axis1=1, axis2=2))
+
+    @cached_property
+    def correlated(self) -> Array:
+        """Covariance of the entries of an estimate that batches cause, zero on the diagonal, which
+        is in the variances, (dim, dim): a batch has one set of examples for all entries."""
+        uplink, dim = self._plan.uplink, self._model.dim
+        if not uplink.batched:
+            return np.zeros((dim, dim))
+        if uplink.clips_norm:
+            slopes: Array = np.full((self._model.num_devices, dim), uplink.slope)
+        else:
+            # Stein's identity: the mean slope of a symbol is the mean of symbol times noise, over
+            # the noise's standard deviation.
+            local = uplink.local_gradients(self._model, self._near[None, None], slice(0, 1))[0, 0]
+            spread = np.maximum(self._spread, 1e-300)
+            slopes = sum(
+                weight * node * uplink.mean_symbol(uplink.clipped(local + node * spread)) / spread
+                for node, weight in zip(_BATCH_NODES, _BATCH_WEIGHTS, strict=True)
+            )
+        pulled = self._square[:, None] * slopes
+        whole = np.einsum("ki,kij,kj->ij", pulled, self._batches, slopes) * self._share
+        return np.asarray(whole - np.diag(np.diag(whole)))
 
 
 def _weights(plan: Plan) -> tuple[Array, Array | None]:
@@ -301,7 +364,8 @@ def forecast(plan: Plan, model: Model, posterior: Law) -> Forecast | None:
 def _search(plan: Plan, model: Model, posterior: Law, share: float) -> Forecast | None:
     """Stationary law of a plan's chain for the first data set, searched from the posterior's with
     ``share`` of each step; None where the search fails."""
-    nodes, receive, law = _nodes(model.dim), Reception(plan, model), posterior
+    nodes, law = _nodes(model.dim), posterior
+    receive = Reception(plan, model, posterior.mean)
     for _ in range(_MOST_ITERATIONS):
         away = nodes @ law.root.T
         drift, variance = receive(law.mean + away)
@@ -314,7 +378,7 @@ def _search(plan: Plan, model: Model, posterior: Law, share: float) -> Forecast 
             shift = np.linalg.solve(jacobian, drift.mean(axis=0))
         except np.linalg.LinAlgError:
             return None
-        noise = np.square(plan.step_size) * np.diag(variance.mean(axis=0))
+        noise = np.square(plan.step_size) * (np.diag(variance.mean(axis=0)) + receive.correlated)
         covariance = solve_stationary((plan.step_size * jacobian)[None], noise[None])
         if covariance is None or np.linalg.eigvalsh(covariance[0])[0] <= 0:
             return None
@@ -371,7 +435,7 @@ def follow_linear(plan: Plan, model: LinearGaussian) -> Travel | None:
         return None
     first = Law.of(predicted)
     with np.errstate(all="ignore"):
-        drift = Reception(plan, model)(first.places)[0]
+        drift = Reception(plan, model, first.mean)(first.places)[0]
         jacobian = _mean_jacobian(drift, _nodes(plan.dim), first)
         return follow_starts(plan, model, first, jacobian)
 
@@ -382,7 +446,7 @@ def follow_starts(plan: Plan, model: Model, law: Law, jacobian: Array) -> Travel
     though those without noise take longer, if 32 chains with noise are then spread like the
     stationary ``law``. None where gradients become infinite or nan. ``jacobian`` (dim, dim) is the
     mean Jacobian of the estimates."""
-    receive = Reception(plan, model)
+    receive = Reception(plan, model, law.mean)
     theta = np.zeros((1, model.dim))
     if plan.start == "prior":
         rng = generator(0, Purpose.CHECK, 2)
@@ -498,7 +562,7 @@ def _clipped_share(plan: Plan, model: Model, places: Array) -> float:
     the clip cuts when theta is one of ``places`` (place, dim)."""
     uplink = plan.uplink
     some = places[: max(1, min(len(places), places_at_once(model)))]
-    local = uplink.local_gradients(model, some[None], slice(0, 1))[0]
+    local = uplink.drawn_gradients(model, some)
     if uplink.clips_norm:
         return float((np.linalg.norm(local, axis=2) > uplink.clip).mean())
     return float((np.abs(local) > uplink.clip).mean())

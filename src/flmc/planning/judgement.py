@@ -45,7 +45,7 @@ from flmc.planning.prediction import (
 )
 from flmc.planning.public_model import PublicLaw, PublicModel
 from flmc.planning.server_update import is_langevin
-from flmc.planning.step_size import Curvature
+from flmc.planning.step_size import BATCH_HEAT, Curvature, batch_heat
 from flmc.uplink.example_clipping import typical_shrink
 from flmc.uplink.noise import is_normal
 from flmc.uplink.uplink import Uplink
@@ -80,8 +80,9 @@ def chain_law(decided: Plan, model: Model) -> ChainLaw:
         return ChainLaw(model.law(decided), public_response(decided, model))
     uplink = decided.uplink
     # The integral over single gradient entries does not hold where the norm of a gradient or single
-    # examples' gradients are bounded, or where devices are absent.
-    entries = decided.scheduler.everyone and not uplink.clips_examples and not uplink.clips_norm
+    # examples' gradients are bounded or drawn, or where devices are absent.
+    bounded = uplink.clips_examples or uplink.clips_norm
+    entries = decided.scheduler.everyone and not bounded and not uplink.batched
     if isinstance(model, LinearGaussian) and entries:
         solved = predict_with_response(
             model, uplink, decided.step_size, noise_of(decided), midpoints=decided.midpoints
@@ -219,6 +220,8 @@ def judge_chain(
     else:
         findings += judge_temperature(heat, cure_of_heat(decided))
     findings += _judge_noise_law(decided.uplink)
+    if decided.aim == "chain" and not isinstance(law, Prediction):
+        findings += _judge_batches(decided, curvature)
     if is_langevin(decided.update) and decided.aim == "chain":
         findings += judge_law(law, 1.0 if public else heat, tolerances)
         findings += _judge_bend(decided, bend)
@@ -457,6 +460,34 @@ def judge_runs(decided: Plan) -> list[Finding]:
     grade: Grade = "infeasible" if runs.low > HOPELESS_HEAT else "warning"
     numbers = {"low": runs.low, "median": runs.median, "high": runs.high}
     return [Finding("deep-fades", grade, text, short, numbers)]
+
+
+def _judge_batches(decided: Plan, curvature: Curvature) -> list[Finding]:
+    """List with one finding where batches of examples make the samples too wide, or nothing is
+    known of their noise, for a plan without a forecast from data; else empty."""
+    uplink, step = decided.uplink, decided.effective_step_size
+    if not uplink.batched:
+        return []
+    if step is None or curvature.smoothness is None:
+        short = "the noise of batches is not known"
+        text = f"{short} without the smoothness of the model and the slope of the link"
+        return [Finding("batch-noise", "unknown", text, short)]
+    heat = batch_heat(uplink.batch_share, step, curvature.smoothness)
+    if heat <= HEAT_TOLERANCE:
+        return []
+    short = f"batches add {heat:.3g} to the temperature"
+    text = (
+        f"{short} where the curvature is largest: use a step below"
+        f" {decided.step_size * BATCH_HEAT / heat:.3g}, or a batch_share above"
+        f" {_fitting_share(step, curvature.smoothness):.3g}"
+    )
+    grade: Grade = "infeasible" if heat > HOPELESS_HEAT - 1.0 else "warning"
+    return [Finding("batch-noise", grade, text, short, {"batch_heat": heat})]
+
+
+def _fitting_share(step: float, smoothness: float) -> float:
+    """Share of the examples with which batches add ``BATCH_HEAT`` to the temperature."""
+    return 1.0 / (1.0 + 2.0 * BATCH_HEAT / (step * smoothness))
 
 
 def _judge_noise_law(uplink: Uplink) -> list[Finding]:

@@ -1,10 +1,11 @@
 """A check, before a run and from gradients alone, of a model's claims (smoothness, convexity) and a
 plan's assumptions (step, clip, link).
 
-A short pilot finds the mode and measures the curvature there. Then claims and plan are compared
-with the measurements. The check cannot see a prior that is counted twice, a likelihood that is
-wrong by the same factor everywhere, examples that are missing, modes that the pilot does not visit,
-or any data set but the first. Gradients that are means over examples, where they must be sums, are
+A short pilot finds the mode and measures the curvature there, and other modes are searched from
+starts all over the prior (:mod:`flmc.planning.modes`). Then claims and plan are compared with the
+measurements. The check cannot see a prior that is counted twice, a likelihood that is wrong by the
+same factor everywhere, examples that are missing, modes that no start leads to, or any data set but
+the first. Gradients that are means over examples, where they must be sums, are
 seen where devices are alike, or where the claimed smoothness is that of the sum."""
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from flmc.base.findings import Finding, Grade
 from flmc.base.randomness import Purpose, generator
 from flmc.models.model import Model
 from flmc.planning.forecast import Law, posterior_law
+from flmc.planning.modes import arriving, judge_modes
 from flmc.planning.pilot import MeasuredCurvature, Pilot, places_at_once
 from flmc.planning.plans import Plan
 from flmc.planning.step_size import stable_step
@@ -141,9 +143,11 @@ class Survey:
                 self.findings.append(_random_gradient())
                 return
             self.pilot.travel()
-            self._for_mode = self.pilot.num_batches
+            self.pilot = arriving(model, self.pilot)
             if not self.pilot.arrived:
                 self.findings.append(_mode_not_found())
+            self.findings += judge_modes(model, self.pilot)
+            self._for_mode = self.pilot.num_batches
 
     @cached_property
     def posterior(self) -> Law | None:
@@ -330,8 +334,7 @@ def _judge_clip(model: Model, plan: Plan, pilot: Pilot) -> list[Finding]:
     """List with one finding where the plan's clip cuts many gradient entries at draws around the
     mode; else empty."""
     heat = min(max(plan.temperature or 1.0, 0.1), 10.0)
-    places = pilot.draw(heat)[None]
-    local = np.abs(plan.uplink.local_gradients(model, places, slice(0, 1)))
+    local = np.abs(plan.uplink.drawn_gradients(model, pilot.draw(heat)))
     share = float((local > plan.uplink.clip).mean())
     if not share > _CLIPPED or not np.isfinite(local).all():
         return []

@@ -98,15 +98,16 @@ class MeasuredCurvature:
 class Pilot:
     """A search for the posterior's mode on the first data set of a model, before a run: it finds
     the mode, measures the curvature, and draws around the mode. ``rng`` is its own source of random
-    numbers."""
+    numbers; ``start`` is where the search begins, (dim), None: near the prior's mean."""
 
-    def __init__(self, model: Model, rng: np.random.Generator) -> None:
+    def __init__(self, model: Model, rng: np.random.Generator, start: Array | None = None) -> None:
         # A weak reference, because surveys are kept by model and must not keep the model alive.
         self._asked, self._rng = weakref.ref(model), rng
         self._sd = np.broadcast_to(np.asarray(model.prior.sd, dtype=np.float64), (model.dim,))
         mean = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (model.dim,))
         # The start is a little beside the prior's mean, which may be a saddle point by symmetry.
-        self.theta = mean + 1e-3 * self._sd * rng.standard_normal(model.dim)
+        beside = mean + 1e-3 * self._sd * rng.standard_normal(model.dim)
+        self.theta: Array = beside if start is None else start
         """Present theta of the pilot's search, which ends at the posterior's mode, (dim)."""
         self._reach = 1e-4 * self._sd
         self.curves: list[MeasuredCurvature] = []

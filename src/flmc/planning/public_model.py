@@ -53,6 +53,8 @@ class PublicModel(Model):
 
     def __init__(self, num_samples: int, num_devices: int, dim: int) -> None:
         self.num_samples, self.num_devices, self.dim = num_samples, num_devices, dim
+        each, more = divmod(num_samples, num_devices)
+        self.device_sizes = tuple(each + (k < more) for k in range(num_devices))
         # The bounds are the extreme eigenvalues of the Gram matrix of standard normal features
         # (Marchenko and Pastur), with a margin.
         ratio = math.sqrt(dim / num_samples)
@@ -104,15 +106,17 @@ class PublicModel(Model):
         """
         uplink = plan.uplink
         gradient = self.spread * NODES
-        symbol = uplink.mean_symbol(gradient)
+        symbol, scatter = self._over_batches(uplink, gradient)
         # In the regression of the mean symbol on the gradient, the slope is the averaged slope (by
         # Stein's identity), and r^2 is the mean square that the straight line leaves unexplained.
         straight = float(symbol @ (WEIGHTS * NODES))
         bent = max(0.0, float(np.square(symbol) @ WEIGHTS) - straight**2)
         slope = straight / self.spread * uplink.example_shrink
-        variance = self._estimate_variance(plan, uplink, gradient)
+        variance = self._estimate_variance(plan, uplink, float(scatter @ WEIGHTS))
         step = plan.step_size
-        outside = 2.0 * float(ndtr(np.array(-uplink.clip / self.spread)))
+        outside = 2.0 * float(
+            ndtr(np.array(-uplink.clip / self.spread * math.sqrt(uplink.batch_share)))
+        )
         # ``rest`` is not positive where chains diverge: where the effective step times the
         # curvature N is 2 or more.
         rest = 2.0 - step * slope * self.num_samples
@@ -126,11 +130,22 @@ class PublicModel(Model):
         ratio = step * variance / (slope * rest)
         return PublicLaw(ratio * rest / 2.0 if plan.midpoints else ratio, shift, outside)
 
-    def _estimate_variance(self, plan: Plan, uplink: Uplink, gradient: Array) -> float:
+    def _over_batches(self, uplink: Uplink, gradient: Array) -> tuple[Array, Array]:
+        """Mean and variance of a symbol, over bits and batches of examples, (node) each, for the
+        entries ``gradient`` (node) of a local gradient from all examples."""
+        if not uplink.batched:
+            return uplink.mean_symbol(gradient), uplink.symbol_variance(gradient)
+        # Residuals and features of unit variance: a batch of the share q has (1/q - 1) N/K.
+        noise = self.spread * math.sqrt(1.0 / uplink.batch_share - 1.0)
+        drawn = gradient[:, None] + noise * NODES
+        symbol = uplink.mean_symbol(drawn)
+        mean = symbol @ WEIGHTS
+        inside = uplink.symbol_variance(drawn) + np.square(symbol)
+        return mean, inside @ WEIGHTS - np.square(mean)
+
+    def _estimate_variance(self, plan: Plan, uplink: Uplink, each: float) -> float:
         """Variance of an entry of the server's gradient estimate, averaged over a plan's kept
-        rounds and entries. ``gradient`` (node) is an entry of a device's local gradient at the
-        nodes of a quadrature over the standard normal law."""
+        rounds and entries, if one device's symbol has the variance ``each``."""
         active = plan.expected.num_active
-        each = float(uplink.symbol_variance(gradient) @ WEIGHTS)
         noise = uplink.noise_power / np.square(plan.planned_gain) + each * active
         return float(np.mean(np.square(plan.num_devices / active) * noise))

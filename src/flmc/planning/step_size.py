@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from flmc.models.model import Model
 from flmc.uplink.csi import bit_noise, response
 from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.uplink import Uplink
+
+Number = TypeVar("Number", float, Array)
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,23 @@ _UNEVEN_HEAT = 0.02
 devices are hotter than the others; 0.05 would bring a warning."""
 
 
+BATCH_HEAT = 0.04
+"""Largest excess of the temperature that batches of examples may cause with an automatic step, in
+the direction of the largest curvature; 0.05 would bring a warning."""
+
+
+def batch_heat(batch_share: float, effective_step: Number, curvature: float) -> Number:
+    r"""Excess of the temperature by batches of examples, along a direction with this curvature of
+    the negative log posterior.
+
+    In a likelihood that fits, the gradients of N examples have the covariance H, the curvature
+    (Fisher's information). With the share q of them in a batch, weighted by 1/q, the estimate of
+    the gradient has the additional covariance :math:`(1/q - 1) H`, and Langevin's step
+    :math:`\eta` needs :math:`2/\eta`. The prior's part of the curvature makes this an upper
+    bound."""
+    return 0.5 * effective_step * curvature * (1.0 / batch_share - 1.0)
+
+
 def stable_step(smoothness: float, convexity: float | None, *, midpoints: bool) -> float:
     """Largest automatic effective step for a posterior with these largest and smallest curvatures
     (None: not known), where draws are taken at positions, or at ``midpoints``."""
@@ -87,11 +107,13 @@ def auto_step_size(
     *,
     midpoints: bool = False,
 ) -> float:
-    r"""Automatic step: the smallest of three, each of which keeps one error small.
+    r"""Automatic step: the smallest of these, each of which keeps one error small.
 
     * Stability: :math:`0.2 \cdot \frac{2}{\mu + L}/\kappa`, or :math:`0.4/(\kappa L)` where draws
       are ``midpoints``.
     * Quantisation makes at most 0.6 of the Langevin noise: :math:`0.6 \cdot 2\kappa K_a/K^2`.
+    * Batches of examples with the share q add at most 0.04 to the temperature:
+      :math:`0.04 \cdot 2/(\kappa L (1/q - 1))`.
     * The largest gain attains T = 1: :math:`2\kappa (K_a/K)^2/(V_q + N_0/A_{\max}^2)`.
 
     Where the number of devices changes from round to round, the noise of all rounds together counts
@@ -111,6 +133,8 @@ def auto_step_size(
     # The Langevin equation sees the step times the slope, so its largest stable step is divided by
     # the slope.
     stable = stable_step(smoothness, convexity, midpoints=midpoints) / slope
+    if uplink.batched:
+        stable = min(stable, BATCH_HEAT / batch_heat(uplink.batch_share, slope, smoothness))
     # A smaller step needs more noise, and so a smaller gain; a larger one would need a larger gain
     # than is allowed.
     least_noise = variance + uplink.noise_power / largest_gain**2

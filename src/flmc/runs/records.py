@@ -352,7 +352,7 @@ class Record:
         draws, burn_in = _positions(plan, arrays)
         if "federation" in asked:
             seen = rounds_seen(self.ledger[: plan.num_rounds], plan.num_devices)
-            path = (draws[0, 0], None if burn_in is None else burn_in[0, 0])
+            path = (draws[0], None if burn_in is None else burn_in[0])
             find: FindAnswer = partial(find_federated_answer, plan, model, *path, *seen)
             return self._doubting(find, plan), shape
         if isinstance(model, Prior):

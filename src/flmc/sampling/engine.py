@@ -55,6 +55,8 @@ class Engine(ABC):
     any_noise: ClassVar[bool] = False
     """Whether the engine can draw the receiver's noise from any noise law; False: from the normal
     law only."""
+    any_batch: ClassVar[bool] = False
+    """Whether the engine can draw batches of the devices' examples."""
     any_update: ClassVar[bool] = False
     """Whether the engine can run any server's update; False: Langevin's step only."""
     libraries: ClassVar[tuple[str, ...]] = ()
@@ -63,11 +65,14 @@ class Engine(ABC):
 
     def why_not(self, plan: Plan, model: Model) -> str | None:
         """Reason why this engine cannot run a plan with a model, as the end of a sentence; None if
-        it can. The plan's noise law and server's update are checked first, then whatever
+        it can. The plan's noise law, batches and server's update are checked first, then whatever
         :meth:`obstacle` checks."""
         noise = None if self.any_noise else why_not_drawn(plan.uplink.noise_law)
         update = None if self.any_update else why_not_updated(plan.update)
-        return noise or update or self.obstacle(plan, model)
+        batch = None
+        if plan.uplink.batched and not self.any_batch:
+            batch = "batches of examples are drawn by the numpy engine alone"
+        return noise or update or batch or self.obstacle(plan, model)
 
     @abstractmethod
     def obstacle(self, plan: Plan, model: Model) -> str | None:

@@ -8,6 +8,7 @@ Every chain of every data set has random streams of its own, so the tiles do not
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -18,6 +19,7 @@ from flmc.base.arrays import Array
 from flmc.base.clipping import count_clipped, count_marked
 from flmc.base.progress import Progress, report_part
 from flmc.base.randomness import ROUNDS_PER_BLOCK, Purpose, generator
+from flmc.models.batches import Batch, draw_batch, sizes_of
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.sampling import langevin
@@ -65,6 +67,7 @@ class NumpyEngine(Engine):
 
     name: ClassVar[str] = "numpy"
     any_noise: ClassVar[bool] = True
+    any_batch: ClassVar[bool] = True
     any_update: ClassVar[bool] = True
 
     def obstacle(self, plan: Plan, model: Model) -> str | None:
@@ -160,15 +163,14 @@ def _advance_tile(
     memory = None if chains.memory is None else chains.memory[tile.place]
     state = langevin.State(chains.position[tile.place], chains.round, memory)
 
-    def gradient(theta: Array) -> Array:
-        return plan.uplink.local_gradients(model, theta, tile.rows)
-
     for block in range(chains.round // ROUNDS_PER_BLOCK, -(-until // ROUNDS_PER_BLOCK)):
         origin = block * ROUNDS_PER_BLOCK
         schedule = draw(plan, seed, tile.experiments, block)
         source = _NoiseSource(plan, seed, tile, block)
+        batches = _BatchSource(plan, model, seed, tile, block) if plan.uplink.batched else None
         for index in range(min(len(schedule), until - origin)):
             noise = source.next(len(schedule))
+            gradient = _gradient(plan, model, tile, None if batches is None else batches.next())
             # A resumed run may begin inside a block of rounds. The random numbers of the block's
             # earlier rounds are drawn again and dropped, because a random stream reaches its later
             # numbers only in order.
@@ -198,6 +200,33 @@ def _advance_tile(
     chains.position[tile.place] = state.theta
     if chains.memory is not None and state.memory is not None:
         chains.memory[tile.place] = state.memory
+
+
+def _gradient(
+    plan: Plan, model: Model, tile: _Tile, batch: Batch | None
+) -> Callable[[Array], Array]:
+    """Local gradients of a tile's chains as a function of theta, from all examples or a batch."""
+    if batch is None:
+        return lambda theta: plan.uplink.local_gradients(model, theta, tile.rows)
+    return lambda theta: plan.uplink.batch_gradients(model, theta, batch, tile.rows)
+
+
+class _BatchSource:
+    """Source of the devices' batches of examples in one block of rounds, for the chains of a tile,
+    each from its own random stream."""
+
+    def __init__(self, plan: Plan, model: Model, seed: int, tile: _Tile, block: int) -> None:
+        self._sizes, self._share = sizes_of(model), plan.uplink.batch_share
+        self._lead = (len(tile.experiments), len(tile.chains))
+        self._streams = [
+            generator(seed, Purpose.BATCH, e, c, block)
+            for e in tile.experiments
+            for c in tile.chains
+        ]
+
+    def next(self) -> Batch:
+        """Batches of the next round."""
+        return draw_batch(self._sizes, self._share, self._streams, self._lead)
 
 
 class _NoiseSource:

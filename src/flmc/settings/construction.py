@@ -69,11 +69,11 @@ def make_model(settings: Settings) -> Model:
         model: Model = MODELS.build(settings.model)
         return model
     sizes = split_evenly(settings.samples, settings.devices)
-    if settings.example_clip is not None or settings.example_norm is not None:
+    name = _about_examples(settings)
+    if name is not None:
         if settings.data != "examples":
-            name = "example_clip" if settings.example_norm is None else "example_norm"
             raise InvalidSetting(
-                f"{name} needs data = 'examples', got 'sufficient': there are no examples to clip"
+                f"{name} needs data = 'examples', got 'sufficient': there are no single examples"
             )
         # Where single examples are clipped, the examples are kept in memory whatever their number;
         # if statistics fit beside them, they give the exact posterior.
@@ -294,6 +294,15 @@ def spell_link(link: Link) -> str:
     return entry.spell(link)
 
 
+def _about_examples(settings: Settings) -> str | None:
+    """Name of a setting that needs single examples, if one is given; else None."""
+    if settings.example_clip is not None:
+        return "example_clip"
+    if settings.example_norm is not None:
+        return "example_norm"
+    return "batch_share" if settings.batch_share < 1.0 else None
+
+
 def _example_shrink(settings: Settings) -> float:
     """Share of the gradient's response that is left after the gradients of single examples are
     clipped: 1 without clipping, else the number that the user gave or the typical share for linear
@@ -317,7 +326,7 @@ _FIELDS: dict[str, Callable[[Settings], Any]] = {
         name: attrgetter(name)
         for name in (
             *("clip", "clipping", "modulation", "csi_error", "average_snr_db"),
-            *("snr_db", "noise_power", "example_clip", "example_norm"),
+            *("snr_db", "noise_power", "example_clip", "example_norm", "batch_share"),
         )
     },
     "fading": lambda settings: make_fading(settings.fading),

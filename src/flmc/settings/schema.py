@@ -173,6 +173,9 @@ class Settings(BaseModel):
             "what that leaves of the gradient; auto: for standard normal features and residuals"
         ),
     )
+    batch_share: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0, description="share of its examples that a device uses in a round; 1: all"
+    )
     allocation: Annotated[Literal["static", "adaptive"], PLAN] = Field(
         "static", description="how a run's budget is spent over rounds"
     )

@@ -18,6 +18,8 @@ from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.special import ndtr_once
+from flmc.models.batches import Batch, sample_batches, sizes_of
+from flmc.models.local_costs import ExampleBound
 from flmc.models.model import Model
 
 
@@ -29,6 +31,7 @@ class ExampleBounds:
     example_clip: float | None
     example_norm: float | None
     example_shrink: float
+    batch_share: float
 
     @property
     def clips_norm(self) -> bool:
@@ -48,6 +51,11 @@ class ExampleBounds:
             )
         if checks.positive("example_shrink", self.example_shrink) > 1:
             raise InvalidSetting(f"example_shrink must lie in (0, 1], got {self.example_shrink!r}")
+        if checks.positive("batch_share", self.batch_share) > 1:
+            raise InvalidSetting(
+                f"batch_share must lie in (0, 1], the share of a device's examples that it uses in"
+                f" a round, got {self.batch_share!r}"
+            )
 
     @property
     def clips_examples(self) -> bool:
@@ -66,10 +74,30 @@ class ExampleBounds:
             )
         return bound
 
+    @property
+    def batched(self) -> bool:
+        """Whether devices use a random part of their examples in a round."""
+        return self.batch_share < 1.0
+
+    @property
+    def example_part(self) -> float:
+        """Largest magnitude of what one example adds to an entry of a local gradient, or to its
+        norm: the bound of its gradient, times the weight of an example in a batch, which is at most
+        1 over ``batch_share``; ``InvalidSetting`` if there is no bound."""
+        return self.example_bound / self.batch_share
+
+    @property
+    def example_rule(self) -> ExampleBound | None:
+        """Bound of single examples' gradients as models take it; None: they are not bounded."""
+        if not self.clips_examples:
+            return None
+        return ExampleBound(self.example_bound, by_norm=self.example_norm is not None)
+
     def local_gradients(
         self, model: Model, theta: Array, experiments: slice = slice(None)
     ) -> Array:
-        """Local gradients of a model, with single examples bounded as this uplink asks for.
+        """Local gradients of a model, with single examples bounded as this uplink asks for. They
+        are from all examples, whatever ``batch_share`` says, and so the mean over batches.
 
         Parameters
         ----------
@@ -91,14 +119,71 @@ class ExampleBounds:
             return model.clipped_gradient(theta, self.example_clip, experiments)
         return model.gradient(theta, experiments)
 
+    def batch_gradients(
+        self, model: Model, theta: Array, batch: Batch, experiments: slice = slice(None)
+    ) -> Array:
+        """Local gradients of a model from the devices' batches of examples, single examples bounded
+        as this uplink asks for.
+
+        Parameters
+        ----------
+        model
+            Model whose gradients are taken.
+        theta
+            Points at which they are taken, (experiment, chain, dim).
+        batch
+            The examples that each device uses.
+        experiments
+            The data sets that the first axis of ``theta`` is about; all by default.
+
+        Returns
+        -------
+        Array
+            Local gradients, (experiment, chain, device, dim).
+
+        Raises
+        ------
+        InvalidSetting
+            If a class overrides ``local_gradients`` and not this.
+        """
+        own = type(self)
+        taken = own.local_gradients is not ExampleBounds.local_gradients
+        if taken and own.batch_gradients is ExampleBounds.batch_gradients:
+            raise InvalidSetting(
+                f"batch_share needs batch_gradients of {own.__name__}, which takes gradients in its"
+                " own way (local_gradients): override both"
+            )
+        return model.batch_gradient(theta, batch, self.example_rule, experiments)
+
+    def drawn_gradients(self, model: Model, theta: Array) -> Array:
+        """Local gradients of the first data set as devices may compute them in a round: from a
+        batch of their examples at each place, where they use batches.
+
+        Parameters
+        ----------
+        model
+            Model whose gradients are taken.
+        theta
+            Points at which they are taken, (place, dim).
+
+        Returns
+        -------
+        Array
+            Local gradients, (place, device, dim).
+        """
+        if not self.batched:
+            return np.asarray(self.local_gradients(model, theta[None], slice(0, 1))[0])
+        batch = sample_batches(sizes_of(model), self.batch_share, (1, len(theta)))
+        return np.asarray(self.batch_gradients(model, theta[None], batch, slice(0, 1))[0])
+
     @property
     def example_moves_like_device(self) -> bool:
         """Whether one example can move an entry of a gradient as far as a whole device can.
 
-        It can if the bound of an example is not below the device's clip, or if the norm of the
+        It can if what an example adds is not bounded below the device's clip, or if the norm of the
         local gradient is clipped: scaling a gradient down to a norm can change a single entry by
         more than the example changes it."""
-        return self.example_bound >= self.clip or self.clips_norm
+        return self.example_part >= self.clip or self.clips_norm
 
 
 @lru_cache(maxsize=64)

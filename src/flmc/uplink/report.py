@@ -63,6 +63,11 @@ def scale_of(uplink: Uplink) -> Scale:
             " accounting of example_clip and example_norm does not allow for: leave them out, or"
             " run without a report"
         )
+    if uplink.batched:
+        raise InvalidSetting(
+            "a report is of the gradient of all examples, and batch_share asks for a part of them:"
+            " leave it out, or run without a report"
+        )
     if uplink.clips_norm:
         raise InvalidSetting(
             "a report needs clipping='entry', got 'norm': it would share the norm with the gradient"

@@ -33,7 +33,7 @@ from flmc.uplink.link import Link
 from flmc.uplink.noise import GAUSSIAN, NoiseLaw, is_normal
 from flmc.uplink.symbol_format import VALUES, SymbolFormat
 
-WHAT_IS_SENT = ("symbols", "clipped", "local_gradients", "noise_law")
+WHAT_IS_SENT = ("symbols", "clipped", "local_gradients", "batch_gradients", "noise_law")
 """Names of the methods and attributes of an uplink that decide what is transmitted and received. A
 subclass that overrides one of them loses the privacy statement of its parent."""
 _STATEMENT = (
@@ -43,6 +43,7 @@ _STATEMENT = (
     "shares_move",
     "largest_move",
     "example_bound",
+    "example_part",
     "example_moves_like_device",
     "clips_norm",
     "peak",
@@ -150,6 +151,9 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
     average_snr_db: float | None = field(default=None, kw_only=True, metadata=LATER)
     """Largest SNR in dB of a device's mean power over all rounds; None: only ``snr_db`` limits each
     round."""
+    batch_share: float = field(default=1.0, kw_only=True, metadata=LATER)
+    """Share of its examples that a device uses in a round, drawn afresh, without replacement; 1:
+    all of them."""
     noise_law: NoiseLaw = field(default=GAUSSIAN, kw_only=True, metadata=LATER)
     """Law of the receiver's noise. With another law than the normal one there is no privacy
     statement, unless a class that has this law as its default states one."""
@@ -524,6 +528,7 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         """Whether this class inherits ``local_gradients`` and ``clipped`` unchanged."""
         own = type(self)
         usual = own.local_gradients is ExampleBounds.local_gradients
+        usual = usual and own.batch_gradients is ExampleBounds.batch_gradients
         return usual and own.clipped is Uplink.clipped
 
     @abstractmethod

@@ -256,6 +256,9 @@ def cost_command(
     neighbouring: Annotated[
         str, typer.Option("--neighbouring", help="what is protected: device or example")
     ] = "device",
+    runs: Annotated[
+        int, typer.Option("--runs", help="runs of this plan, a chain each, that cost is of")
+    ] = 1,
     json_: Json = False,
 ) -> None:
     """Show what a whole run may cost a device in privacy, and the digest by which the device knows
@@ -266,13 +269,34 @@ def cost_command(
 
     checks.between("--delta", delta, 0.0, 1.0)
     checks.one_of("--neighbouring", neighbouring, ("device", "example"))
-    price = RunPrice.of(read_federation(federation), delta, neighbouring)
+    checks.at_least("--runs", runs, 1)
+    price = RunPrice.of(read_federation(federation), delta, neighbouring, runs)
     if json_:
         print_json(price.to_document())
         return
     from flmc.views.terminal import show
 
     show(price.listing())
+
+
+@deploy_app.command("together")
+def together_command(
+    records: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="records of the runs' servers")
+    ],
+    json_: Json = False,
+) -> None:
+    """Judge several finished runs of one plan together, as chains that began at places of their
+    own: whether they agree, their answer, and what they cost in privacy in all."""
+    from flmc.deploy.server.pooled_runs import pool
+
+    pooled = pool(records)
+    if json_:
+        print_json(pooled.to_document())
+        return
+    from flmc.views.terminal import show
+
+    show(pooled.listing())
 
 
 _DONE = {"init": "wrote", "renew": "renewed", "revoke": "revoked"}

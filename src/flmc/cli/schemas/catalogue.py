@@ -67,6 +67,9 @@ ANSWERS: Mapping[str, AnswerSchema] = {
     "deploy-cost": AnswerSchema(
         "what `flmc deploy cost --json` prints", federation_answers.RunCostDocument
     ),
+    "deploy-together": AnswerSchema(
+        "what `flmc deploy together --json` prints", federation_answers.PooledRunsDocument
+    ),
     "deploy-ledger": AnswerSchema(
         "what `flmc deploy ledger --json` prints", federation_answers.DeviceLedgerDocument
     ),

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import WithJsonSchema
 
-from flmc.cli.schemas.run_answers import AnswerDocument
-from flmc.planning.plans.plan_schema import Count, Document, words
+from flmc.cli.schemas.run_answers import AgreementDocument, AnswerDocument, PosteriorDocument
+from flmc.planning.plans.plan_schema import Count, Document, FindingDocument, words
 from flmc.wire.presence import STATES
 from flmc.wire.status import PHASES
 
@@ -99,6 +99,26 @@ class RunCostDocument(AnswerDocument):
     )
     delta: float = words("delta that epsilon is stated at")
     neighbouring: Literal["device", "example"] = words("what epsilon protects")
+    runs: Count = words("runs of the plan, each with a chain of its own, that epsilon is of")
+
+
+class PooledRunsDocument(AnswerDocument):
+    """Several runs of one plan together, as ``PooledRuns.to_document`` writes them."""
+
+    runs: list[str] = words("names of the runs, one chain each")
+    epsilon: float | None = words(
+        "upper bound for all rounds of all runs and the device that transmits most; null: not"
+        " bounded, or unknown"
+    )
+    delta: float = words("delta that epsilon is stated at")
+    mean: list[float] = words("mean of the draws of all chains, for every entry of theta")
+    sd: list[float] = words("their standard deviation")
+    agreement: AgreementDocument | None = words(
+        "whether the chains agree; null with fewer than 4 draws of each"
+    )
+    findings: list[FindingDocument] = words("statements about the chains, notes included")
+    why: str = words("why there is no answer of all chains together; empty: there is one")
+    posterior: PosteriorDocument | None = words("the answer of all chains together, or null")
 
 
 class JoinedRunDocument(Document):

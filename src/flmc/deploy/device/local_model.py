@@ -18,6 +18,7 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.data.columns import Missing
 from flmc.data.reading import read
+from flmc.models.batches import draw_batch, sizes_of
 from flmc.models.log_density import LogDensityModel
 from flmc.models.model import Model
 from flmc.privacy.safe_noise.entropy import Entropy
@@ -98,10 +99,12 @@ def local_gradient(
 ) -> LocalGradient:
     """The function that computes the gradient of a device's local cost, (dim) to (dim), with
     examples bounded as the uplink asks, and NaN where the model fails. ``shares_prior`` says that
-    the model has the whole prior, of which 1/``num_devices`` is kept. Raises ``InvalidSetting``
-    unless the model has ``dim`` entries (None: any), and single examples where the uplink bounds
-    them. With ``reports`` the last entry of theta and
-    of the gradient is extra: the device's report of what clipping and the link take away."""
+    the model has the whole prior, of which 1/``num_devices`` is kept. Where the uplink asks for
+    batches, every call draws a new one: an answer that must be repeated is repeated from the
+    journal. With ``reports`` the last entry of theta and of the gradient is extra: the device's
+    report of what clipping and the link take away. Raises ``InvalidSetting`` unless the model has
+    ``dim`` entries (None: any), single examples where the uplink bounds them, and gradients of some
+    of its examples if there are batches."""
     # Refused here, because a gradient that fails in a round is answered by zeros.
     if uplink.clips_examples and isinstance(model, LogDensityModel) and model.no_examples:
         raise InvalidSetting(model.no_examples)
@@ -114,8 +117,14 @@ def local_gradient(
             " columns are not those that the plan was made for"
         )
     rest = 1.0 - 1.0 / num_devices if shares_prior else 0.0
+    of_round = _of_batches(model, uplink) if uplink.batched else _of_all(model, uplink)
 
     if model.num_local:
+        if uplink.batched:
+            raise InvalidSetting(
+                "a model with local parameters uses all its examples: make the plan without"
+                " batch_share"
+            )
         if reports:
             raise InvalidSetting(
                 "a model with local parameters sends no report: make the plan without one"
@@ -131,7 +140,7 @@ def local_gradient(
         at = whole[None, None, : -1 if reports else None]
         try:
             with np.errstate(all="ignore"):
-                local = uplink.local_gradients(model, at)[0, 0, 0]
+                local = of_round(at)[0, 0, 0]
                 if rest:
                     local = local - rest * model.prior_share(at)[0, 0]
                 if reports:
@@ -184,3 +193,20 @@ class LocalMoves:
             return np.full(at.shape, np.nan), own
         kept = after[0] if np.isfinite(after).all() else before[0]
         return np.asarray(gradient[0], dtype=np.float64), tuple(map(float, kept))
+
+
+def _of_all(model: Model, uplink: Uplink) -> LocalGradient:
+    """Gradients (1, 1, 1, dim) at theta (1, 1, dim) from all examples of the device."""
+    return lambda at: uplink.local_gradients(model, at)
+
+
+def _of_batches(model: Model, uplink: Uplink) -> LocalGradient:
+    """Gradients (1, 1, 1, dim) at theta (1, 1, dim), each from a new batch of the device's
+    examples. The seed of the batches is the operating system's; no privacy relies on it."""
+    sizes, rng = sizes_of(model), np.random.default_rng()
+
+    def gradient(at: Array) -> Array:
+        batch = draw_batch(sizes, uplink.batch_share, [rng], (1, 1))
+        return uplink.batch_gradients(model, at, batch)
+
+    return gradient

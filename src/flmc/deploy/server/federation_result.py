@@ -62,7 +62,8 @@ def result_without_data(
         active, gains = rounds_seen(ledger[plan.num_burn_in : plan.num_rounds], plan.num_devices)
     judgement = judge_without_data(plan, kept, active, gains, reports=reports)
     kept = kept[:, :-1] if reports else kept
-    chains = chains_of(plan, kept, before, kept.mean(axis=0)[None])
+    several = None if before is None else before[None]
+    chains = chains_of(plan, kept[None], several, kept.mean(axis=0)[None])
     return Result(
         plan=plan,
         seed=0,
@@ -75,24 +76,24 @@ def result_without_data(
         moments=chains.moments,
         path=chains.path,
         model_findings=(*absences(plan, ledger), *judgement),
-        find_answer=_answer(plan, prior, chains.path, ledger),
+        find_answer=answer_finder(plan, prior, chains.path, ledger),
     )
 
 
-def _answer(
+def answer_finder(
     plan: Plan, model: Model | Prior | None, path: ChainPath | None, ledger: Sequence[str]
 ) -> FindAnswer:
     """A function that computes the answer, what the server knows of theta, from the positions of
-    its chain and the ledger's line of JSON for each round. ``model`` is the model or only its
-    prior; if it is None, the function raises ``InvalidSetting``."""
+    its chains and the ledger's line of JSON for each round, in which all chains agree. ``model`` is
+    the model or only its prior; if it is None, the function raises ``InvalidSetting``."""
     seen = rounds_seen(ledger[: plan.num_rounds], plan.num_devices)
     if model is None or path is None:
-        return partial(_refuse, PRIOR_UNKNOWN)
-    burn_in = None if path.burn_in is None else path.burn_in[0, 0]
-    return partial(find_federated_answer, plan, model, path.kept[0, 0], burn_in, *seen)
+        return partial(refuse_answer, PRIOR_UNKNOWN)
+    burn_in = None if path.burn_in is None else path.burn_in[0]
+    return partial(find_federated_answer, plan, model, path.kept[0], burn_in, *seen)
 
 
-def _refuse(why: str, **words: object) -> Answer:
+def refuse_answer(why: str, **words: object) -> Answer:
     """Raise ``InvalidSetting`` with the reason ``why``, in place of computing an answer (what the
     server knows of theta after the run)."""
     raise InvalidSetting(why)
@@ -109,10 +110,11 @@ def result_with_model(
     """The result with the model of all devices' data, like that of a simulation: with metrics
     against the exact posterior where it is known. The arguments are those of
     :func:`result_without_data`."""
-    chains = chains_of(plan, kept, before, centre_of(model))
+    several = None if before is None else before[None]
+    chains = chains_of(plan, kept[None], several, centre_of(model))
     # Devices do not tell the server which gradients they clipped: with the data of all devices the
     # clipped entries are counted at the kept positions.
-    local = plan.uplink.local_gradients(model, kept[None])
+    local = plan.uplink.drawn_gradients(model, kept)[None]
     clip, by_norm = plan.uplink.clip, plan.uplink.clips_norm
     chains.num_clipped = count_clipped(local, clip, None, by_norm=by_norm)
     job = Job(plan, model, 0, 1, NumpyEngine(), keep_draws=True)
@@ -120,24 +122,24 @@ def result_with_model(
     result = job.result_of(chains, every, seconds, absences(plan, ledger))
     # For the answer, who transmitted and with which gain comes from the ledger of the run, not from
     # what a seed would draw in a simulation.
-    find = _answer(plan, model, chains.path, ledger)
+    find = answer_finder(plan, model, chains.path, ledger)
     return replace(result, engine=ENGINE, blocking="", find_answer=find)
 
 
 def chains_of(plan: Plan, kept: Array, before: Array | None, centre: Array) -> Chains:
-    """The single chain of a federation as ``Chains``, made from theta after every kept round,
-    (round, dim), and at the start and in the burn-in, (place, dim) or None; the moments of its
-    draws are computed for deviations from ``centre``, (1, dim)."""
-    thetas = kept if before is None else np.concatenate([before, kept])
-    first, burn_in = plan.num_rounds + 1 - len(thetas), plan.num_burn_in
-    path = ChainPath(thetas[None, None], None, first, burn_in, plan.midpoints)
-    draws = path.draws[0, 0]
-    moments = Moments.empty(centre, 1, len(draws))
-    for theta in draws:
-        moments.add(theta[None, None], slice(0, 1), 0)
+    """Chains of a federation's runs as ``Chains``, made from theta after every kept round, (chain,
+    round, dim), and at the start and in the burn-in, (chain, place, dim) or None; the moments of
+    their draws are computed for deviations from ``centre``, (1, dim)."""
+    thetas = kept if before is None else np.concatenate([before, kept], axis=1)
+    first, burn_in = plan.num_rounds + 1 - thetas.shape[1], plan.num_burn_in
+    path = ChainPath(thetas[None], None, first, burn_in, plan.midpoints)
+    draws = path.draws
+    moments = Moments.empty(centre, len(kept), draws.shape[2])
+    for number in range(draws.shape[2]):
+        moments.add(draws[:, :, number], slice(0, 1), 0)
     return Chains(
         plan.num_rounds,
-        kept[-1][None, None],
+        kept[None, :, -1],
         moments,
         path,
         num_burn_in=burn_in,

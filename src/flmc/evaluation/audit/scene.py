@@ -222,7 +222,7 @@ def gradients_of_worlds(scene: Scene) -> tuple[float, float]:
 def example_reach(scene: Scene) -> float:
     """Largest entry that the gradient of the one differing example can have after clipping; where
     its norm is bounded, the bound is spread evenly over all entries."""
-    bound, by_norm = scene.uplink.example_bound, scene.uplink.example_norm is not None
+    bound, by_norm = scene.uplink.example_part, scene.uplink.example_norm is not None
     return bound / math.sqrt(scene.dim) if by_norm else bound
 
 

@@ -91,6 +91,11 @@ def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
     loose = plan.uplink.looseness(limits.neighbouring)
     if loose is not None and plan.uplink.privacy_stated_by is None:
         rows.append(Row("upper bound", f"epsilon may be far above the least: {loose}"))
+    if plan.uplink.batched and limits.neighbouring == "example":
+        text = (
+            "an example is charged as if it were in every batch, with the weight that it has there"
+        )
+        rows.append(Row("upper bound", text))
     rows += [Row("neighbouring", NEIGHBOURING[limits.neighbouring]), Row("adversary", ADVERSARY)]
     bound = exposure.round.largest_loss
     if math.isfinite(bound):
@@ -325,6 +330,10 @@ def _sampling_rows(plan: Plan) -> list[Row]:
     if plan.aim == "answer" and plan.temperature is not None:
         heat = Row("temperature", f"{plan.temperature:.4g}, which the answer takes out")
     rows = [Row("step size", step), heat]
+    if plan.uplink.batched:
+        share = format_percent(plan.uplink.batch_share)
+        text = f"{share} of a device's examples in a round; the temperature leaves out their noise"
+        rows.append(Row("batches", text))
     late = any(each.code == "burn-in" for each in plan.findings)
     left = None if plan.prediction is None else plan.prediction.left_variance
     # Beyond the double, chains still travel, and can have any variance.

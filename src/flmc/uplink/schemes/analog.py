@@ -28,8 +28,8 @@ class Analog(Uplink):
         Settings of every uplink, described in :class:`flmc.Uplink`. With ``clipping="norm"`` the
         norm of what is sent is bounded: replaced data change the symbols of a round by at most
         twice the clip in norm, and a round takes at most the energy of one entry at the clip.
-    example_clip, example_norm, example_shrink
-        Settings of every uplink that clips single examples.
+    example_clip, example_norm, example_shrink, batch_share
+        Settings of every uplink about single examples.
 
     Examples
     --------
@@ -74,7 +74,7 @@ class Analog(Uplink):
                 " event_of_rounds, which knows how many there are"
             )
         # Replacing data can move an entry from one end of [-clip, clip] to the other.
-        shift = 2.0 * (self.clip if whole_device else self.example_bound)
+        shift = 2.0 * (self.clip if whole_device else self.example_part)
         return as_received(self, GaussianEvent(shift, self.noise_power, sent))
 
     @property
@@ -100,9 +100,9 @@ class Analog(Uplink):
         root = math.sqrt(dim)
         bound = self.clip if self.clips_norm else self.clip * root
         if neighbouring == "example" and self.example_norm is not None:
-            bound = min(bound, self.example_norm)
+            bound = min(bound, self.example_part)
         elif neighbouring == "example" and self.example_clip is not None:
-            bound = min(bound, self.example_clip * root)
+            bound = min(bound, self.example_part * root)
         return 2.0 * bound
 
     def shared_event(self, rounds: Transmissions, dim: int, neighbouring: str = "example") -> Event:

@@ -38,8 +38,8 @@ class Digital(Uplink):
     ----------
     clip, clipping, fading, snr_db, average_snr_db, noise_power, modulation, csi_error
         Settings of every uplink, described in :class:`flmc.Uplink`.
-    example_clip, example_norm, example_shrink
-        Settings of every uplink that clips single examples.
+    example_clip, example_norm, example_shrink, batch_share
+        Settings of every uplink about single examples.
     link
         Probability of a +1 bit given the clipped gradient; ``Sigmoid(0.05)`` by default. It must be
         a probability that never decreases on [-clip, clip].
@@ -121,7 +121,7 @@ class Digital(Uplink):
         if whole_device or not self.link.accounts_moves or self._jumps:
             high, low = self.link.extremes(self.clip)
             return as_received(self, BitEvent(high, low, self.noise_power, sent))
-        shift = 2.0 * self.example_bound
+        shift = 2.0 * self.example_part
         event = ShiftedBitEvent(self.link, self.clip, shift, self.noise_power, sent)
         return as_received(self, event)
 
@@ -179,7 +179,7 @@ class Digital(Uplink):
             return super().shared_event(rounds, dim, neighbouring)
         if not self.link.accounts_moves or self._jumps or self.clips_norm:
             return self.privacy_event([(gain, dim * count) for gain, count in rounds], "example")
-        shift = 2.0 * self.example_bound
+        shift = 2.0 * self.example_part
         event = SharedShiftEvent(self.link, self.clip, shift, dim, self.noise_power, rounds)
         return as_received(self, event, dim)
 

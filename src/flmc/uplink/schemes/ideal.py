@@ -40,6 +40,7 @@ class Ideal(Uplink):
     clipping: str = field(default="entry", init=False, metadata=LATER)
     modulation: str = field(default="real", init=False, metadata=LATER)
     csi_error: float = field(default=0.0, init=False, metadata=LATER)
+    batch_share: float = field(default=1.0, init=False, metadata=LATER)
     average_snr_db: None = field(default=None, init=False, metadata=LATER)
 
     def __post_init__(self) -> None:

@@ -32,7 +32,7 @@ from flmc.models.affine import Coordinates
 from flmc.models.distributions import Gaussian, Prior
 from flmc.models.model import Model
 from flmc.planning.answer_forecast import WIDE
-from flmc.planning.answer_law import MOST_ANSWERED, PredictedAnswer
+from flmc.planning.answer_law import MOST_ANSWERED
 from flmc.planning.plans import Plan
 from flmc.planning.step_size import Curvature
 
@@ -46,7 +46,7 @@ OF_GRADIENTS = frozenset(
     (
         "clipped", "mean-not-sum", "mean-shift", "noise-law", "not-a-gradient", "not-finite",
         "not-linear", "random-gradient", "reported-loss", "reported-shift", "saturated-bits",
-        "tails", "weak-response",
+        "smoothness-too-small", "tails", "weak-response",
     )
 )  # fmt: skip
 """Codes of findings that doubt the server's estimates of gradients: these count against an answer,
@@ -55,7 +55,8 @@ _CLIPPED = 0.015
 """Share of clipped gradient entries in the kept rounds up to which rounds far from the mode are no
 reason for a doubt."""
 _DOUBTS = OF_GRADIENTS | {
-    "burn-in", "curvature-by-chance", "curvature-unknown", "linearity-unknown", "not-quadratic"
+    "burn-in", "burn-in-unknown", "curvature-by-chance", "curvature-unknown", "linearity-unknown",
+    "no-prediction", "noise-memory", "not-quadratic", "strong-prior",
 }  # fmt: skip
 """Codes of findings because of which an answer may be wrong, where their light is that of sampling;
 findings with other codes say only that its intervals are wide, or that nobody can judge a chain."""
@@ -65,32 +66,69 @@ interval then have a standard error of 0.03 standard deviations."""
 
 
 def doubting(
-    find: Callable[..., Answer],
-    findings: Sequence[Finding],
-    clipped: float,
-    predicted: PredictedAnswer | None = None,
+    find: Callable[..., Answer], findings: Sequence[Finding], clipped: float, plan: Plan
 ) -> Callable[..., Answer]:
     """The function ``find``, whose answers get the ``findings`` of plan and run that doubt the
     server's estimates of the gradient. ``clipped`` is the share of clipped gradient entries in the
-    kept rounds, not a number where it is not known: where gradients are clipped on the way to the
-    mode, a burn-in that is much too short is among the doubts. Where the plan ``predicted`` that a
-    curvature would remain unknown, answers that seem to know it are doubted, too."""
-    # That a server without data cannot judge its chain is said, and holds for the draws as well.
+    kept rounds, not a number where it is not known. Where gradients are clipped, or nobody counted,
+    a burn-in that is much too short and a forecast that the plan could not make are among the
+    doubts. So is noise with a memory; and where the plan predicted that a curvature would remain
+    unknown, answers that seem to know it are doubted, too."""
     codes = OF_GRADIENTS | {"not-judged"}
-    codes = codes if clipped <= _CLIPPED else codes | {"burn-in"}
-    speak = tuple(
+    if not clipped <= _CLIPPED:
+        codes |= {"burn-in", "burn-in-unknown", "no-prediction"}
+    speak = [
         each
         for each in findings
         if each.code in codes
         and each.severity != "note"
         and (each.code != "burn-in" or each.severity == "infeasible")
-    )
-    degrees = np.inf if predicted is None else predicted.degrees
+    ]
+    told = {each.code for each in findings}
+    if plan.prediction is None and not told & {"no-prediction", "not-judged"}:
+        # That a server without data, or a plan without forecast, cannot judge its chain is said: it
+        # holds for the draws as well, and so it is no reason to prefer them.
+        speak.append(Finding("not-judged", "unknown", _NOT_FORECAST, "no forecast", {}))
+    predicted = plan.prediction is not None or "not-judged" in told
+    if clipped > _CLIPPED and not predicted and "clipped" not in told:
+        share = format_percent(clipped)
+        text = (
+            f"{share} of the gradients' entries were clipped, and what that does to the mean was"
+            " not predicted: use a larger clip"
+        )
+        speak.append(Finding("clipped", "warning", text, f"{share} clipped", {"clipped": clipped}))
+    if _noise_remembers(plan):
+        speak.append(Finding("noise-memory", "warning", _MEMORY, "noise with a memory", {}))
+    degrees = np.inf if plan.answer is None else plan.answer.degrees
 
     def found(**words: Any) -> Answer:
-        return replace(find(**words), of_gradients=speak, planned_degrees=degrees)
+        return replace(find(**words), of_gradients=tuple(speak), planned_degrees=degrees)
 
     return found
+
+
+_NOT_FORECAST = (
+    "nothing was predicted of this run: clipped gradients, or a curved link beside devices that are"
+    " not alike, move the mean, and do not show in what the server received; plan with the model,"
+    " or let devices report"
+)
+_MEMORY = (
+    "which devices transmit follows from earlier rounds, and with it the noise of the estimates: an"
+    " answer takes that of every round to be new, so its intervals may be too narrow or too wide;"
+    " choose devices at random, independently in every round, or let all transmit"
+)
+
+
+def _noise_remembers(plan: Plan) -> bool:
+    """Whether the devices that transmit in a round, of which analog symbols make most of the
+    noise, depend on those of earlier rounds. Random bits have noise of their own, beside which this
+    does not matter."""
+    if plan.scheduler.everyone or plan.uplink.symbol_format.levels is not None:
+        return False
+    if plan.active is not None:
+        return not (plan.active == plan.active[0]).all()
+    slow = plan.scheduler.by_channel and not plan.uplink.fading.independent
+    return slow or not plan.scheduler.forgets
 
 
 def answer_of(

@@ -40,6 +40,9 @@ intervals of 90 % held 74 to 87 %, of others 89 to 93 % (random settings)."""
 _LOST = 4.0
 """Degrees of freedom that the plan predicted over those that the rounds show from which on an
 answer of an unknown curvature is doubted: its chain is not where the plan expects it."""
+_STRONG = 0.25
+"""Share of the prior in the posterior's curvature along a direction, from which on it may hide how
+much of that curvature is the data's."""
 _MOST_NAMED = 3
 """Largest number of entries of theta that a finding names."""
 _MOST_STEPS = 60
@@ -325,7 +328,7 @@ class ThetaLaw:
             if each.code != "mean-shift" or not each.numbers.get("mean_shift", np.inf) <= least
         ]
         curvature = self._judge_curvature(data_set, planned_degrees, names)
-        return [*speak, *curvature, *self._judge_bend(data_set)]
+        return [*speak, *curvature, *self._judge_prior(data_set), *self._judge_bend(data_set)]
 
     def _judge_curvature(
         self, data_set: int, planned: float, names: Sequence[str]
@@ -339,7 +342,7 @@ class ThetaLaw:
             known = answer_law.WELL_KNOWN - answer_law.FADING
         else:
             known = max(answer_law.WELL_KNOWN, _BY_CHANCE * planned)
-        if planned < answer_law.WELL_KNOWN and least >= known:
+        if planned < answer_law.WELL_KNOWN and least >= known and not self._bounded_below:
             short = "the rounds tell a curvature better than they should"
             text = (
                 f"{short}: by {least:.2g} degrees of freedom, and the plan expects {planned:.2g};"
@@ -358,7 +361,8 @@ class ThetaLaw:
         short = "the rounds do not tell the curvature in some direction"
         text = (
             f"{short} ({least:.2g} degrees of freedom, {answer_law.WELL_KNOWN:g} are needed), which"
-            f" makes up {concerned}: what is stated there is partly or mostly the prior; plan more"
+            f" makes up {concerned}: what is stated there is partly or mostly the prior, and"
+            " regions of several entries together may hold less often than they say; plan more"
             " rounds, a larger step, coordinates in which the posterior is round, or a"
             " public_convexity"
         )
@@ -366,6 +370,32 @@ class ThetaLaw:
         lost = np.isfinite(planned) and planned >= max(answer_law.WELL_KNOWN, _LOST * least)
         light: Light = "sampling" if lost else "use"
         return [Finding("curvature-unknown", "warning", text, short, {"df": least}, light)]
+
+    @property
+    def _bounded_below(self) -> bool:
+        """Whether a smallest curvature of the posterior is publicly known."""
+        return self.public is not None and (self.public.convexity or 0.0) > 0
+
+    def _judge_prior(self, data_set: int) -> list[Finding]:
+        """List with a finding where the prior is nearly as precise as the data or more, and the
+        rounds tell the curvature of both together with an error of half of the data's own or more;
+        else empty."""
+        if self._bounded_below:
+            return []
+        values, prior = self.values[data_set], self.floor[data_set]
+        degrees = np.maximum(answer_law.own_degrees(self.degrees[data_set]), 1.0)
+        error = values * np.sqrt(2 / degrees)
+        strong = prior > _STRONG * values
+        if not (strong & (error > 0.5 * (values - prior))).any():
+            return []
+        largest = float((prior[strong] / values[strong]).max())
+        short = "the prior hides how much the data say"
+        text = (
+            f"{short}: it makes up {100 * largest:.0f} % of the curvature in some direction, and"
+            " the rounds tell the rest with an error of half of it or more; intervals may be too"
+            " narrow; plan more rounds, a larger step, or a public_convexity"
+        )
+        return [Finding("strong-prior", "warning", text, short, {"share": largest})]
 
     @cached_property
     def _bends(self) -> tuple[Array, Array]:

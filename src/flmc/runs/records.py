@@ -380,7 +380,7 @@ class Record:
         findings = [Finding.from_document(each) for each in result.get("findings", ())]
         clipped = result.get("clipped_fraction")
         share = math.nan if clipped is None else float(clipped)
-        return doubting(find, findings, share, plan.answer)
+        return doubting(find, findings, share, plan)
 
     def _in_pilot_coordinates(self, model: Model) -> Model:
         """The model in the coordinates in which the second of two stages was sampled, which follow

@@ -435,7 +435,7 @@ class Result:
         return (
             None
             if find is None
-            else doubting(find, self.findings, self.clipped_fraction, self.plan.answer)
+            else doubting(find, self.findings, self.clipped_fraction, self.plan)
         )
 
     @property

@@ -211,9 +211,10 @@ def test_a_plan_without_data_judges_batches_by_public_sizes() -> None:
 
 
 def test_an_answer_from_batches_holds() -> None:
-    """Residuals tell the noise of batches, of which the plan states nothing: over data sets, 90 %
-    intervals hold as often as they say, within five standard errors; intervals that took the
-    channel's noise for all there is would hold less often."""
+    """Residuals tell the noise of batches, here of one example each, of which the plan states
+    nothing: over data sets, 90 % intervals hold as often as they say, within five standard errors.
+    Intervals about the same middle as wide as the exact ones, which have no noise, hold in 12 %
+    fewer cases."""
     count, held, narrow = full(300, 60), 0, 0
     for seed in range(count):
         rng = np.random.default_rng(seed)
@@ -221,7 +222,7 @@ def test_an_answer_from_batches_holds() -> None:
         features = rng.standard_normal((400, 2))
         targets = features @ truth + rng.standard_normal(400)
         model = flmc.LinearGaussian(flmc.LinearData(features, targets, (100,) * 4))
-        uplink = flmc.Analog(clip=400.0, snr_db=90.0, batch_share=0.1)
+        uplink = flmc.Analog(clip=5000.0, snr_db=90.0, batch_share=0.01)
         plan = flmc.plan(
             model,
             uplink,

@@ -505,24 +505,14 @@ def by_hand(**given: Any) -> Any:
 
 
 def test_a_plate_over_devices_stays_at_home() -> None:
-    """The same gradients and moves as of log densities that are written by hand."""
+    """The same gradients as of log densities that are written by hand."""
     model: Any = flmc.Model.from_numpyro(homes, from_arrays(HOMES), local="homes")
     expected = by_hand()
     assert model.layout.entries() == ["mu", "tau"]
     assert (model.dim, model.num_local) == (2, 2)
     thetas = np.random.default_rng(1).standard_normal((1, 3, 2))
-    # Both integrate over a device's parameters from its own start: 1e-3 is the integral's error.
+    # Integrals at nodes about modes that searches from other starts find: within 1e-2.
     np.testing.assert_allclose(model.gradient(thetas), expected.gradient(thetas), atol=1e-2)
-    own = np.random.default_rng(2).standard_normal((3, 2))
-    for theta in thetas[0]:
-        both = [
-            np.concatenate(
-                [np.ravel(each) for each in m.moved(theta, own, np.random.default_rng(3))]
-            )
-            for m in (model, expected)
-        ]
-        # The centre of proposals is within a twentieth of a standard deviation of the mode.
-        assert np.isfinite(both).all()
     draws = model.local_draws(thetas[0], seed=1)
     assert draws["level"].shape == draws["spread"].shape == (3, 3)
     assert (draws["spread"] > 0).all()

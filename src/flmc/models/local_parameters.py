@@ -331,7 +331,24 @@ def _nodes(dim: int) -> tuple[Array, Array]:
 
 
 def in_groups(data: dict[str, Any]) -> dict[str, Any]:
-    """Data of :func:`~flmc.models.differentiation.padded_rows` as one group of all devices, in the
-    form of :func:`~flmc.models.whole_devices.rows_of_devices`."""
-    everyone = np.arange(len(data["counts"]))
-    return {"groups": [{**data, "devices": everyone}], "order": everyone}
+    """Data of :func:`~flmc.models.differentiation.padded_rows` in the form of
+    :func:`~flmc.models.whole_devices.rows_of_devices`: one group, or two, of small devices and of
+    large ones, where that halves what is computed for padding. Every group is compiled by itself,
+    which takes longer than to compute for some padding."""
+    sizes = data["counts"].sum(axis=1).astype(np.intp)
+    largest, ordered = int(sizes.max()), np.sort(sizes)
+    small = np.arange(1, len(sizes) + 1)
+    padded = small * ordered + (len(sizes) - small) * largest
+    best = int(padded.argmin())
+    split = ordered[best] if 2 * padded[best] < len(sizes) * largest else largest
+    chosen = [np.flatnonzero(sizes <= split), np.flatnonzero(sizes > split)]
+    groups = [
+        {
+            "rows": {name: each[devices, : sizes[devices].max()] for name, each in rows.items()},
+            "counts": data["counts"][devices, : sizes[devices].max()],
+            "devices": devices,
+        }
+        for rows, devices in ((data["rows"], each) for each in chosen if len(each))
+    ]
+    order = np.argsort(np.concatenate([each["devices"] for each in groups]))
+    return {"groups": groups, "order": order}

@@ -94,8 +94,8 @@ def federated(
         at_home = None
         if local is not None:
             devices = others.get("prior_devices") or data.num_devices
-            at_home = AtHome.of(calls, jax, local, latent, parameters, devices, local_steps)
-            at_home.check(points, blank, _some(rows), data, in_likelihood)
+            at_home = AtHome.of(calls, jax, local, latent, parameters, devices)
+            at_home.check(points, blank, data, in_likelihood)
     home = set() if at_home is None else set(at_home.axes)
 
     def log_prior(values: Values) -> Any:
@@ -281,7 +281,6 @@ class AtHome:
         latent: Mapping[str, Site],
         parameters: Mapping[str, Parameter],
         num_devices: int,
-        steps: int,
     ) -> AtHome:
         """The sites of the plate of this name. Raises ``InvalidSetting`` if there are none, or the
         plate is not over the devices."""
@@ -323,13 +322,15 @@ class AtHome:
     def log_prior(self, values: Values, own: Values) -> Any:
         """Log density of one device's parameters, given the other sites."""
         each = self._calls.entry_densities(self.everywhere(values, own), self._blank)
-        return sum(each[name].sum() for name in self.axes) / self._size
+        # All entries are alike: the first is enough, and compiled code leaves out the others.
+        return sum(
+            self._jax.numpy.take(each[name], 0, axis).sum() for name, axis in self.axes.items()
+        )
 
     def check(
         self,
         points: Sequence[Values],
         blank: Values,
-        rows: Values,
         data: OnDevices,
         in_likelihood: Sequence[str],
     ) -> None:
@@ -376,13 +377,19 @@ class AtHome:
                 found = found | (by_entry != 0).any(axis=1)
             return found
 
+        # Some rows of every device, all at once.
+        ends, most = np.cumsum(data.device_sizes), 1 + _MOST_ROWS // data.num_devices
+        chosen = [
+            np.unique(np.linspace(end - size, end - 1, min(size, most)).astype(np.intp))
+            for end, size in zip(ends, data.device_sizes, strict=True)
+        ]
+        index = np.concatenate(chosen)
+        some = {name: values[index] for name, values in data.rows().items()}
+        used = np.asarray(self._jax.jit(self._jax.vmap(uses))(some))
         homes: dict[int, int] = {}
-        for device in range(data.num_devices):
-            own_rows = data.of_device(device).rows()
-            if not len(next(iter(own_rows.values()))):
-                continue
-            some = _some(own_rows)
-            entries = np.flatnonzero(np.asarray(self._jax.vmap(uses)(some)).any(axis=0))
+        by_device = np.split(used, np.cumsum([len(each) for each in chosen])[:-1])
+        for device, each in enumerate(by_device):
+            entries = np.flatnonzero(each.any(axis=0))
             if len(entries) > 1 or (len(entries) and int(entries[0]) in homes):
                 also = "" if len(entries) > 1 else f", and so do those of {homes[int(entries[0])]}"
                 raise InvalidSetting(

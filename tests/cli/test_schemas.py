@@ -36,6 +36,11 @@ def unknown():
         prior=flmc.Normal(), dim=2, num_devices=4, smoothness=61.0, convexity=0.5,
         predict=lambda theta: theta[:, :1],
     )
+
+def with_local():
+    model = unknown()
+    model.num_local = 1
+    return model
 """
 GRID = """
 devices = 4
@@ -78,6 +83,8 @@ def plans(call: Call) -> Iterator[Any]:
     yield call("plan", *SIZES, "--csi-error", "0.02")
     yield call("plan", *SIZES, "--update", "momentum:0.5")
     yield call("plan", *SIZES, "--public-smoothness", "50", "--public-convexity", "5")
+    own = ["--model", "own_for_schemas:with_local", "--scheme", "analog"]
+    yield call("plan", *own, "--rounds", "80", "--burn-in", "20")
 
 
 TWO = ["--precondition", "pilot", "--devices", "4", "--dim", "2", "--samples", "80"]

@@ -72,6 +72,10 @@ def test_the_marginal_cost_is_exact_where_all_is_normal() -> None:
     assert model.convexity == pytest.approx(CURVATURE, rel=1e-8)
     # Louis' identity: what devices' randomness adds is the curvature that the levels take away.
     np.testing.assert_allclose(model.local_variance, (COMPLETE - CURVATURE) / 8, rtol=1e-8)
+    # A given smoothness is kept, and what randomness adds is known all the same.
+    given = levels(smoothness=7.0)
+    assert given.smoothness == 7.0
+    np.testing.assert_allclose(given.local_variance, model.local_variance, rtol=1e-8)
     # Coordinates of the mean leave the levels alone.
     scale = np.array([0.5])
     moved = model.whitened(scale=scale, centre=np.array([1.0]), smoothness=10.0)

@@ -9,6 +9,7 @@ other, :math:`\ln p(D_k \mid \theta)` is no such sum (:mod:`flmc.models.whole_de
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -153,10 +154,16 @@ class LogDensityModel(Model):
         if smoothness is None:
             smoothness, measured = self._curvature.measure(self.start_point)
             convexity = measured if convexity is None else convexity
-        if self._moves is not None and measured_here and self.dim <= MOST_DENSE:
-            scatter = self._measure_scatter(self._moves)
-            self.local_variance = np.diag(scatter).copy()
-            smoothness = max(smoothness, _SCATTER_STEP * float(np.linalg.eigvalsh(scatter)[-1]))
+        everyone = self.prior_devices == self.num_devices
+        if self._moves is not None and self.dim <= MOST_DENSE and everyone:
+            # Also where the smoothness is given: forecasts count the devices' own randomness. If
+            # there is no mode to measure it at, it stays unknown.
+            with suppress(InvalidSetting):
+                scatter = self._measure_scatter(self._moves)
+                self.local_variance = np.diag(scatter).copy()
+                if measured_here:
+                    most = _SCATTER_STEP * float(np.linalg.eigvalsh(scatter)[-1])
+                    smoothness = max(smoothness, most)
         self.smoothness = checks.positive("smoothness", smoothness)
         self.convexity = None if convexity is None else checks.positive("convexity", convexity)
         if self.convexity is not None and self.convexity > self.smoothness:

@@ -433,6 +433,70 @@ def test_doubts_compare_the_curvature_with_the_plan(planned: float, code: str, l
     assert len(found.keys() & {"curvature-unknown", "curvature-by-chance"}) == 1
 
 
+def doubts_of(
+    model: flmc.LinearGaussian, uplink: flmc.Uplink, **settings: Any
+) -> tuple[set[str], Answer]:
+    """Codes of the findings with the light of sampling, and the answer."""
+    plan = flmc.plan(model, uplink, OFF, **settings)
+    answer = flmc.run(plan, model, seed=1).posterior()
+    return {each.code for each in answer.findings if each.light == "sampling"}, answer
+
+
+def test_an_answer_says_that_its_plan_predicted_nothing() -> None:
+    """Devices with sorted data, which clip most of their gradients: no plan can predict it, and
+    the answer is many standard deviations off."""
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((1000, 3))
+    y = x @ rng.standard_normal(3) + rng.standard_normal(1000)
+    order = np.argsort(y)
+    model = flmc.LinearGaussian(flmc.LinearData(x[order], y[order], (200,) * 5))
+    sizes = {"num_rounds": 400, "num_burn_in": 100}
+    codes, answer = doubts_of(model, flmc.Analog(clip=30, snr_db=30), **sizes)
+    assert (held(answer, 0.9) < 0.01).any()
+    assert {"no-prediction", "clipped"} <= codes
+    assert {each.code for each in answer.doubts} >= {"no-prediction", "clipped"}
+    # A plan without a forecast is said. It is no reason to prefer draws of the chain.
+    codes, answer = doubts_of(model, flmc.Analog(clip=3000, snr_db=70), forecast=False, **sizes)
+    assert codes == {"not-judged"}
+    assert not answer.doubts
+
+
+def test_an_answer_doubts_noise_with_a_memory() -> None:
+    """Two halves of the devices in turn over the analog uplink: their differences do not average
+    out like noise. Random halves, all devices, and bits are no reason."""
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_devices=10))
+    turns = np.tile(np.kron(np.eye(2), np.ones(5)), (200, 1))
+    loud, sizes = flmc.Analog(clip=60, snr_db=40), {"num_rounds": 400, "aim": "answer"}
+    assert "noise-memory" in doubts_of(model, loud, active=turns, **sizes)[0]
+    slow = replace(loud, fading=flmc.GaussMarkovFading(0.2))
+    reached = {"scheduler": flmc.ThresholdDevices(0.1), **sizes}
+    assert "noise-memory" in doubts_of(model, slow, **reached)[0]
+    for uplink, given in (
+        (loud, {"active": np.ones((400, 10))}),
+        (loud, {"scheduler": flmc.RandomDevices(5)}),
+        (replace(loud, fading=flmc.RayleighFading(0.2)), {"scheduler": flmc.ThresholdDevices(0.1)}),
+        (flmc.Digital(link=flmc.Sigmoid(0.05), clip=60, snr_db=25), {"active": turns}),
+    ):
+        assert "noise-memory" not in doubts_of(model, uplink, **given, **sizes)[0]
+
+
+def test_an_answer_doubts_a_prior_that_hides_the_data() -> None:
+    """A prior five times as precise as the data, and forty degrees of freedom; not a weak one, and
+    not where a smallest curvature is public."""
+    data = flmc.data.draw_linear(seed=1, num_devices=5, num_samples=200, dim=8)
+    sizes = {"num_rounds": 400, "num_burn_in": 80}
+    uplink = flmc.Analog(clip=2000, snr_db=45)
+    strong = flmc.LinearGaussian(data, prior_precision=1000.0)
+    weak = flmc.LinearGaussian(data, prior_precision=1.0)
+    for model, doubted in ((strong, True), (weak, False)):
+        step = 0.1 / model.smoothness
+        codes, _ = doubts_of(model, uplink, step_size=step, **sizes)
+        assert ("strong-prior" in codes) == doubted
+    public = {"public_smoothness": strong.smoothness, "public_convexity": strong.convexity}
+    codes, _ = doubts_of(strong, uplink, step_size=0.1 / strong.smoothness, **sizes, **public)
+    assert "strong-prior" not in codes
+
+
 def test_a_plan_carries_its_public_curvature(small: flmc.LinearGaussian) -> None:
     """To a document and back, and not in the digest; what is computed from data is no bound."""
     settings: dict[str, Any] = {"num_rounds": 60, "num_burn_in": 20, "step_size": 1e-3}

@@ -455,6 +455,9 @@ def test_an_answer_says_that_its_plan_predicted_nothing() -> None:
     assert (held(answer, 0.9) < 0.01).any()
     assert {"no-prediction", "clipped"} <= codes
     assert {each.code for each in answer.doubts} >= {"no-prediction", "clipped"}
+    # Whatever leaves the program says so, too.
+    assert "doubted: " in str(answer.summary())
+    assert len(answer.to_dataframe(10).attrs["doubts"]) == len(answer.doubts)
     # A plan without a forecast is said. It is no reason to prefer draws of the chain.
     codes, answer = doubts_of(model, flmc.Analog(clip=3000, snr_db=70), forecast=False, **sizes)
     assert codes == {"not-judged"}

@@ -383,7 +383,8 @@ class Answer:
 
     def to_dataframe(self, num_draws: int = 1000, seed: int = 0) -> Any:
         """Independent draws from the answer of the first data set as a pandas data frame: a row
-        for each draw, with the draw's number and a column for each entry of theta.
+        for each draw, with the draw's number and a column for each entry of theta. Its attribute
+        ``attrs`` has the list ``doubts``: why the answer may be wrong.
 
         Parameters
         ----------
@@ -391,11 +392,14 @@ class Answer:
             Number of draws, and the seed of their random numbers.
         """
         drawn = self._first_draws(num_draws, seed)
-        return named_draws.to_dataframe(drawn, self.layout).drop(columns="chain")
+        frame = named_draws.to_dataframe(drawn, self.layout).drop(columns="chain")
+        frame.attrs["doubts"] = [each.message for each in self.doubts]
+        return frame
 
     def to_arviz(self, num_draws: int = 1000, seed: int = 0) -> Any:
         """Independent draws from the answer of the first data set as a DataTree of ArviZ with one
-        chain, and the model's predictions at these draws; needs the extra ``arviz``.
+        chain, and the model's predictions at these draws; needs the extra ``arviz``. Where the
+        answer may be wrong, the group ``posterior`` has the attribute ``doubts``.
 
         Parameters
         ----------
@@ -405,7 +409,8 @@ class Answer:
         predicted = self.predictions(num_draws, seed)
         predicted = None if predicted is None else predicted[None]
         drawn = self._first_draws(num_draws, seed)
-        return to_arviz(drawn, self.layout, predictions=predicted)
+        doubts = [each.message for each in self.doubts]
+        return to_arviz(drawn, self.layout, predictions=predicted, doubts=doubts)
 
     def _first_draws(self, num_draws: int, seed: int) -> Array:
         """Independent draws from the answer of the first data set, (1, draw, dim), in the model's
@@ -430,6 +435,8 @@ class Answer:
             header, text = (*header, "width"), f"{text}width: sd beside that of the exact posterior"
         else:
             text = f"{text}values at {_SHOWN_DRAWS} draws from the answer"
+        if self.doubts:
+            text = f"{text}; doubted: {', '.join(each.short or each.code for each in self.doubts)}"
         rows = tuple(
             (name, *(f"{column[i]:.4g}" for column in columns)) for i, name in enumerate(names)
         )

@@ -4,6 +4,7 @@ axes, and what the model says of single examples, so that models can be compared
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ def to_arviz(
     rounds: Array | None = None,
     pointwise: Pointwise | None = None,
     seed: int = 0,
+    doubts: Sequence[str] = (),
 ) -> Any:
     """Draws of theta, (chain, draw, dim), as a DataTree of ArviZ; ``MissingExtra`` if arviz-base is
     not installed.
@@ -47,7 +49,8 @@ def to_arviz(
     ``log_likelihood`` and ``observed_data``, ``posterior_predictive`` if the model can simulate,
     whose random numbers are from ``seed``, and ``lp`` in ``sample_stats``; ``rounds`` (draw) of the
     draws stand there, too. ``predictions`` (chain, draw, prediction) are part of
-    ``posterior_predictive``."""
+    ``posterior_predictive``. ``doubts``, sentences that speak against the draws, are an attribute
+    of ``posterior``."""
     try:
         from arviz_base import from_dict
     except ImportError as error:
@@ -65,6 +68,8 @@ def to_arviz(
     dims = {name: [axis for axis, _ in each] for name, each in axes.items()}
     coords = {axis: list(labels) for each in axes.values() for axis, labels in each}
     attributes = {"inference_library": "flmc", "inference_library_version": VERSION}
+    if doubts:
+        attributes["doubts"] = "; ".join(doubts)
     tree = from_dict(
         {name: groups[name] for name in groups if name not in _OF_EXAMPLES},
         dims=dims,

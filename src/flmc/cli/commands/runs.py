@@ -531,12 +531,14 @@ def _answer_of(
 
 def _write_draws(answer: Answer, num_draws: int, path: Path) -> None:
     """Write draws of the answer of the first data set to a file, in place of an older one: an npz
-    with ``draws`` (draw, dim), ``mean``, ``covariance`` and the names ``entries``, or a CSV with a
-    column for each entry."""
+    with ``draws`` (draw, dim), ``mean``, ``covariance``, the names ``entries``, and ``doubts``,
+    sentences that say why the answer may be wrong; or a CSV with a column for each entry."""
     drawn = answer.draws(num_draws)[0]
     names = entry_names(drawn.shape[1], answer.layout)
     if path.suffix == ".npz":
         arrays = {"mean": answer.mean[0], "covariance": answer.covariance[0]}
-        write_arrays(path, {"draws": drawn, **arrays, "entries": np.array(names)})
+        doubts = np.array([each.message for each in answer.doubts], dtype=np.str_)
+        words = {"entries": np.array(names), "doubts": doubts}
+        write_arrays(path, {"draws": drawn, **arrays, **words})
     else:
         write_table(path, [dict(zip(names, map(float, row), strict=True)) for row in drawn])

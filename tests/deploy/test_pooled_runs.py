@@ -169,6 +169,23 @@ def test_the_price_is_that_of_all_rounds_together(
         close(device)
 
 
+def test_every_run_is_priced_with_its_own_noise_grid(tmp_path: Path) -> None:
+    """A coarse grid costs privacy where single analog examples are hidden, and it is no part of the
+    plan: the dearest run counts, in whatever order."""
+    uplink = flmc.Analog(clip=30.0, example_clip=2.0, snr_db=20.0)
+    limits = flmc.Limits(privacy="off", neighbouring="example")
+    plan = make_plan(uplink, limits, num_rounds=12, num_burn_in=2, step_size=1e-3, gain=0.013)
+    places, prices = [], []
+    for name, bits, start in zip(("one", "two"), (18, 3), STARTS, strict=True):
+        kit = Kit(tmp_path / name, make_federation(plan, run=name, grid_bits=bits))
+        _, air, server, devices = run_whole(kit, start=start)
+        close(air, server, *devices)
+        places.append(tmp_path / name / "record")
+        prices.append(cost_of_run(kit.federation, plan.limits.run_delta, runs=2))
+    assert prices[1] > 1.5 * prices[0]
+    assert pool(places).epsilon == pool(places[::-1]).epsilon == prices[1]
+
+
 def test_other_runs_are_refused_by_name(tmp_path: Path) -> None:
     plan = plan_of()
     one, other = two(tmp_path, plan)

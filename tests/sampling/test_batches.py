@@ -428,3 +428,17 @@ def test_a_device_repeats_the_bytes_of_a_batch_after_a_restart(tmp_path: Path) -
         sent.append(answer.message)
         close(device)
     assert sent[0] == sent[1]
+
+
+@pytest.mark.parametrize("name", ["example_rule", "clips_examples"])
+def test_a_class_that_changes_the_bound_of_examples_has_no_statement(name: str) -> None:
+    """What bounds the examples of a batch is part of what is sent: whoever changes it states the
+    privacy himself."""
+    loose = type("Loose", (flmc.Analog,), {name: property(lambda self: None)})
+    uplink = loose(clip=100.0, snr_db=60.0, example_clip=2.0, batch_share=0.5)
+    limits = flmc.Limits(privacy="off", neighbouring="example")
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_devices=4, num_samples=80, dim=2))
+    sizes = {"num_rounds": 20, "num_burn_in": 5, "step_size": 1e-3, "gain": 1e-3}
+    assert flmc.plan(model, uplink, limits, **sizes, forecast=False).unknown_privacy is not None
+    plain = flmc.Analog(clip=100.0, snr_db=60.0, example_clip=2.0, batch_share=0.5)
+    assert flmc.plan(model, plain, limits, **sizes, forecast=False).unknown_privacy is None

@@ -33,7 +33,9 @@ from flmc.uplink.link import Link
 from flmc.uplink.noise import GAUSSIAN, NoiseLaw, is_normal
 from flmc.uplink.symbol_format import VALUES, SymbolFormat
 
-WHAT_IS_SENT = ("symbols", "clipped", "local_gradients", "batch_gradients", "noise_law")
+_BOUNDS_OF_EXAMPLES = ("local_gradients", "batch_gradients", "example_rule", "clips_examples")
+"""Names of the methods and attributes that decide how gradients of single examples are bounded."""
+WHAT_IS_SENT = ("symbols", "clipped", *_BOUNDS_OF_EXAMPLES, "noise_law")
 """Names of the methods and attributes of an uplink that decide what is transmitted and received. A
 subclass that overrides one of them loses the privacy statement of its parent."""
 _STATEMENT = (
@@ -50,6 +52,7 @@ _STATEMENT = (
     "power_limit",
     "shares_power",
     "known_fading",
+    "hides_without_noise",
     "estimated",
     "transmits_like",
     "_clips_as_proven",
@@ -525,10 +528,9 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
 
     @property
     def _bounds_as_proven(self) -> bool:
-        """Whether this class inherits ``local_gradients`` and ``clipped`` unchanged."""
+        """Whether this class inherits unchanged what bounds gradients, of examples and devices."""
         own = type(self)
-        usual = own.local_gradients is ExampleBounds.local_gradients
-        usual = usual and own.batch_gradients is ExampleBounds.batch_gradients
+        usual = all(getattr(own, n) is getattr(ExampleBounds, n) for n in _BOUNDS_OF_EXAMPLES)
         return usual and own.clipped is Uplink.clipped
 
     @abstractmethod

@@ -62,9 +62,9 @@ class PooledRuns(NamedTuple):
     result: Result
     """The result of all chains together."""
     epsilon: float | None
-    """Upper bound of epsilon for all rounds of all runs and the device that transmits most, at the
-    plan's delta of a run; infinite where there is no finite one, None where the privacy is
-    unknown."""
+    """Upper bound of epsilon for all rounds of these runs and the device that transmits most, at
+    the plan's delta of a run; infinite where there is no finite one, None where the privacy is
+    unknown. It holds if the runs were chosen without a look at them."""
 
     def to_document(self) -> dict[str, Any]:
         """Names, cost, draws and answer in plain values, for JSON; what is unknown or unbounded is
@@ -87,14 +87,17 @@ class PooledRuns(NamedTuple):
         }
 
     def listing(self) -> Listing:
-        """The result of all chains together as rows for printing, with the cost of all runs."""
+        """The result of all chains together as rows for printing, with the cost of these runs."""
         shown = self.result.listing("chain")
         cost = "not known"
         if self.epsilon is not None:
             delta = self.result.plan.limits.run_delta
-            cost = f"epsilon {format_up(self.epsilon)} at delta {delta:g}, of all rounds of all"
+            cost = (
+                f"epsilon {format_up(self.epsilon)} at delta {delta:g}, of all their rounds; runs"
+            )
+            cost += " that were looked at and left out cost more"
         rows = [row for row in shown.rows if row.label != _PRIVACY_OF_ONE]
-        rows += [Row("runs", ", ".join(self.runs)), Row("privacy, all runs", cost)]
+        rows += [Row("runs", ", ".join(self.runs)), Row("privacy, these runs", cost)]
         rows += self.result.shown_answer("auto", all_chains=True).rows()
         return replace(shown, rows=tuple(rows))
 
@@ -168,7 +171,10 @@ def pool(directories: Sequence[Path]) -> PooledRuns:
         find_answer=_answer_of(runs, chains.path),
     )
     try:
-        epsilon = cost_of_run(first, plan.limits.run_delta, runs=len(runs))
+        # The grid of the noise is a setting of each federation, and its rounding costs privacy:
+        # every run is charged like the one that costs most.
+        delta, number = plan.limits.run_delta, len(runs)
+        epsilon = max(cost_of_run(each.federation, delta, runs=number) for each in runs)
     except UnknownPrivacy:
         return PooledRuns(tuple(each.federation.run for each in runs), result, None)
     return PooledRuns(tuple(each.federation.run for each in runs), result, epsilon)

@@ -106,6 +106,7 @@ nitpick_ignore_regex = [
     ),
     (r"py:class", r"flmc\.uplink\.uplink\.(AnyUplink|_WithoutLink)|flmc\.uplink\.link\.Curve"),
     (r"py:class", r"flmc\.cli\.schemas\.sweep_answers\._Columns"),
+    (r"py:class", r"flmc\.models\.numpyro_model\._Calls|flmc\.planning\.step_size\.Number"),
     (r"py:class", r"(annotated_types\.)?Ge|FieldInfo|NoneType"),  # of pydantic's annotations
     (r"py:class", r"list\[~typing\.Annotated\[str"),
     (r"py:class", r"Entry\(name|dict\[str|str \| ~typing\.Annotated\[float"),

@@ -275,7 +275,7 @@ def known_share(degrees: Array) -> Array:
 def walk_power(degrees: Array) -> Array:
     """How far the curvature along each principal direction may be one that a regression finds in a
     random walk, (..., dim), from 0 (its law is that of a covariance matrix) to 1, given its
-    ``degrees`` of freedom (..., dim): the power of 1/D in the law of :func:`_hardly_known`."""
+    ``degrees`` of freedom (..., dim): the power of 1/D in the law of ``_hardly_known``."""
     return np.asarray(np.clip((WELL_KNOWN - own_degrees(degrees)) / FADING, 0.0, 1.0))
 
 

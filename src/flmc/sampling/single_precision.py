@@ -44,7 +44,7 @@ class SinglePrecisionEngine(Engine):
         thin: int = 1,
         directory: Path | None = None,
     ) -> Chains:
-        """State before round 1, as :meth:`Engine.start` describes it. ``RunFailed`` if a position
+        """State before round 1, as :meth:`flmc.sampling.engine.Engine.start` describes it. ``RunFailed`` if a position
         overflows single precision."""
         origin = centre_of(model)
         theta = self.starts(plan, model, seed, num_chains)

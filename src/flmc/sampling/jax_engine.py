@@ -254,8 +254,8 @@ class JaxEngine(SinglePrecisionEngine):
         return model.traced() is not None
 
     def start(self, plan: Plan, model: Model, seed: int, num_chains: int, **kept: Any) -> Chains:
-        """State before round 1, as :meth:`flmc.sampling.engine.Engine.start` describes it. Parameters that stay on
-        devices, if the model has any, start where the model says."""
+        """State before round 1, as :meth:`flmc.sampling.engine.Engine.start` describes it.
+        Parameters that stay on devices, if the model has any, start where the model says."""
         chains = super().start(plan, model, seed, num_chains, **kept)
         costs = model.traced() if model.num_local else None
         if costs is not None and costs.moves is not None:

@@ -44,8 +44,8 @@ class SinglePrecisionEngine(Engine):
         thin: int = 1,
         directory: Path | None = None,
     ) -> Chains:
-        """State before round 1, as :meth:`flmc.sampling.engine.Engine.start` describes it. ``RunFailed`` if a position
-        overflows single precision."""
+        """State before round 1, as :meth:`flmc.sampling.engine.Engine.start` describes it.
+        ``RunFailed`` if a position overflows single precision."""
         origin = centre_of(model)
         theta = self.starts(plan, model, seed, num_chains)
         # Machine code takes the position by its address, in C's order, whatever that of theta is.

@@ -438,7 +438,7 @@ def test_a_class_that_changes_the_bound_of_examples_has_no_statement(name: str) 
     uplink = loose(clip=100.0, snr_db=60.0, example_clip=2.0, batch_share=0.5)
     limits = flmc.Limits(privacy="off", neighbouring="example")
     model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_devices=4, num_samples=80, dim=2))
-    sizes = {"num_rounds": 20, "num_burn_in": 5, "step_size": 1e-3, "gain": 1e-3}
+    sizes: dict[str, Any] = {"num_rounds": 20, "num_burn_in": 5, "step_size": 1e-3, "gain": 1e-3}
     assert flmc.plan(model, uplink, limits, **sizes, forecast=False).unknown_privacy is not None
     plain = flmc.Analog(clip=100.0, snr_db=60.0, example_clip=2.0, batch_share=0.5)
     assert flmc.plan(model, plain, limits, **sizes, forecast=False).unknown_privacy is None

@@ -1,5 +1,6 @@
 """Several modes of a posterior: found from wide starts, wherever chains begin, and told by name."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,16 +16,20 @@ from support import full, full_only
 _APART = 2.75
 
 
+def _seen(seed: int, share: float) -> np.ndarray:
+    """400 examples of the mixture, of which the first mean has about the given share."""
+    rng = np.random.default_rng(seed)
+    first = rng.random(400) < share
+    return np.asarray(np.where(first, -_APART, _APART) + rng.standard_normal(400))
+
+
 def _mixture(
     seed: int, *, share: float = 0.5, prior_sd: float = 5.0, at: float = -2.0
 ) -> flmc.Model:
     """The two means of a mixture of normal laws of unit variance, from 400 examples on four
     devices. Chains begin close to (at, -at), near one of two modes, which are equal for the
     ``share`` 1/2 of the first mean: exchanged, the means explain the data as well."""
-    rng = np.random.default_rng(seed)
-    first = rng.random(400) < share
-    seen = np.where(first, -_APART, _APART) + rng.standard_normal(400)
-    devices = seen.reshape(4, 100)
+    devices = _seen(seed, share).reshape(4, 100)
 
     def gradient(theta: np.ndarray) -> np.ndarray:
         away = theta[:, None, None, :] - devices[None, :, :, None]  # (chain, device, example, mean)
@@ -75,10 +80,10 @@ def test_the_mass_and_the_way_between_modes_are_those_of_the_density() -> None:
     model = _mixture(3, share=0.47)
     pilot = survey(model).pilot
     first, second = find_modes(model, pilot)
-    cost = _cost(model)
+    cost = _cost(3, 0.47)
     assert second.cost == pytest.approx(cost(second.theta) - cost(first.theta), abs=1e-3)
     line = np.linspace(first.theta, second.theta, 2001)
-    height = max(cost(each) for each in line) - max(cost(first.theta), cost(second.theta))
+    height = cost(line).max() - max(cost(first.theta), cost(second.theta))
     assert second.barrier == pytest.approx(height, rel=1e-3)
     masses = [_mass(cost, each.theta, cost(first.theta)) for each in (first, second)]
     # Laplace's approximation of a mass is relatively wrong by the order of 1/N with N = 400.
@@ -87,28 +92,25 @@ def test_the_mass_and_the_way_between_modes_are_those_of_the_density() -> None:
     )
 
 
-def _cost(model: flmc.Model):  # type: ignore[no-untyped-def]
-    """The cost of the mixture, written a second time: from its gradient's own data it follows by
-    integrating the gradient along a line from the origin, with a fine rule."""
-    nodes, weights = np.polynomial.legendre.leggauss(400)
-    shares = (nodes + 1) / 2
+def _cost(seed: int, share: float) -> Callable[[np.ndarray], np.ndarray]:
+    """The cost of the mixture at values of theta (..., 2), written a second time: minus the
+    logarithm of its density, whose gradient is what the model computes."""
+    seen, prior_sd = _seen(seed, share), 5.0
 
-    def cost(theta: np.ndarray) -> float:
-        places = shares[:, None] * theta
-        slopes = model.gradient(places[None])[0].sum(axis=1) @ theta
-        return float(weights @ slopes / 2)
+    def cost(theta: np.ndarray) -> np.ndarray:
+        away = theta[..., None, :] - seen[:, None]
+        fit = np.log(np.exp(-0.5 * away**2) @ np.array([share, 1 - share])).sum(axis=-1)
+        return np.asarray(0.5 * (theta**2).sum(axis=-1) / prior_sd**2 - fit)
 
     return cost
 
 
-def _mass(cost, mode: np.ndarray, least: float) -> float:  # type: ignore[no-untyped-def]
+def _mass(cost: Callable[[np.ndarray], np.ndarray], mode: np.ndarray, least: float) -> float:
     """Mass of the density within half a unit of a mode, seven standard deviations, by the
     trapezoidal rule."""
     side = np.linspace(-0.5, 0.5, 41)
-    return float(
-        sum(np.exp(least - cost(mode + np.array([x, y]))) for x in side for y in side)
-        * (side[1] - side[0]) ** 2
-    )
+    places = mode + np.stack(np.meshgrid(side, side), axis=-1)
+    return float(np.exp(least - cost(places)).sum() * (side[1] - side[0]) ** 2)
 
 
 def test_a_mode_without_mass_is_no_finding() -> None:

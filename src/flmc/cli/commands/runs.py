@@ -286,6 +286,9 @@ def _settings_of(asked: Mapping[str, Any]) -> tuple[Settings, Plan | None]:
     ``asked`` is the content of the record's ``run.json``."""
     kept = dict(asked.get("settings") or {})
     given = kept.pop(_GIVEN_PLAN, False)
+    if not given and "draw_at" not in asked.get("plan", {}):
+        # A run of a version that knew positions only; today's default is another plan.
+        kept["draw_at"] = "positions"
     return merge({}, kept), Plan.from_document(asked["plan"]) if given else None
 
 

@@ -38,7 +38,7 @@ def without_copies(array: Array) -> Array:
 
 def one_of_equals(array: Array) -> Array:
     """View (..., 1, entry) of an array (..., row, entry) whose rows were made by broadcasting one
-    row; any other array as it is. With it, numbers that all devices share are computed once."""
+    row, so that numbers shared by all rows are computed once; any other array as it is."""
     return array[..., :1, :] if array.strides[-2] == 0 else array
 
 
@@ -63,8 +63,9 @@ def mean_over_entries(values: Array, dim: int) -> Array:
     entries share one value; equal to NumPy's mean to the last bit."""
     if values.shape[-1] == dim or dim >= 8:
         return np.asarray(np.mean(np.broadcast_to(values, (*values.shape[:-1], dim)), axis=-1))
-    # For up to seven numbers NumPy's sum adds one after the other, and so does this loop, for all
-    # means at once: NumPy takes as long for a sum of so few numbers as for one of a hundred.
+    # For up to seven numbers NumPy's sum adds one after the other. This loop does the same, so it
+    # gives the same bits, but for all means at once: NumPy takes as long for a sum of a few numbers
+    # as for one of a hundred.
     total = np.array(values[..., 0])
     for _ in range(dim - 1):
         total += values[..., 0]
@@ -82,7 +83,8 @@ def one_blas_thread() -> Iterator[None]:
 
 @lru_cache(maxsize=2)
 def _controller(with_scipy: bool) -> ThreadpoolController:
-    """The object that sets the number of threads of the linear algebra libraries loaded so far. It
-    is kept, because finding the libraries takes a millisecond; ``with_scipy`` tells apart the state
-    before and after SciPy, which loads another library."""
+    """The object that sets the number of threads of the linear algebra libraries that are loaded.
+    It is kept for later calls, because finding the libraries takes a millisecond; ``with_scipy``
+    says whether SciPy, which loads a library of its own, is among them, so that a new object is
+    made after SciPy is imported."""
     return ThreadpoolController()

@@ -13,8 +13,8 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 
 EXTREME = 1e30
-"""Largest value of a positive setting; the smallest is 1/``EXTREME``. So squares and products of
-some settings do not overflow in double precision."""
+"""Largest value of a positive setting; the smallest is 1/``EXTREME``. With these bounds, squares
+and products of some settings do not overflow in double precision."""
 
 
 def number(name: str, value: Any) -> float:

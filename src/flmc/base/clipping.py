@@ -12,8 +12,9 @@ def clip(gradient: Array, bound: float) -> Array:
     r"""Gradient with every entry limited to the interval from -bound to bound.
 
     Entry :math:`g` becomes :math:`\max(-\ell, \min(\ell, g))` with :math:`\ell` = ``bound``; NaN
-    becomes 0 and :math:`\pm\infty` becomes :math:`\pm\ell`. Without the rule for NaN a device would
-    leak without bound: a comparison with NaN is false, so its random bit would be a certain one.
+    becomes 0 and :math:`\pm\infty` becomes :math:`\pm\ell`. Without the replacement of NaN a device
+    would leak without bound: a comparison with NaN is false, so its random bit would be a certain
+    one.
     """
     clipped = np.clip(gradient, -bound, bound)
     # np.clip passes NaN on, so it is replaced here.
@@ -27,8 +28,9 @@ def clip_norm(gradient: Array, bound: float) -> Array:
     r"""Gradients (..., dim) scaled down to a Euclidean norm of at most :math:`\ell` = ``bound``:
     :math:`g \min(1, \ell/\|g\|)`.
 
-    The result is the nearest point of a ball, so two gradients are never further apart afterwards.
-    An entry that is NaN counts as 0; beside infinite entries the finite ones count as 0.
+    The result is the nearest point of the ball of radius :math:`\ell`, so clipping never moves two
+    gradients further apart. An entry that is NaN counts as 0; beside infinite entries the finite
+    ones count as 0.
     """
     with np.errstate(over="ignore"):  # a square may overflow, which is dealt with below
         norm = np.sqrt(np.square(gradient).sum(axis=-1, keepdims=True))

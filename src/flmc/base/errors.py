@@ -33,7 +33,7 @@ class UnknownPrivacy(InvalidSetting):
 
 
 class RunFailed(FlmcError, RuntimeError):  # noqa: N818 (the name is part of the interface)
-    """A run could not go on; the message names round and data set."""
+    """A run could not go on; the message names the round and the data set."""
 
 
 class Interrupted(FlmcError, RuntimeError):  # noqa: N818 (not an error, but an end)

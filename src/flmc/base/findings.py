@@ -41,9 +41,9 @@ class Finding:
     message
         A sentence with the cure.
     short
-        The same in a few words, for a headline; empty: the message.
+        The message in a few words, for a headline; empty: the message itself is used.
     numbers
-        The numbers of the sentence, by name.
+        The numbers of the message, by name.
     light
         Which of the three lights of a verdict it is about: ``sampling``, ``privacy`` or ``use``.
     """

@@ -1,8 +1,8 @@
 """Checks of memory: work that would not fit is refused before anything is allocated, with the
 number of bytes that it needs.
 
-The code that asks states the bytes that it will hold at the same time, copies included, as
-measured."""
+The caller states the largest number of bytes, as measured, that its work will hold at one time,
+copies of arrays included."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _MEMORY = Path("/proc/meminfo")
 
 
 def fits(what: str, num_bytes: float) -> None:
-    """Raise ``InvalidSetting`` if ``num_bytes`` exceed :func:`available_bytes`; ``what`` is the
-    name in the message of what was to be allocated. Less than 100 MB are never refused."""
+    """Raise ``InvalidSetting`` if ``num_bytes`` exceed :func:`available_bytes`; the message calls
+    the work that needs them ``what``. Less than 100 MB are never refused."""
     # Less than 100 MB is never refused, even if a strange system reports less free memory.
     if num_bytes < 1e8:
         return

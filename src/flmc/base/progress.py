@@ -10,8 +10,8 @@ Progress = Callable[[float], None]
 
 def report_within(progress: Progress | None, first: float, last: float) -> Progress:
     """Function that takes the finished fraction (0 to 1) of one part of some work and calls
-    ``progress`` with that of the whole, which grows from ``first`` to ``last`` meanwhile; it does
-    nothing if ``progress`` is None."""
+    ``progress`` with the finished fraction of the whole work, which grows from ``first`` to
+    ``last`` while the part is done; it does nothing if ``progress`` is None."""
 
     def report(fraction: float) -> None:
         if progress is not None:
@@ -22,6 +22,6 @@ def report_within(progress: Progress | None, first: float, last: float) -> Progr
 
 def report_part(progress: Progress | None, index: int, count: int) -> Progress:
     """Function that takes the finished fraction (0 to 1) of part ``index`` (counted from 0) of
-    ``count`` equal parts, and calls ``progress`` with that of the whole; it does nothing if
-    ``progress`` is None."""
+    ``count`` equal parts of some work, and calls ``progress`` with the finished fraction of the
+    whole work; it does nothing if ``progress`` is None."""
     return report_within(progress, index / count, (index + 1) / count)

@@ -65,8 +65,8 @@ def normal_between(centre: Array, half_width: float) -> Array:
     ``half_width``, with full relative accuracy; centres must not be negative."""
     if half_width >= _SHORT:
         return np.asarray(ndtr(half_width - centre) - ndtr(-half_width - centre))
-    # The difference of two nearly equal tails would lose digits, so the density is integrated by a
-    # Gauss-Legendre rule.
+    # The interval is short: the difference of the probabilities below its ends, which are nearly
+    # equal, would lose digits, so the density is integrated by a Gauss-Legendre rule.
     total = np.zeros_like(centre, dtype=np.float64)
     count = _NODES if half_width > _SHORT / 10 else _FEW_NODES
     for node, weight in zip(*_legendre(count), strict=True):
@@ -98,8 +98,9 @@ def log_ndtr(x: float) -> float:
 
 def variance_of_mean(memory: Array, count: int, neighbours: Array | None = None) -> Array:
     r"""Variance of the mean of n = ``count`` successive values of an autoregression of order one,
-    relative to that of a single value, where r = ``memory`` is the correlation of neighbours:
-    :math:`\frac1n\bigl[\frac{1+r}{1-r} - \frac{2r(1-r^n)}{n(1-r)^2}\bigr]`, 1 for :math:`r = 1`.
+    relative to the variance of a single value, where r = ``memory`` is the correlation of
+    neighbours: :math:`\frac1n\bigl[\frac{1+r}{1-r} - \frac{2r(1-r^n)}{n(1-r)^2}\bigr]`, 1 for
+    :math:`r = 1`.
 
     With ``neighbours``, :math:`a`, values that are k apart have the correlation
     :math:`a r^{k-1}`, as the midpoints between the values of an autoregression with :math:`a = (1 +

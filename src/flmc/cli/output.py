@@ -30,8 +30,8 @@ def print_json(document: dict[str, Any]) -> None:
 
 
 def with_answer(result: Result, answer: AnswerMode) -> dict[str, Any]:
-    """A result in plain values, for JSON, with what the server knows under ``answer``, unless the
-    setting ``answer`` is `chain`."""
+    """A result in plain values, for JSON; unless the setting ``answer`` is `chain`, with what the
+    server knows after the run in the field ``answer``."""
     document = result.to_document()
     if answer != "chain":
         document["answer"] = result.shown_answer(answer).to_document()

@@ -1,5 +1,5 @@
-"""Columns of a table, of a file or of a data frame: numbers, words, what is missing, and which
-device holds a row."""
+"""Tables of named columns, from a file or a data frame: their numbers, words and missing values,
+and which device holds which row."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class DataTable:
                 )
 
     def missing(self, name: str, known: Sequence[str] = ()) -> BoolArray:
-        """Whether each value of a column is missing, (row). Words in ``known``, a vocabulary, are
-        not, even if they are such as ``none``."""
+        """Whether each value of the column ``name`` is missing, (row). A word in the vocabulary
+        ``known`` is not missing, even if it is ``none`` or ``?``."""
         column = self.columns[name]
         if column.dtype == object:
             return np.array([_is_missing(value, known) for value in column], dtype=bool)
@@ -84,11 +84,12 @@ class DataTable:
 
     def words(self, name: str, known: Sequence[str] = ()) -> Words:
         """The values of a column as text, (row), where a whole number has no decimal point; raises
-        ``InvalidSetting`` if a value is missing. ``known`` is as for :meth:`missing`."""
+        ``InvalidSetting`` if a value is missing. A word in the vocabulary ``known`` is not missing,
+        even if it is ``none`` or ``?``."""
         column = self.columns[name]
         if column.dtype != object:
             self._refuse_cells(name)
-            self.numbers(name)  # refuses what is missing or infinite
+            self.numbers(name)  # raises InvalidSetting for missing or infinite numbers
             return np.array([_plain(value) for value in column.tolist()], dtype=object)
         self._refuse(name, self.missing(name, known), "a word")
         return np.array([str(value).strip() for value in column], dtype=object)
@@ -164,7 +165,8 @@ class DataTable:
 
 
 class Holders(NamedTuple):
-    """Which device holds which rows of some tables, one table's rows after the other's.
+    """The devices that hold the rows of some tables, if these rows are counted from the first table
+    to the last.
 
     Attributes
     ----------
@@ -175,7 +177,7 @@ class Holders(NamedTuple):
     order
         Indices of the rows in device order, (row).
     dropped
-        Number of examples of each device that were left out.
+        Number of rows of each device that were left out, because a value is missing.
     """
 
     names: tuple[str, ...]
@@ -190,10 +192,11 @@ def complete(
     columns: Mapping[str, Sequence[str]],
     missing: Missing,
 ) -> tuple[list[DataTable], Holders]:
-    """Tables whose rows have all values in ``columns``, and the devices of the rows: one a table,
-    or the words in ``device_column``. The columns are given with their vocabularies, empty for
-    numbers. With ``missing`` ``drop`` rows that lack a value are left out; else they stay, and are
-    refused where they are read."""
+    """Tables whose rows have all values in ``columns``, and the devices that hold the rows: the
+    words in ``device_column`` name them, or, where that is None, each table is a device.
+    ``columns`` maps names of columns to their vocabularies, empty for numbers. With ``missing``
+    ``drop`` rows that lack a value are left out; else they stay, and reading their values raises an
+    error."""
     one_of("missing", missing, ("refuse", "drop"))
     kept = [np.ones(len(table), dtype=bool) for table in tables]
     if missing == "drop":
@@ -204,7 +207,7 @@ def complete(
         names = tuple(table.name for table in tables)
         owner = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
     else:
-        # A row without a device cannot be counted for one, so it is never left out.
+        # A row without a device cannot be counted as left out by one: ``words`` raises an error.
         words = np.concatenate([table.words(device_column) for table in tables])
         names = tuple(dict.fromkeys(words.tolist()))
         number = {name: index for index, name in enumerate(names)}
@@ -221,8 +224,8 @@ def complete(
 
 
 def findings_of_dropped(holders: Holders) -> tuple[Finding, ...]:
-    """A note that examples with missing values were left out, with their number on each device;
-    none if there were no such examples."""
+    """A tuple with one note, that examples with missing values were left out, with their number on
+    each device; empty if none were left out."""
     dropped = dict(zip(holders.names, holders.dropped, strict=True))
     total, kept = sum(holders.dropped), sum(holders.sizes)
     if not total:
@@ -241,13 +244,14 @@ def findings_of_dropped(holders: Holders) -> tuple[Finding, ...]:
 
 
 def _is_missing(value: Any, known: Sequence[str] = ()) -> bool:
-    """Whether a value of a column of text stands for a missing one, and is no word in ``known``."""
+    """Whether ``value``, from a column of text, stands for a missing value (such as ``NA``) and is
+    not a word of the vocabulary ``known``."""
     text = str(value).strip()
     return text not in known and text.lower() in _MISSING
 
 
 def _plain(value: float | int) -> str:
-    """A number as text: the shortest with this value, in which a whole number has no point."""
+    """The shortest text that stands for a number; that of a whole number has no decimal point."""
     return str(value) if isinstance(value, int) else np.format_float_positional(value, trim="-")
 
 

@@ -58,7 +58,7 @@ def deal(targets: Array, num_devices: int, how: str, seed: int) -> list[IntArray
     """Indices of the examples that each device gets, one array per device with at least one index.
     ``how`` is one of the ways in ``DEALS``, with a number for ALPHA; ``targets`` (sample) are the
     targets of all examples, which ``label`` and ``dirichlet`` need. Raises ``InvalidSetting`` for
-    another name, or for more devices than examples."""
+    another way, or for more devices than examples."""
     sizes = split_evenly(len(targets), num_devices)
     rng = np.random.default_rng(checks.at_least("seed", seed, 0))
     kind, _, text = how.partition(":")

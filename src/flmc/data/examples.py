@@ -23,7 +23,8 @@ from flmc.data.frame_tables import column_values, is_frame
 
 
 class OnDevices(Protocol):
-    """What a model from log densities asks of data."""
+    """Interface of data for models that are made from a user's log densities: examples in device
+    order, and what is known of them."""
 
     @property
     def device_sizes(self) -> tuple[int, ...]:
@@ -39,7 +40,8 @@ class OnDevices(Protocol):
 
     @property
     def data_dependent(self) -> bool:
-        """Whether an example was changed by what other devices hold."""
+        """Whether values of examples were computed from the data of other devices, as when all are
+        standardised by their common mean."""
 
     @property
     def findings(self) -> tuple[Finding, ...] | None:
@@ -47,13 +49,15 @@ class OnDevices(Protocol):
 
     @property
     def labels(self) -> Mapping[str, Sequence[str]]:
-        """Labels of axes that the data name, such as the vocabulary of a column of words."""
+        """Labels along named axes, by the name of the axis, for parameters of a model that have
+        such an axis: names of features or classes, or the vocabulary of a column of words."""
 
     def rows(self) -> dict[str, Array]:
         """Arrays of all examples by name, (sample, ...), in device order."""
 
     def of_device(self, device: int) -> OnDevices:
-        """The examples of one device, from 0, as data of a federation with this device alone."""
+        """The examples of the device with the number ``device``, from 0, as data of a federation
+        with this device alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,12 +74,12 @@ class Examples:
     device_names
         Names of the devices.
     dropped
-        Number of examples with missing values that were left out, of each device; empty if there
-        were none, or if they are not known of the devices.
+        Number of examples with missing values that were left out, of each device; empty if none
+        were left out, or if it is not known on which devices they were.
     labels
-        The vocabulary of each array of categories, and the names of the columns of each array made
-        of several, by the name of the array. Axes of parameters that have these names, and as many
-        places, take these labels in a model of NumPyro.
+        Labels by the name of an array: its vocabulary, if it holds categories, or the names of its
+        columns, if it was made of several. In a model of NumPyro, an axis of a parameter takes
+        these labels if it has the array's name and as many entries as there are labels.
     findings
         Doubts about the data, which plans repeat.
     """
@@ -100,8 +104,8 @@ class Examples:
         return sum(self.device_sizes)
 
     def rows(self) -> dict[str, Array]:
-        """The arrays by name, (sample, ...). A log likelihood of one example gets one row of
-        each."""
+        """The arrays by name, (sample, ...). A model's log likelihood of one example gets one row
+        of each array."""
         return dict(self.arrays)
 
     def of_device(self, device: int) -> Examples:
@@ -123,8 +127,9 @@ class Examples:
         )
 
     def grid(self) -> Grid:
-        """A table with a row for each device: the number of its examples, and of those that were
-        left out; arrays and findings are below."""
+        """A table with a row for each device: the number of its examples, and of its examples that
+        were left out. Names of the arrays, with the shape of one example, and findings are
+        below."""
         header = ("device", "examples", *(("left out",) if self.dropped else ()))
         rows = tuple(
             (name, str(size), *map(str, self.dropped[number : number + 1]))
@@ -153,7 +158,8 @@ class Examples:
         num_devices
             Number of devices.
         how
-            As for :meth:`~flmc.data.federated.FederatedData.split`.
+            Way of dealing: ``iid``, ``label``, ``dirichlet:ALPHA`` or ``size:ALPHA``, as for
+            :meth:`~flmc.data.federated.FederatedData.split`.
         seed
             Seed of the shuffling.
         by
@@ -203,8 +209,8 @@ def from_arrays(
     ----------
     devices
         For each device a mapping from names to arrays, (example, ...), or a data frame, whose
-        columns are the arrays. The devices are a sequence, or a mapping from their names. All have
-        the same names, and arrays that differ in the number of examples only.
+        columns are the arrays. The devices are a sequence, or a mapping from their names. All
+        devices have arrays of the same names, whose shapes differ in the number of examples only.
     missing
         ``refuse``: a number that is missing, NaN, is an error; ``drop``: examples with one are left
         out, and counted for each device (``Examples.dropped``).
@@ -269,7 +275,8 @@ def from_arrays(
 def held_by(
     whole: Mapping[str, Array], holders: Holders, labels: Mapping[str, tuple[str, ...]]
 ) -> Examples:
-    """Examples of arrays in device order, (sample, ...), on the devices of ``holders``."""
+    """Examples made of the arrays ``whole`` by name, (sample, ...) in device order, on the devices
+    of ``holders``; ``labels`` are those of :class:`Examples`."""
     return Examples(
         whole,
         holders.sizes,
@@ -281,7 +288,8 @@ def held_by(
 
 
 def _arrays_of(device: str, given: Any) -> dict[str, Array]:
-    """The arrays of one device by name, from a mapping or a data frame."""
+    """The checked arrays of one ``device`` by name, (example, ...), from what the user gave for it:
+    a mapping or a data frame."""
     if is_frame(given):
         where = f"device {device!r}"
         given = {str(key): column_values(where, str(key), given[key]) for key in given.columns}
@@ -315,8 +323,9 @@ def _missing(array: AnyArray) -> BoolArray:
 
 
 def _finite(device: str, name: str, array: Array) -> Array:
-    """The array, if all of its numbers are finite; else ``InvalidSetting`` says which row is not,
-    and what to do."""
+    """The ``array`` itself, if all of its numbers are finite; else ``InvalidSetting``, whose
+    message names the device, the array and the first row that is not finite, and says what to
+    do."""
     bad = (
         ~np.isfinite(array).all(axis=tuple(range(1, array.ndim)))
         if array.dtype.kind == "f"

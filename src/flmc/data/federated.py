@@ -31,7 +31,7 @@ class FederatedData:
     device_sizes
         Number of examples of each device, in order.
     feature_names, target_name
-        Names of the columns.
+        Names of the features, and of the target, as in the columns of the file.
     classes
         Names of the classes in the order of their numbers; empty if the target is a number.
     device_names
@@ -41,10 +41,11 @@ class FederatedData:
         devices: these are not private, so no privacy statement holds for a deployment.
     findings
         Doubts about the data, such as units that differ among devices, which plans repeat; None:
-        they are determined from the data. Data that are dealt anew or standardised keep them.
+        they are determined from the data. Data that are dealt anew or standardised keep their
+        findings.
     dropped
-        Number of examples with missing values that were left out, of each device; empty if there
-        were none, or if they are not known of the devices.
+        Number of examples with missing values that were left out, of each device; empty if none
+        were left out, or if it is not known on which devices they were.
 
     Raises
     ------
@@ -70,7 +71,7 @@ class FederatedData:
     dropped: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        # LinearData checks what is needed here: shapes, sizes and finite numbers.
+        # LinearData makes the checks that are needed here: of shapes, sizes and finite numbers.
         checked = LinearData(
             self.features, self.targets, self.device_sizes, self.data_dependent, findings=()
         )
@@ -140,14 +141,15 @@ class FederatedData:
 
     @property
     def labels(self) -> dict[str, tuple[str, ...]]:
-        """Labels of axes that the data name: those of ``feature`` and, with classes, ``class``."""
+        """Labels along axes of a model's parameters, by the name of the axis: ``feature`` has the
+        names of the features, and ``class`` those of the classes, if the target has classes."""
         classes = {"class": self.classes} if self.classes else {}
         return {"feature": self.feature_names, **classes}
 
     def rows(self) -> dict[str, Array]:
         """Features ``x`` (sample, feature) and targets ``y`` (sample), by these names.
 
-        A log likelihood of one example gets one row of each."""
+        A model's log likelihood of one example gets one row of each."""
         return {"x": self.features, "y": self.targets}
 
     def to_linear(self) -> LinearData:
@@ -281,8 +283,8 @@ class FederatedData:
         )
 
     def grid(self) -> Grid:
-        """A table with a row for each device: the number of its examples, and of its examples of
-        each class if the target has classes, and of those that were left out."""
+        """A table with a row for each device: the number of its examples; if the target has
+        classes, the number in each class; and, if there are any, the number that were left out."""
         values = np.unique(self.targets) if self.classes else np.zeros(0)
         labels = self.classes if len(self.classes) == len(values) else tuple(map(str, values))
         rows = []

@@ -13,7 +13,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.data.columns import DataTable
 
 _ROW = ("row", 0)
-"""Word for a row of a frame in messages, and the number of the first."""
+"""Word for a row of a data frame in messages, and the number of the first row."""
 
 
 def is_frame(value: Any) -> bool:
@@ -42,7 +42,8 @@ def tables_of_frames(frames: Any, wanted: Sequence[str | None] | None = None) ->
 
 
 def _table(name: str, frame: Any, wanted: Sequence[str | None] | None) -> DataTable:
-    """The table of one data frame of a device."""
+    """The table of one data ``frame`` with the columns ``wanted`` (None: all). ``name`` stands for
+    the frame in messages, and for its device."""
     if not is_frame(frame):
         raise InvalidSetting(
             f"the data of {name} must be a data frame, got {type(frame).__name__};"
@@ -77,7 +78,8 @@ def column_values(name: str, column: str, values: Any) -> AnyArray:
         return array.astype(np.int64)
     if array.dtype.kind == "f":
         return array.astype(np.float64)
-    # Words, and whole numbers or truths beside missing values, come as objects.
+    # The library gives objects for words, and for whole numbers or truth values in a column with
+    # missing values.
     there = [value for value, missing in zip(array.tolist(), gone, strict=True) if not missing]
     if there and all(isinstance(value, str) for value in there):
         words = np.full(len(array), "", dtype=object)
@@ -101,5 +103,5 @@ def column_values(name: str, column: str, values: Any) -> AnyArray:
 
 
 def _plain(value: Any) -> Any:
-    """A cell of a column as a number or an array."""
+    """The content of one cell of a column: a number as it is, anything else as an array."""
     return value if isinstance(value, bool | int | float) else np.asarray(value)

@@ -1,5 +1,5 @@
-"""Examples of any number of named arrays from data frames: columns, alone or side by side, as
-numbers, and words as their places in a public vocabulary."""
+"""Examples with any number of named arrays, made from data frames: an array is one column or
+several side by side, and words become their indices in a public vocabulary."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ def from_frames(
     device_column
         Name of the column that holds the device of each example.
     arrays
-        For each array its column, or a list of columns side by side; a list of names: each column
-        is an array of its name. None: all columns. Cells that hold arrays, such as images, are
-        stacked.
+        A mapping from the name of each array to its column, or to a list of columns that are put
+        side by side; or a list of columns, each of which becomes an array of its own name. None:
+        each column but ``device_column``. Cells that hold arrays, such as images, are stacked.
     categories
-        Vocabulary of every column of words, by its name, from public knowledge. Alone in an array,
-        words become their numbers in the vocabulary, from 0; among several columns, one column of
-        zeros and ones for each category but the first.
+        Vocabulary of every column of words, by its name, from public knowledge. Where such a column
+        is an array by itself, words become their numbers in the vocabulary, from 0; where it is one
+        of several columns of an array, it becomes a column of zeros and ones for each category but
+        the first.
     standardise
         Centre and scale of columns from public knowledge, by name: x becomes (x - centre)/scale.
         Numbers that were computed from the data of all devices reveal them: no privacy statement
@@ -116,7 +117,8 @@ class _ArrayOfColumns:
 
     columns: tuple[str, ...]
     alone: bool
-    """Whether it is one column by itself, so that an example has no axis."""
+    """Whether the array is one column by itself, so that it has no axis of columns, and words
+    become numbers instead of columns of zeros and ones."""
 
     def values(
         self,
@@ -124,8 +126,9 @@ class _ArrayOfColumns:
         coding: Coding,
         constants: Mapping[str, tuple[float, float]],
     ) -> tuple[Array, tuple[str, ...]]:
-        """The array of all tables, one table's rows after the other's, (sample, ...), and the
-        labels of its categories or of its last axis; empty for none."""
+        """The array for the rows of all tables, one table after the other, (sample, ...), and its
+        labels: the vocabulary of a column of words, the names along the last axis of several
+        columns, or none."""
         if not self.alone:
             some = {name: coding.categories[name] for name in self.columns if name in coding}
             values, names = code_features(tables, Coding(self.columns, some))
@@ -143,7 +146,8 @@ class _ArrayOfColumns:
             table.refuse_words(name)
             column = table.columns[name]
             parts.append(column if column.dtype.kind == "i" else table.numbers(name))
-        # A frame without rows does not tell what its columns hold.
+        # A frame without rows does not tell the shape of one example, so it is left out of the
+        # comparison.
         parts = [part for part in parts if len(part)] or parts
         shapes = {part.shape[1:] for part in parts}
         if len(shapes) > 1:
@@ -161,7 +165,8 @@ class _ArrayOfColumns:
 def _by_name(
     arrays: Mapping[str, str | Sequence[str]] | Sequence[str],
 ) -> dict[str, _ArrayOfColumns]:
-    """What the user says of arrays, by their names."""
+    """The columns of every array, by the array's name, from the argument ``arrays`` of
+    :func:`from_frames`."""
     given = arrays if isinstance(arrays, Mapping) else {name: name for name in arrays}
     return {
         name: _ArrayOfColumns(

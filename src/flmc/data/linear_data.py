@@ -33,7 +33,8 @@ class LinearData:
         Doubts about the data, such as units that differ among devices, which plans repeat; None:
         they are determined from the data.
     data_dependent
-        Whether features were scaled by statistics of all devices' examples, which are not private.
+        Whether features were scaled by statistics of all devices' examples. These are not private,
+        so no privacy statement holds for a deployment.
     feature_names, target_name, device_names
         Names of the features and of the devices, empty where they have none, and of the target.
 
@@ -111,7 +112,8 @@ class LinearData:
 
 @dataclass(frozen=True)
 class LinearStatistics:
-    r"""Sufficient statistics of linear regressions: the posterior depends on nothing else.
+    r"""Sufficient statistics of linear regressions with features u and targets v: the posterior
+    depends on nothing else.
 
     Attributes
     ----------

@@ -52,13 +52,14 @@ def read(
     device_column
         Name of the column that holds the device of each example.
     features
-        Names of the columns to use; None: all others, in the order of the first file.
+        Names of the columns to use; None: all but the target's and ``device_column``, in the order
+        of the first file.
     categories
         Vocabulary of every column of words, by its name, from public knowledge. A column becomes
         one of zeros and ones for each category but the first, which is the reference.
     classes
-        Classes of the target in the order of their numbers; None: its distinct words, sorted, or a
-        number if it holds numbers. Two classes become -1 and +1.
+        Classes of the target in the order of their numbers; two classes become -1 and +1. None: the
+        target's distinct words, sorted; but a target that holds only numbers has no classes.
     standardise
         Centre and scale of features from public knowledge, by name; ``data``: mean and standard
         deviation of the data themselves, which makes the result ``data_dependent``.
@@ -181,12 +182,13 @@ class Coding:
 
     @classmethod
     def of(cls, names: Sequence[str], categories: Mapping[str, Sequence[Any]] | None) -> Coding:
-        """The coding of these columns, with vocabularies whose words may be numbers, too."""
+        """The coding of the columns ``names`` with the vocabularies ``categories`` (None: no column
+        holds words); words that are numbers are turned into text."""
         given = {name: tuple(map(str, words)) for name, words in (categories or {}).items()}
         return cls(tuple(names), given)
 
     def __contains__(self, name: str) -> bool:
-        """Whether a column holds words."""
+        """Whether the column ``name`` holds words, that is, has a vocabulary."""
         return name in self.categories
 
     def __post_init__(self) -> None:

@@ -1,9 +1,9 @@
 """Synthetic data of the paper's linear regression, for any number of samples, entries of theta and
 devices.
 
-Examples are drawn at once, or only when they are needed, so that a run with very many can be
-planned without them. Sufficient statistics of many data sets are drawn a few data sets at a time,
-either from examples that are drawn and summed, or directly from their own law."""
+Examples are drawn at once, or only when they are needed, so that a run with very many examples can
+be planned before they are drawn. Sufficient statistics of many data sets are drawn a few data sets
+at a time, either from examples that are drawn and summed, or directly from their own law."""
 
 from __future__ import annotations
 
@@ -63,10 +63,11 @@ def draw_linear(
         Number of examples of each device, adding up to ``num_samples``; None: ``num_devices``
         devices, with as even sizes as possible.
     theta, noise_variance
-        :math:`\theta^*`, (dim); None: the paper's, repeated or cut to fit; and :math:`\sigma^2`.
+        True theta :math:`\theta^*`, (dim), None: the paper's, repeated or cut to ``dim`` entries;
+        and variance :math:`\sigma^2` of the targets given the features.
     num_experiments
         Number of data sets, which become the leading axis of the arrays; None: one data set,
-        without that axis. Data set number e is the same whatever their number.
+        without that axis. Data set number e is the same, however many are drawn.
 
     Returns
     -------
@@ -141,7 +142,7 @@ def draw_linear_statistics(
     Raises
     ------
     InvalidSetting
-        If a setting is out of its bounds, or what must be held does not fit into memory.
+        If a setting is out of its bounds, or one data set or all posteriors do not fit into memory.
 
     Examples
     --------
@@ -164,7 +165,7 @@ def draw_linear_statistics(
 class DrawnStatistics:
     """Sufficient statistics of synthetic data sets, each drawn from the seed when it is asked for.
 
-    A data set is the same whichever others are asked for, and however often.
+    A data set is the same whichever other data sets are asked for, and however often.
 
     Attributes
     ----------
@@ -175,7 +176,8 @@ class DrawnStatistics:
     theta, noise_variance
         Ground truth, (dim), and variance of the targets given the features.
     kind
-        One of ``KINDS``: by way of examples, or directly.
+        ``examples``: examples are drawn and added up; ``sufficient``: the sums are drawn directly
+        from their law.
     """
 
     seed: int
@@ -208,8 +210,8 @@ class DrawnStatistics:
         moment = np.empty(gram.shape[:-1])
         at_once = self._at_once
         # Blocks begin at multiples of their size, not at the first data set that is asked for: data
-        # sets that are drawn directly share a random stream with their block, and the block's first
-        # number names it.
+        # sets that are drawn directly share a random stream with their block, and the number of the
+        # block's first data set selects that stream.
         for first in range(experiments.start // at_once * at_once, experiments.stop, at_once):
             block = range(first, first + at_once)
             wanted = range(max(first, experiments.start), min(block.stop, experiments.stop))
@@ -224,7 +226,7 @@ class DrawnStatistics:
 
     @property
     def _at_once(self) -> int:
-        """Number of consecutive data sets in a block: those that are drawn at one time."""
+        """Number of consecutive data sets in a block, which are drawn at one time."""
         if self.kind == "examples":
             return max(1, _NUMBERS_AT_ONCE // (sum(self.device_sizes) * self.dim))
         # The data sets of a block share a random stream, so the size of a block is part of what a
@@ -248,11 +250,11 @@ class DrawnStatistics:
         (experiment, device, dim), over the examples of each device with features u and targets v,
         for a block of data sets, drawn by Bartlett's decomposition.
 
-        With n >= m examples of m standard normal features, :math:`G = A A^\top` where A is lower
-        triangular, :math:`A_{ii}^2 \sim \chi^2_{n-i}` (i = 0, 1, ...) and standard normals lie
-        below the diagonal. Given the features, the second sum is :math:`G\theta + \sigma N(0, G)`,
-        that is :math:`G\theta + \sigma A z` with standard normal z. For a device with fewer than m
-        examples the columns of A are the features of its examples."""
+        For a device with n >= m examples of m standard normal features, :math:`G = A A^\top` where
+        A is lower triangular, :math:`A_{ii}^2 \sim \chi^2_{n-i}` (i = 0, 1, ...) and the entries
+        below the diagonal are standard normal. Given the features, the second sum is :math:`G\theta
+        + \sigma N(0, G)`, that is :math:`G\theta + \sigma A z` with standard normal z. For a device
+        with fewer than m examples the columns of A are the features of its examples."""
         rng = generator(self.seed, Purpose.DATA, block.start, 1)
         shape = (len(block), self.num_devices, self.dim)
         root = rng.standard_normal((*shape, self.dim))
@@ -274,8 +276,8 @@ class DrawnStatistics:
 
 @dataclass(frozen=True)
 class DrawnExamples:
-    """Examples of :func:`flmc.data.synthetic.draw_linear`, known by their seed and sizes before
-    they are drawn.
+    """Description, by seed and sizes, of the examples that :func:`flmc.data.synthetic.draw_linear`
+    would draw, so that a run can be planned before they are drawn.
 
     Attributes
     ----------

@@ -22,7 +22,8 @@ from flmc.data.columns import DataTable
 BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
 """Names of data sets that are bundled with scikit-learn."""
 BUNDLED_PREFIX = "sklearn:"
-"""What stands before such a name in place of the path of a file."""
+"""Prefix of the name of a data set bundled with scikit-learn, where it is given in place of a
+file's path: ``sklearn:iris``."""
 _MOST_RATIO, _SMALL_BYTES = 100.0, 100_000_000
 """Limits against files that unpack to fill the memory: an npz whose arrays take more than
 ``_SMALL_BYTES`` bytes must not be compressed by more than a factor of ``_MOST_RATIO``. Measured
@@ -34,7 +35,7 @@ the file's content, its columns, and the columns side by side."""
 
 def read_table_file(path: Path) -> DataTable:
     """The table of a file, read according to its ending ``.csv``, ``.parquet`` or ``.npz``. Raises
-    ``InvalidSetting`` if that fails."""
+    ``InvalidSetting`` for another ending, or if the file cannot be read."""
     readers = {".csv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz}
     reader = readers.get(path.suffix.lower())
     if reader is None:
@@ -135,8 +136,9 @@ def read_bundled(name: str) -> DataTable:
 
 @cache
 def digest_of_bundled(name: str) -> str | None:
-    """SHA-256 of the values of a data set that comes with scikit-learn, whose versions may change
-    them; None if there is no such set here."""
+    """SHA-256 of the column names and values of the data set ``name`` that comes with scikit-learn,
+    because versions of scikit-learn may differ in the values; None if the set cannot be read, as
+    without scikit-learn."""
     try:
         table = read_bundled(name)
     except FlmcError:

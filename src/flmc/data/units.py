@@ -15,8 +15,8 @@ _FACTOR = 50.0
 inverse, from which the device's units are doubted: metres and centimetres differ by 100, kilograms
 and grams by 1000."""
 _FEWEST, _MOST_ROWS = 5, 200
-"""Smallest number of examples for a device to be judged by its units (``_FEWEST``), and largest
-number of its examples that are looked at (``_MOST_ROWS``)."""
+"""``_FEWEST`` is the smallest number of examples with which the units of a device are judged,
+``_MOST_ROWS`` the largest number of a device's examples that are looked at."""
 _MOST_NUMBERS = 1_000_000
 """Largest number of feature values that are looked at over all devices, because making a plan must
 not wait for the check of units."""
@@ -51,9 +51,9 @@ def doubt_units(
     root = np.sqrt(np.nansum(np.square(values), axis=1) / np.maximum(number, 1))
     root = np.where(number >= _FEWEST, root, np.nan)
     usual = _median_of_others(middle)
-    # A larger feature is judged by its median, which a few large values do not move, a smaller one
-    # by its root mean square, which a few small values do not move: neither a heavy tail nor a
-    # device near zero by chance raises a doubt.
+    # A feature that looks larger on a device is judged by its median there, which a few large
+    # values do not move, and one that looks smaller by its root mean square, which a few small
+    # values do not move: neither a heavy tail nor values near zero by chance raise a doubt.
     ratio = np.where(middle > usual, middle / usual, np.minimum(root / usual, 1.0))
     off = np.where(np.isfinite(ratio), np.maximum(ratio, 1 / ratio), 1.0)
     device, feature = divmod(int(np.argmax(off)), off.shape[1])
@@ -80,7 +80,8 @@ def _median_of_others(middle: Array) -> Array:
     two = []
     for half in (others - 1) // 2, others // 2:
         place = np.broadcast_to(np.maximum(half, 0), middle.shape)
-        # With the device itself taken out of the order, the ranks above its own move down by one.
+        # ``place`` counts the other devices only: in the order of all devices, places from the
+        # device's own rank on lie one further.
         place = np.minimum(place + (place >= rank), len(middle) - 1)
         two.append(np.take_along_axis(ordered, place, axis=0))
     return np.where(others > 0, np.sqrt(two[0] * two[1]), np.nan)

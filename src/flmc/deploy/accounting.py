@@ -1,5 +1,5 @@
-"""Privacy cost of a federation's rounds. Its symbols are rounded to the noise grid, so the plan's
-privacy event is evaluated at a gain that covers what the rounding may add."""
+"""Privacy cost of a federation's rounds. Devices' symbols are rounded to the noise grid, so the
+plan's privacy event is evaluated at a gain that covers what the rounding may reveal in addition."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from flmc.wire.federation import Federation
 
 
 def accounted(federation: Federation, gain: Array, neighbouring: str | None = None) -> Array:
-    """Gains at which the accountant's cost bounds what symbols reveal that are sent at ``gain``
-    (amplitudes at the receiver) and rounded to the noise grid; they have the shape of ``gain``.
-    ``neighbouring`` is the unit whose data the privacy statement hides: ``device`` or ``example``
-    (None: the plan's)."""
+    """Gains that privacy accounting has to use, in the shape of ``gain``: unrounded symbols at
+    these gains reveal at least as much as symbols that are sent at ``gain`` (amplitudes at the
+    receiver) and rounded to the noise grid. ``neighbouring`` is the unit whose data the privacy
+    statement hides: ``device`` or ``example`` (None: the plan's)."""
     plan, uplink = federation.plan, federation.plan.uplink
     hidden = neighbouring or plan.limits.neighbouring
     # Bits and levels lie on the noise grid, and their peak is rounded towards 0, so the planned
     # gain already bounds what they reveal. The same holds for analog symbols if the hidden data can
     # move them from one end of their range to the other. Only analog symbols that move by less may
-    # be further apart after rounding to the noise grid than before.
+    # be further apart after rounding to the noise grid than before: they need a larger gain.
     sharing = None
     if uplink.symbol_format.levels is not None:
         return gain
@@ -59,10 +59,10 @@ def accounted(federation: Federation, gain: Array, neighbouring: str | None = No
 def cost_of_run(
     federation: Federation, delta: float, neighbouring: str | None = None, runs: int = 1
 ) -> float:
-    """Upper bound of epsilon at ``delta`` for the device that transmits most, over the whole run,
-    or over so many ``runs`` of the same plan together; ``neighbouring`` is the protected unit,
-    ``device`` or ``example`` (None: the plan's). Raises ``UnknownPrivacy`` if nothing is proven for
-    the uplink."""
+    """Upper bound of epsilon at ``delta`` for the device that transmits most, over the whole run;
+    with ``runs`` above 1, over that many runs of the same plan together. ``neighbouring`` is the
+    protected unit, ``device`` or ``example`` (None: the plan's). Raises ``UnknownPrivacy`` if
+    nothing is proven for the uplink."""
     plan = federation.plan
     if plan.unknown_privacy is not None:
         raise UnknownPrivacy(plan.unknown_privacy)
@@ -91,7 +91,7 @@ class RunPrice:
     neighbouring
         Unit that epsilon protects: all data of a ``device``, or one ``example``.
     runs
-        Number of runs of the same plan, each with a chain of its own, that epsilon is of.
+        Number of runs of the same plan, each with a chain of its own, that epsilon covers together.
     """
 
     run: str
@@ -103,9 +103,9 @@ class RunPrice:
 
     @classmethod
     def of(cls, federation: Federation, delta: float, neighbouring: str, runs: int = 1) -> RunPrice:
-        """The privacy price of a federation's whole run, or of so many ``runs`` of its plan
-        together, at ``delta`` for a unit ``neighbouring`` (``device`` or ``example``), computed by
-        :func:`cost_of_run`."""
+        """The privacy price of a federation's whole run (with ``runs`` above 1: of that many runs
+        of its plan together) at ``delta``, for the protected unit ``neighbouring`` (``device`` or
+        ``example``), computed by :func:`cost_of_run`."""
         epsilon = cost_of_run(federation, delta, neighbouring, runs)
         return cls(federation.run, federation.digest.hex(), epsilon, delta, neighbouring, runs)
 

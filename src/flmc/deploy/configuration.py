@@ -108,8 +108,9 @@ def read_device(
     path: Path | None, broker: str, tls: Path | None, **options: Any
 ) -> DeviceConfiguration:
     """The configuration of a device from a TOML file (None: options only), overridden by
-    command-line options; ``broker`` is an address, ``tls`` a directory of certificates in place of
-    the file's. Raises ``InvalidSetting`` for a missing, wrong or unknown setting."""
+    command-line ``options``. ``broker`` is the broker's address; ``tls`` is a directory of
+    certificates (None: those that the file names). Raises ``InvalidSetting`` for a missing, wrong
+    or unknown setting."""
     given = {name: value for name, value in options.items() if name != "epsilon"}
     table = ConfigTable.read(path).given(**given)
     budget = table.table("budget") or ConfigTable({}, "[budget]", Path())
@@ -155,9 +156,9 @@ def read_device(
 
 
 def read_air(path: Path, broker: str, tls: Path | None, **options: Any) -> AirConfiguration:
-    """The configuration of the air from a TOML file, overridden by command-line options; ``broker``
-    is an address, ``tls`` a directory of certificates in place of the file's. Raises
-    ``InvalidSetting`` for a missing, wrong or unknown setting."""
+    """The configuration of the air from a TOML file, overridden by command-line ``options``.
+    ``broker`` is the broker's address; ``tls`` is a directory of certificates (None: those that the
+    file names). Raises ``InvalidSetting`` for a missing, wrong or unknown setting."""
     table = ConfigTable.read(path).given(**options)
     configuration = AirConfiguration(
         _federation(table),
@@ -172,9 +173,9 @@ def read_air(path: Path, broker: str, tls: Path | None, **options: Any) -> AirCo
 
 
 def read_server(path: Path, broker: str, tls: Path | None, **options: Any) -> ServerConfiguration:
-    """The configuration of the server from a TOML file, overridden by command-line options;
-    ``broker`` is an address, ``tls`` a directory of certificates in place of the file's. Raises
-    ``InvalidSetting`` for a missing, wrong or unknown setting."""
+    """The configuration of the server from a TOML file, overridden by command-line ``options``.
+    ``broker`` is the broker's address; ``tls`` is a directory of certificates (None: those that the
+    file names). Raises ``InvalidSetting`` for a missing, wrong or unknown setting."""
     table = ConfigTable.read(path).given(**options)
     configuration = ServerConfiguration(
         _federation(table),
@@ -350,8 +351,8 @@ def _prior(table: ConfigTable) -> Normal | None:
 
 
 def _pair(table: ConfigTable, name: str) -> tuple[float, float]:
-    """Public centre and scale of the feature ``name``, by which it is standardised: read, and so
-    removed, from the table ``[standardise]`` of a device's configuration."""
+    """Public centre and scale by which the feature ``name`` is standardised. Both are read, and so
+    removed, from ``table``, the table ``[standardise]`` of a device's configuration."""
     value = table.take(name)
     if not (isinstance(value, list) and len(value) == 2):
         raise InvalidSetting(f"{table.origin}: {name} must be [centre, scale], got {value!r}")

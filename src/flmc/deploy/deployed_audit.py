@@ -104,15 +104,16 @@ class DeployedUplink:
         self, scene: Scene, gradient: Array, trials: int, rng: np.random.Generator
     ) -> tuple[Array, Array]:
         """Received signal, and the part of it that the other devices contribute, (trial, round,
-        entry) each in the unit of the gain, when the attacked device has ``gradient`` (round,
-        entry). ``rng`` is ignored, because nothing on the deployed path can be seeded."""
+        entry) each in the unit of the gain, where the attacked device of the attack ``scene`` has
+        the ``gradient`` (round, entry). ``rng`` is ignored, because nothing on the deployed path
+        can be seeded."""
         collected = self.collect(scene, gradient, trials)
         grid = self.federation.grid
         return grid.values(collected.received), grid.values(collected.others)
 
     def collect(self, scene: Scene, gradient: Array, trials: int) -> Collected:
-        """Signals of ``trials`` trials, in each of which the attacked device transmits its
-        ``gradient`` (round, entry; before clipping) over the deployed path; raises
+        """Signals of ``trials`` trials over the deployed path. In each trial the attacked device of
+        the attack ``scene`` transmits its ``gradient``, (round, entry), not yet clipped. Raises
         ``InvalidSetting`` if a trial has more rounds than the plan."""
         local = other_gradients(scene)
         local[:, scene.attacked] = gradient
@@ -130,7 +131,8 @@ class DeployedUplink:
 
 @contextmanager
 def _new_run(uplink: DeployedUplink, scene: Scene, local: Array) -> Iterator[_Run]:
-    """A new run of air and devices for the audit; its journals exist as long as the context."""
+    """A new run of air and devices for the audit, where the devices have the gradients ``local``
+    (round, device, entry); the journals of the run exist as long as the context."""
     place = _MEMORY if _MEMORY.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="flmc-audit-", dir=place) as directory:
         run = _Run(uplink, scene, local, Path(directory))
@@ -141,9 +143,9 @@ def _new_run(uplink: DeployedUplink, scene: Scene, local: Array) -> Iterator[_Ru
 
 
 def _gradients(local: Array) -> MakeGradient:
-    """What makes the gradients of a device in the audit, where it has no data: at a theta whose
-    first entry is the whole number r, its gradient is row r of ``local`` (round, entry), in any
-    federation."""
+    """Function from a federation to a device's gradient function, for the audit, where devices have
+    no data: at a theta whose first entry is the whole number r, the gradient is ``local[r]``, with
+    ``local`` (round, entry)."""
     return lambda federation: lambda theta: np.asarray(local[int(theta[0])])
 
 
@@ -172,15 +174,15 @@ class _Run:
                 Seal(public),
                 _gradients(local[:, number]),
                 uplink.make_entropy() if number == scene.attacked else None,
-                clock=lambda: 0.0,  # a clock that stands still: nobody waits for a slot
+                clock=lambda: 0.0,  # a clock that stands still: no answer seems too slow
             )
         self._symbols: dict[str, Array] = {}
         self._received: Received | None = None
         self._start()
 
     def _start(self) -> None:
-        """Start the audit's run: tell the air which devices are absent, give the others the plan,
-        and let the air announce round 1."""
+        """Start the audit's run: tell the air which devices are absent, give the plan to the
+        attacked device and the other one, and let the air announce round 1."""
         for number in range(self._federation.plan.num_devices):
             if device_name(number) not in self._devices:
                 gone = Message(self._air.topic(ALIVE, device_name(number)), _GONE)

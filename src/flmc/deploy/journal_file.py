@@ -19,8 +19,8 @@ from flmc.runs.files.regular_files import open_regular
 
 
 class JournalFile:
-    """An append-only file of JSON entries, one on each line with its length and checksum; a missing
-    directory is made, readable for its owner only.
+    """The append-only file ``name`` of JSON entries in a directory, one entry on each line with its
+    length and checksum; a missing directory is made, readable for its owner only.
 
     ``lock=False`` is for callers that hold the directory's lock already. The constructor raises
     ``InvalidSetting`` if another process uses the journal or its file cannot be used, and
@@ -95,8 +95,8 @@ class JournalFile:
         describes."""
         if self._failed:
             raise RunFailed(f"{str(self.path)!r} could not be written before: start again")
-        # The journal counts as failed until this write succeeds: no entry could be trusted that
-        # follows a partial one, or one that the disk may not hold.
+        # The journal counts as failed until this write has succeeded: a failed write may leave a
+        # partial entry, or one that is not on the disk, and no entry after it could be trusted.
         self._failed = True
         try:
             # A file that was removed or replaced can still be written to, but the entry would be

@@ -88,7 +88,7 @@ class TextLines(logging.Formatter):
         time, level, role, message = (
             document.pop(name) for name in ("time", "level", "role", "message")
         )
-        document.pop("event", None)  # the message says the same in words
+        document.pop("event", None)  # left out: the message says the same in words
         fields = "".join(f"  {name}={value}" for name, value in document.items() if value != "")
         line = f"{time[11:19]} {level:7} {role:6}  {message}{fields}"
         # Topics and reasons may come from strangers: characters that break a line or command a

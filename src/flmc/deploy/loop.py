@@ -90,7 +90,7 @@ class _Session:
         self._delayed: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Serve the role on this connection until it is finished or a signal stops it, and then
+        """Serve the role on this connection until the role is finished or asked to stop, and then
         publish its last presence; raises ``Disconnected`` if the connection breaks."""
         stopping = asyncio.create_task(self._stop.wait())
         tasks = [

@@ -1,5 +1,5 @@
-"""The interface of a role (server, air or device): an object without network and clock, whose state
-is changed by messages and by the passage of time, both of which its caller tells it.
+"""The interface of a role (server, air or device): an object without a network, whose state is
+changed by messages and by the passage of time, both of which its caller tells it.
 
 A role returns the messages to publish. It writes its journal before it returns them, because
 the process may die at any moment and must not have said more than the disk knows.

@@ -73,7 +73,7 @@ def make_server(given: ServerConfiguration) -> ServerRole:
     def start() -> Array:
         if plan.start == "zero":
             return np.zeros(plan.dim)
-        # Entropy of the operating system: a deployment has no seed that anybody could repeat.
+        # The operating system seeds the generator, because a deployment has no seed of its own.
         return given.prior_mean + given.prior_sd * np.random.default_rng().standard_normal(plan.dim)
 
     prior = prior_of(given.federation, given.prior)

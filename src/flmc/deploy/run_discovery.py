@@ -64,8 +64,8 @@ class Offered:
 
     @property
     def left(self) -> list[str]:
-        """Names, sorted, of the runs that have not ended but whose server has left; such a server
-        may come back."""
+        """Names, sorted, of the runs that have not ended but whose server has left; the server may
+        come back and go on with the run."""
         return sorted((self._plans & self._left) - self._over)
 
 

@@ -1,4 +1,4 @@
-"""How good and how private the draws are: metrics, Stein's evidence, diagnostics of chains, the
-check of a model, and the audit.
+"""Judgement of draws: metrics against a known posterior, Stein's evidence, diagnostics of chains,
+the answer of a server, scores of predictions, and the audit of privacy.
 
-Functions of chains, models and plans alone; results and files live in :mod:`flmc.runs`."""
+All functions take chains, models, data and plans; results and files are in :mod:`flmc.runs`."""

@@ -52,14 +52,15 @@ OF_GRADIENTS = frozenset(
 """Codes of findings that doubt the server's estimates of gradients: these count against an answer,
 which is computed from such estimates, as they do against a chain of draws."""
 _CLIPPED = 0.015
-"""Share of clipped gradient entries in the kept rounds up to which rounds far from the mode are no
-reason for a doubt."""
+"""Share of clipped gradient entries in the kept rounds above which a burn-in that is far too short,
+or of unknown length, and a missing forecast count against an answer."""
 _DOUBTS = OF_GRADIENTS | {
     "burn-in", "burn-in-unknown", "curvature-by-chance", "curvature-unknown", "linearity-unknown",
     "no-prediction", "noise-memory", "not-quadratic", "strong-prior",
 }  # fmt: skip
-"""Codes of findings because of which an answer may be wrong, where their light is that of sampling;
-findings with other codes say only that its intervals are wide, or that nobody can judge a chain."""
+"""Codes of the findings that say that an answer may be wrong, if their light is *sampling*. All
+other findings say only that its intervals are wide, or that the draws of its chain cannot be
+judged."""
 _SHOWN_DRAWS = 4000
 """Number of draws from which values of parameters with supports are summarised; the ends of a 90 %
 interval then have a standard error of 0.03 standard deviations."""
@@ -68,12 +69,13 @@ interval then have a standard error of 0.03 standard deviations."""
 def doubting(
     find: Callable[..., Answer], findings: Sequence[Finding], clipped: float, plan: Plan
 ) -> Callable[..., Answer]:
-    """The function ``find``, whose answers get the ``findings`` of plan and run that doubt the
-    server's estimates of the gradient. ``clipped`` is the share of clipped gradient entries in the
-    kept rounds, not a number where it is not known. Where gradients are clipped, or nobody counted,
-    a burn-in that is much too short and a forecast that the plan could not make are among the
-    doubts. So is noise with a memory; and where the plan predicted that a curvature would remain
-    unknown, answers that seem to know it are doubted, too."""
+    """A function that calls ``find``, which computes an answer, and adds to the answer those
+    ``findings`` of plan and run that doubt the server's estimates of the gradient. ``clipped`` is
+    the share of clipped gradient entries in the kept rounds, NaN where it is not known. If it is
+    above 1.5 % or not known, a burn-in that is much too short and a missing forecast are added,
+    too. Noise that depends on earlier rounds is always added. The answer also gets the degrees of
+    freedom that the ``plan`` predicted, so that a curvature that the rounds seem to tell only by
+    chance is doubted."""
     codes = OF_GRADIENTS | {"not-judged"}
     if not clipped <= _CLIPPED:
         codes |= {"burn-in", "burn-in-unknown", "no-prediction"}
@@ -86,8 +88,8 @@ def doubting(
     ]
     told = {each.code for each in findings}
     if plan.prediction is None and not told & {"no-prediction", "not-judged"}:
-        # That a server without data, or a plan without forecast, cannot judge its chain is said: it
-        # holds for the draws as well, and so it is no reason to prefer them.
+        # This finding says that the chain cannot be judged. Its code is not in ``_DOUBTS``: it
+        # holds for the draws as well, and so it is no reason to show them in place of the answer.
         speak.append(Finding("not-judged", "unknown", _NOT_FORECAST, "no forecast", {}))
     predicted = plan.prediction is not None or "not-judged" in told
     if clipped > _CLIPPED and not predicted and "clipped" not in told:
@@ -120,9 +122,9 @@ _MEMORY = (
 
 
 def _noise_remembers(plan: Plan) -> bool:
-    """Whether the devices that transmit in a round, of which analog symbols make most of the
-    noise, depend on those of earlier rounds. Random bits have noise of their own, beside which this
-    does not matter."""
+    """Whether the noise of the estimates depends on earlier rounds, because the devices that
+    transmit in a round do. False for bits and other random symbols: their own randomness, which is
+    new in every round, outweighs the noise that absent devices cause."""
     if plan.scheduler.everyone or plan.uplink.symbol_format.levels is not None:
         return False
     if plan.active is not None:
@@ -140,10 +142,11 @@ def answer_of(
     predict: Predict | None = None,
     public: Curvature | None = None,
 ) -> Answer:
-    """The answer of every data set from its transcript ``seen`` and the gradient of the negative
-    log prior. Theta has the sampler's coordinates in all arguments, in the ``exact`` posterior
-    (None where it is unknown) and in ``predict``, too; the answer has the model's. ``public`` is
-    what is publicly known of the posterior's curvature, None: nothing.
+    """The answer of every data set, from its transcript ``seen`` and ``prior``, the gradient of the
+    negative log prior. All arguments are in the sampler's ``coordinates`` (None: they are the
+    model's), the answer is in the model's. ``layout`` names the entries of theta, ``exact`` is the
+    exact posterior, ``predict`` computes the model's predictions, and ``public`` is what is
+    publicly known of the posterior's curvature; None for what does not exist or is not known.
     ``InvalidSetting`` where the rounds are too few."""
     law: ThetaLaw | WideLaws
     if seen.positions.shape[3] > MOST_ANSWERED:
@@ -199,9 +202,9 @@ def find_federated_answer(
     """The answer of a federation's chains, from their kept positions, (chain, round, dim), their
     positions during the burn-in, (chain, round, dim), and two records of every round, in which all
     chains agree: the number of devices that answered, (round), and the gain with which symbols
-    arrived, (round, 1 or dim). A prior may take the place of the model, because the server has no
-    data. Only the first ``chains`` chains are used; None: all. With ``by_chain`` each gives an
-    answer of its own. ``sets`` changes nothing: there is one data set."""
+    arrived, (round, 1 or dim). ``model`` may be a prior alone, because the server has no data. Only
+    the first ``chains`` chains are used; None: all. With ``by_chain`` each chain gives an answer of
+    its own. ``sets`` changes nothing: there is one data set."""
     before = None if burn_in is None else burn_in[:chains]
     seen = Transcript.of_rounds(plan, draws[:chains], before, num_active, gain)
     seen = seen.by_chain if by_chain else seen
@@ -270,16 +273,17 @@ class Answer:
 
     @cached_property
     def width(self) -> Array:
-        """Standard deviation of every entry of theta over that of the exact posterior, (data set,
-        dim); the latter is computed from the curvature that the run's gradients show."""
+        """Ratio of two standard deviations of every entry of theta, (data set, dim): as the server
+        knows it, over that of the exact posterior, which is computed from the curvature that the
+        run's gradients show."""
         return np.asarray(self.sd / np.sqrt(self._law.variances[0]))
 
     @cached_property
     def parts(self) -> dict[str, Array]:
         """Three shares of the total variance of theta, an array (data set) each, that add up to 1:
-        ``data`` is the exact posterior's own variance, ``noise`` the part added because channel,
-        quantisation and privacy hide where its mean is, ``curvature`` the part added because they
-        hide how wide it is."""
+        ``data`` is the exact posterior's own variance, ``noise`` is added because channel,
+        quantisation and privacy hide where the posterior's mean is, and ``curvature`` because they
+        hide how wide the posterior is."""
         data, known, _ = (each.sum(axis=1) for each in self._law.variances)
         total = np.square(self.sd).sum(axis=1)
         shares = (data / total, (known - data) / total, (total - known) / total)
@@ -343,8 +347,7 @@ class Answer:
 
     def _draw(self, num_sets: int, num_draws: int, seed: int) -> Array:
         """Independent draws of theta from the law that the answer states, for the first
-        ``num_sets`` data sets, (data set, draw, dim), in the coordinates in which the chain was
-        sampled."""
+        ``num_sets`` data sets, (data set, draw, dim), in the sampler's coordinates."""
         checks.at_least("num_draws", num_draws, 1)
         streams = (np.random.default_rng([seed, e]) for e in range(num_sets))
         return np.stack([self._law.draw(e, num_draws, rng) for e, rng in enumerate(streams)])
@@ -419,8 +422,8 @@ class Answer:
 
     def summary(self, probability: float = 0.9) -> Grid:
         """A table with mean, standard deviation, central interval and width of every entry, for the
-        first data set. Where parameters have supports it shows their values at draws from the
-        answer, without widths, which are those of theta.
+        first data set. Where parameters have supports, the table shows their values at draws from
+        the answer, and no widths, because widths are known for theta only.
 
         Parameters
         ----------
@@ -445,8 +448,9 @@ class Answer:
     def _columns(self, probability: float) -> tuple[list[str], tuple[Array, ...]]:
         """Names of the shown entries and, for the first data set, their mean, standard deviation,
         lower and upper end of the central interval, and width, (entry) each. Where parameters have
-        supports, these are of values at draws from the answer, without the width; of more than 200
-        entries such draws would take too much memory."""
+        supports, the numbers are of the parameters' values at draws from the answer, and the width
+        is left out. With more than 200 entries theta itself is shown, because the draws would take
+        too much memory."""
         dim = self.mean.shape[1]
         if self.layout is None or self.layout.free or dim > MOST_ANSWERED:
             low, high = np.moveaxis(self.intervals(probability)[0], -1, 0)
@@ -490,7 +494,8 @@ class Answer:
         only by chance, or far less of it than planned, the posterior is not normal, or not known to
         be, or estimates of the gradient are biased. Findings with another light say only that
         intervals are wide."""
-        # For many entries hardly anything is tested: that nobody can judge the chain counts, too.
+        # An answer of more than 200 entries is hardly tested by its own rounds, so a chain that
+        # nobody can judge is a reason for doubt, too.
         codes = _DOUBTS | {"not-judged"} if isinstance(self._law, WideLaws) else _DOUBTS
         return tuple(f for f in self.findings if f.light == "sampling" and f.code in codes)
 
@@ -563,11 +568,12 @@ class Answer:
 
     @property
     def _names(self) -> list[str]:
-        """Names of the entries of theta."""
+        """Names of the entries of theta, from the ``layout`` where there is one, else ``theta[0]``
+        and so on."""
         return named_draws.entry_names(self.mean.shape[1], self.layout)
 
     def _to_model(self, theta: Array) -> Array:
-        """Theta in the model's coordinates, in the shape of ``theta``, which is in the
-        sampler's."""
+        """The values ``theta`` (..., dim), which are in the sampler's coordinates, in the model's;
+        same shape."""
         coordinates = self._law.coordinates
         return theta if coordinates is None else np.asarray(coordinates.to_model(theta))

@@ -14,8 +14,8 @@ from flmc.base.arrays import Array
 from flmc.base.special import ndtri
 
 FEWEST_DRAWS = 4
-"""Fewest draws of a chain: chains are cut into halves, and the variance of each half needs two
-draws."""
+"""Smallest number of draws of a chain with which R-hat and effective sample sizes are computed:
+chains are cut into halves, and the variance of each half needs two draws."""
 TAILS = (0.05, 0.95)
 """The two quantiles for which the effective sample size of the tails, ``ess_tail``, is computed."""
 
@@ -27,13 +27,14 @@ class ChainStatistics(NamedTuple):
     Attributes
     ----------
     r_hat
-        R-hat of the halves of all chains, the larger of that of ranks and that of folded ranks:
-        about 1 where the halves agree in mean and spread.
+        R-hat of the halves of all chains: the larger of its value for the draws' ranks and for the
+        ranks of their distances from the median. About 1 where the halves agree in mean and spread.
     ess_bulk
-        Number of independent draws that would estimate the middle of the distribution as well.
+        Number of independent draws that would estimate the middle of the distribution with the same
+        error.
     ess_tail
-        Number of independent draws that would estimate the 5 % and 95 % quantiles as well, the
-        smaller of both.
+        Number of independent draws that would estimate the 5 % or the 95 % quantile with the same
+        error; the smaller of the two numbers.
     """
 
     r_hat: Array
@@ -79,15 +80,15 @@ def _halves(draws: Array) -> Array:
 
 @lru_cache(maxsize=4)
 def _scores_of_ranks(count: int) -> Array:
-    """Standard normal quantiles of the ranks 1 to ``count`` among ``count`` values, (rank). Those
-    of the upper half are the lower half's in reverse order with the other sign."""
+    """Standard normal quantiles of the ranks 1 to ``count`` among ``count`` values, (rank). Only
+    the lower half is computed: the upper half is its mirror image with the other sign."""
     lower = _score(np.arange(1.0, count // 2 + 1), count)
     return np.concatenate([lower, np.zeros(count % 2), -lower[::-1]])
 
 
 def _score(ranks: Array, count: int) -> Array:
-    """Standard normal quantiles of ``ranks`` among ``count`` values, at Blom's plotting
-    positions."""
+    """Standard normal quantiles of ``ranks`` r among ``count`` values n, in the shape of ``ranks``,
+    at Blom's plotting positions (r - 3/8)/(n + 1/4)."""
     return ndtri(np.asarray((ranks - 0.375) / (count + 0.25)))
 
 
@@ -113,8 +114,8 @@ def _normal_scores(draws: Array) -> Array:
 
 
 def _r_hat(chains: Array) -> Array:
-    """R-hat of every quantity, (quantity), from chains (quantity, chain, draw): the root of the
-    variance of all draws together over the mean variance within a chain."""
+    """R-hat of every quantity, (quantity), from chains (quantity, chain, draw): the square root of
+    a ratio, the variance of all draws together over the mean variance within a chain."""
     length = chains.shape[2]
     within = chains.var(axis=2, ddof=1).mean(axis=1)
     between = chains.mean(axis=2).var(axis=1, ddof=1)

@@ -64,13 +64,14 @@ class Middle(NamedTuple):
 
 
 def middles(each: Mapping[str, Array]) -> dict[str, Middle]:
-    """Median and quartiles over data sets of every metric, by the metric's name, from its values
-    ``each`` (data set); empty for a single data set."""
+    """Median and quartiles over data sets of every metric, by the metric's name, from ``each``,
+    arrays (data set) of its values by the same names; empty for a single data set."""
     return {name: Middle.of(values) for name, values in each.items() if len(values) > 1}
 
 
 class PairedDifference(NamedTuple):
-    """A method's values less those of another on the same data sets.
+    """Summary of the differences between two methods in the values of one metric, taken data set by
+    data set.
 
     Attributes
     ----------

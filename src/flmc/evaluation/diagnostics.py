@@ -217,8 +217,9 @@ class Mixing(NamedTuple):
 
     @property
     def doubt(self) -> float:
-        """The largest R-hat over entries of theta, for which other tests of the draws must allow; 1
-        if it is at most 1.01, or if the law of all chains together has become stationary."""
+        """The largest R-hat over entries of theta, or 1 if it is at most 1.01 or the law of all
+        chains together has become stationary. Other tests of the draws allow for errors that a
+        disagreement of this size explains."""
         r_hat = self.entries.r_hat
         return r_hat if r_hat > AGREED and not self.settled else 1.0
 
@@ -237,8 +238,8 @@ class Mixing(NamedTuple):
 
     def findings(self, *, known_posterior: bool = False) -> list[Finding]:
         """Findings against the chains: they disagree, or hold few independent draws. Where the
-        model's posterior is known (``known_posterior``) these are only notes; but chains in
-        different places, with an R-hat above 1.4, are no mere note."""
+        model's posterior is known (``known_posterior``) the findings are only notes, unless chains
+        are in different places, with an R-hat above 1.4."""
         findings = [*self._unmixed(), *([] if self.doubt > APART else self._few())]
         if not known_posterior:
             return findings
@@ -289,7 +290,8 @@ class Mixing(NamedTuple):
 
     @property
     def _where(self) -> str:
-        """Words for the entry with the largest R-hat, empty if it has no name."""
+        """Words that name the entry with the largest R-hat, such as `` in theta[2]``, for the
+        middle of a sentence; empty if the entry has no name."""
         return f" in {self.entries.worst}" if self.entries.worst else ""
 
     def _few(self) -> list[Finding]:
@@ -357,7 +359,7 @@ def _settled(draws: Array) -> bool:
         return False
     kept = ((first - first.mean(axis=0)) * (last - last.mean(axis=0))).sum(axis=0)
     kept /= (len(draws) - 1) * np.sqrt(before * after)
-    # Every entry must have lost memory: others do not show whether one is stuck.
+    # Every entry must have lost memory: one entry may be stuck although all others move.
     lost = 1.0 - kept
     if not (lost > _LEAST_LOST).all():
         return False

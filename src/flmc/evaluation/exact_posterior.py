@@ -114,8 +114,8 @@ class ExactPosterior:
         """Number of independent draws whose mean would be as precise as that of ``num_chains``
         chains of ``num_kept`` draws each, where ``memory`` (experiment, dim) is the correlation of
         successive positions along the posterior's eigenvectors, and draws are these positions or
-        their ``midpoints``. Directions are weighted by the
-        posterior's variances, and the variance of the mean is averaged over data sets."""
+        their ``midpoints``. Directions are weighted by the posterior's variances, and the variance
+        of the mean is averaged over data sets."""
         first = (1.0 + memory) / 2.0 if midpoints else None
         weight = (variance_of_mean(memory, num_kept, first) * self.values).sum(axis=1) / self.trace
         return float(num_chains / weight.mean())
@@ -151,11 +151,11 @@ def _covariance_part(v: Array, memory: Array, num_kept: int, neighbours: Array |
     """Expected squared 2-Wasserstein distance to the posterior that the error of the covariance of
     one chain's exact draws causes, (experiment). ``v`` are the posterior's eigenvalues and
     ``memory`` the correlations of successive draws along its eigenvectors, (experiment, dim) each;
-    with ``neighbours`` these are the correlations, and ``memory`` the factor of each further
-    round."""
+    where ``neighbours`` (experiment, dim) is given, it holds these correlations instead, and
+    ``memory`` the factor by which they fall with each further round."""
     # Only one triangle of the symmetric matrix of pairs is computed, with the data sets in the last
-    # axis, where memory is contiguous. The whole matrix is then formed so that its sum is taken in
-    # the usual order, and rounds as before.
+    # axis, where memory is contiguous. The whole matrix is then formed, so that its entries are
+    # added in the order of its rows and columns: the order decides how the sum is rounded.
     dim = v.shape[1]
     i, j = np.triu_indices(dim)
     place = np.zeros((dim, dim), np.intp)

@@ -5,10 +5,10 @@ Before round s theta is :math:`\theta_s`; the server receives an estimate of the
 
 .. math:: g_s = H(\theta_s - \hat\theta) + e_s, \qquad e_s \sim N(0, V_s).
 
-Sums over rounds of theta, the estimates and their products tell mode and curvature. They are kept
-in *noise units*, :math:`x = V^{1/2}\theta` with the covariance V of the noise of a round of weight
-1: in these units that covariance is the identity, and the curvature is :math:`V^{-1/2} H
-V^{-1/2}`."""
+Sums over rounds of theta, the estimates and their products tell mode and curvature. The weight of a
+round is 1 over the variance of its noise, averaged over entries. Results are kept in *noise units*,
+:math:`x = V^{1/2}\theta` with the covariance V of the noise of a round of weight 1: in these units
+that covariance is the identity, and the curvature is :math:`V^{-1/2} H V^{-1/2}`."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ from flmc.evaluation.transcript import Transcript
 from flmc.planning.answer_law import LEAST
 
 _NEAR = 4.0
-"""A round is used for an answer only if its chain is, in that round and after, never farther from
-its mean over the kept rounds than the square root of the number of entries plus this, in standard
-deviations of the stationary law of a chain with the fitted curvature: in earlier rounds gradients
-may be clipped, or the posterior may not be quadratic. The length of a vector of dim standard normal
-numbers is about the square root of dim, with a standard deviation below 1, and a chain at rest for
-thousands of rounds should not be cut."""
+"""Largest distance of a chain from its mean over the kept rounds, above the square root of dim,
+with which it counts as near the mode; in standard deviations of the stationary law of a chain with
+the fitted curvature. An answer uses only the rounds from which on a chain stays near, because
+gradients may be clipped in earlier ones, or the posterior may not be quadratic there. The length of
+a vector of dim standard normal numbers is about the square root of dim, with a standard deviation
+below 1, so a chain at rest for thousands of rounds is not cut."""
 _BLOCK = 1 << 17
 """Number of entries of theta, over all rounds, of the data sets that are fitted together: arrays of
 that size stay in a processor's cache."""
 _MOST_STRETCHES = 4
-"""Largest number of changes of the step for which rounds are summed stretch by stretch."""
+"""Largest number of changes of the step size in a run with which sums are computed separately for
+each stretch of rounds of equal steps; with more, a weighted copy of all rounds is summed."""
 _FLATTEST = 1e-12
 """Smallest pivot that the correlation matrix of theta's entries over rounds may have: below it, a
 regression of gradients on theta would fail in double precision."""
@@ -44,8 +45,8 @@ regression of gradients on theta would fail in double precision."""
 
 class RoundSums(NamedTuple):
     """Weighted sums over rounds of theta and the gradient estimates, and of their products, for
-    every data set: all that a regression of gradients on theta needs to know of the rounds. Theta
-    is taken less a fixed point, here called x.
+    every data set: all that a regression of gradients on theta needs to know of the rounds. Below,
+    x is theta less a fixed point.
 
     Attributes
     ----------
@@ -88,8 +89,8 @@ class GradientRegression(NamedTuple):
     theta, gradient
         Weighted means over rounds of theta and of the estimates, (data set, dim).
     scatter
-        Weighted sum over rounds of the outer products of theta less its mean with itself,
-        (data set, dim, dim).
+        Weighted sum over rounds of the outer products with themselves of theta's deviations from
+        its mean, (data set, dim, dim).
     curvature
         Symmetric matrix H for which H (theta - mean of theta) fits the estimates best, (data set,
         dim, dim): the curvature of the negative log posterior.
@@ -157,7 +158,7 @@ class TranscriptRounds:
         return GradientRegression(*joined), np.concatenate(starts)
 
     def _of_sets(self, sets: slice) -> TranscriptRounds:
-        """The rounds of some of the data sets."""
+        """A copy of this object with the data sets in the slice ``sets`` only."""
         weight, least, most, channel, symbols = (
             each if len(each) == 1 else each[sets]
             for each in (
@@ -171,7 +172,8 @@ class TranscriptRounds:
         return TranscriptRounds(seen, weight, least, most)
 
     def _fit(self) -> tuple[GradientRegression, IntArray]:
-        """:meth:`fit`, with arrays of the size of all positions."""
+        """The result of :meth:`fit`, computed for all data sets at once, with temporary arrays as
+        large as the positions of all rounds."""
         _, chains, places, dim = self.seen.positions.shape
         kept, needed = self.seen.num_kept * chains, 2 * dim + 4
         if kept < needed:
@@ -191,10 +193,11 @@ class TranscriptRounds:
                 f" {heard}: plan more rounds, or another policy"
             )
         _check_moves(sums)
-        # Whatever a chain does later, half of the kept rounds are used.
+        # The search ends in the middle of the kept rounds, so that the second half is always used.
         start = self._settled(x[:, :, : first + self.seen.num_kept // 2], sums)
         if (start > first).any():
-            # So late that too few rounds would be left: the kept ones are used.
+            # Where chains come near so late that too few rounds would be left, all kept rounds are
+            # used.
             late = end * chains - start.sum(axis=1) < needed
             start = np.where(late[:, None], np.minimum(start, first), start)
             sums = self._sums(x, start, 0, end)
@@ -203,9 +206,10 @@ class TranscriptRounds:
         return self._regress(sums), start
 
     def _sums(self, x: Array, start: IntArray, first: int, end: int) -> RoundSums:
-        """Sums over the rounds from ``first`` to ``end`` of all chains together, of a chain not
-        before its ``start`` (data set, chain). ``x`` (data set, chain, round + 1, dim) is theta
-        less the fixed point ``centre``; in rounds before ``start`` it is set to 0."""
+        """Sums over the rounds ``first`` to ``end`` - 1 of all chains of a data set; rounds of a
+        chain before its ``start`` (data set, chain) are left out. ``x`` (data set, chain, round +
+        1, dim) is theta less the fixed point ``centre``; in rounds before ``start`` it is set to
+        0."""
         weight, steps = self.weight[:, first:end], self.seen.step_sizes[first:end]
         if (start > first).any():
             x[:, :, first:end] *= (np.arange(first, end) >= start[:, :, None])[..., None]
@@ -221,9 +225,10 @@ class TranscriptRounds:
     def _plain_sums(
         self, x: Array, start: IntArray, first: int, end: int, weight: float
     ) -> RoundSums:
-        """The sums of :meth:`_sums` for rounds of the same ``weight`` and step: sums over the next
-        positions y are those over x but for both ends, and products of x with itself and with y
-        tell all others."""
+        """The sums that :meth:`_sums` describes, for rounds that have the same ``weight`` and step
+        size. An estimate is (x - y)/step, with the position y one round after x. So two products
+        suffice, of x with itself and of x with y: sums over y are sums over x but for the first and
+        the last position."""
         step = float(self.seen.step_sizes[first])
         count = end - np.clip(start, first, end)
         last = x[:, :, end] * (count > 0)[..., None]
@@ -243,7 +248,7 @@ class TranscriptRounds:
         return RoundSums(rounds, weight * rounds, *(weight * each.sum(axis=1) for each in parts))
 
     def _weighted_sums(self, x: Array, start: IntArray, first: int, end: int) -> RoundSums:
-        """The sums of :meth:`_sums` for rounds with weights and steps of their own."""
+        """The sums that :meth:`_sums` describes, for rounds that differ in weight or step size."""
         used = np.arange(first, end) >= start[:, :, None]
         x, y = x[:, :, first:end], x[:, :, first + 1 : end + 1]
         weight = used * self.weight[:, None, first:end]
@@ -279,17 +284,18 @@ class TranscriptRounds:
         return theta, gradient, scatter, products, noise
 
     def _settled(self, x: Array, sums: RoundSums) -> IntArray:
-        """The first round from which on a chain stays near its mean over the kept rounds, (data
-        set, chain); the number of rounds where it never does. ``x`` (data set, chain, round, dim)
-        is theta less the fixed point ``centre``; ``sums`` are those over the kept rounds."""
+        """Index of the first round from which on a chain stays near its mean over the kept rounds,
+        (data set, chain); the number of rounds in ``x`` where it never does. ``x`` (data set,
+        chain, round, dim) is theta less the fixed point ``centre``; ``sums`` are those over the
+        kept rounds."""
         theta, _, scatter, products, noise = self._moments(sums)
         step = self.seen.step_sizes[-1]
         with np.errstate(divide="ignore"):
             of_round = 1.0 / self.weight
         noise = noise * np.where(self.weight > 0, of_round, 0.0).mean(axis=1)[:, None]
-        # In one direction a chain of curvature h, step s and noise v has the stationary variance
-        # s v/(h (2 - s h)). The fitted curvature is not made symmetric: only quadratic forms of it
-        # are taken.
+        # Along a direction with curvature h, a chain with step s and an estimate of noise variance
+        # v has the stationary variance s v/(h (2 - s h)). The fitted curvature is not made
+        # symmetric: only quadratic forms of it are taken.
         slopes = np.linalg.solve(scatter, products).mT
         # A copy in C's order: matrices in another order are multiplied without BLAS.
         metric = np.ascontiguousarray((2 / step * slopes - slopes @ slopes) / noise[:, :, None])
@@ -342,15 +348,15 @@ class TranscriptRounds:
 
 def eigen(curvature: Array) -> tuple[Array, Array]:
     """Eigenvalues of symmetric matrices, (data set, dim), in ascending order, and their
-    eigenvectors as columns, (data set, dim, dim). Eigenvalues below a small share of the largest
-    are raised to it."""
+    eigenvectors as columns, (data set, dim, dim). Eigenvalues below ``LEAST`` (a millionth) times
+    the largest are raised to that value."""
     values, directions = np.linalg.eigh(curvature)
     return np.maximum(values, LEAST * np.abs(values).max(axis=1, keepdims=True)), directions
 
 
 def _check_moves(sums: RoundSums) -> None:
-    """Raise ``InvalidSetting`` unless theta moved in every direction, in numbers that can be
-    computed with."""
+    """Raise ``InvalidSetting`` unless theta moved in every direction, by amounts that double
+    precision can tell from 0 and from infinity."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         theta = sums.theta / sums.weight[:, None]
         covariance = sums.scatter / sums.weight[:, None, None] - theta[:, :, None] * theta[:, None]

@@ -1,5 +1,6 @@
-"""Draws of theta as a DataTree of ArviZ: the parameters' values with names and labels of their
-axes, and what the model says of single examples, so that models can be compared and checked."""
+"""Draws of theta as a DataTree of ArviZ: values of the parameters with names and labels of their
+axes, and for single examples their log likelihoods, observed values and simulated values, with
+which ArviZ compares and checks models."""
 
 from __future__ import annotations
 
@@ -24,8 +25,9 @@ _OF_EXAMPLES = ("log_likelihood", "posterior_predictive", "observed_data")
 
 
 def thin_for_examples(draws: Array, pointwise: Pointwise | None) -> int:
-    """Smallest n for which every n-th of the draws (chain, draw, dim) has at most ten million log
-    likelihoods of single examples; 1 for a model without."""
+    """Smallest n such that every n-th of the ``draws`` (chain, draw, dim) has at most ten million
+    log likelihoods of single examples in all; 1 for a model without such log likelihoods
+    (``pointwise`` is None)."""
     if pointwise is None:
         return 1
     numbers = math.prod(draws.shape[:2]) * len(pointwise.devices)
@@ -45,10 +47,11 @@ def to_arviz(
     """Draws of theta, (chain, draw, dim), as a DataTree of ArviZ; ``MissingExtra`` if arviz-base is
     not installed.
 
-    The group ``posterior`` has the parameters' values. With ``pointwise`` there are
-    ``log_likelihood`` and ``observed_data``, ``posterior_predictive`` if the model can simulate,
-    whose random numbers are from ``seed``, and ``lp`` in ``sample_stats``; ``rounds`` (draw) of the
-    draws stand there, too. ``predictions`` (chain, draw, prediction) are part of
+    The group ``posterior`` has the parameters' values. ``pointwise``, functions of single examples,
+    adds the groups ``log_likelihood`` and ``observed_data``, the group ``posterior_predictive`` if
+    the model can simulate (with random numbers from ``seed``), and the log posterior as ``lp`` in
+    the group ``sample_stats``. The numbers of the draws' ``rounds`` (draw) stand in
+    ``sample_stats``, too, and ``predictions`` (chain, draw, prediction) in
     ``posterior_predictive``. ``doubts``, sentences that speak against the draws, are an attribute
     of ``posterior``."""
     try:
@@ -84,7 +87,9 @@ def to_arviz(
 
 
 def _of_examples(draws: Array, pointwise: Pointwise, seed: int) -> dict[str, dict[str, Array]]:
-    """What the model says of single examples at draws (chain, draw, dim), by group and name."""
+    """Arrays for single examples at ``draws`` (chain, draw, dim), by name of the ArviZ group and of
+    the variable: log likelihoods, observed values, and values simulated with ``seed``; and the log
+    posterior at each draw. A group that the model does not have is left out."""
     lead, flat = draws.shape[:2], draws.reshape(-1, draws.shape[2])
 
     def as_chains(values: dict[str, Array]) -> dict[str, Array]:
@@ -101,8 +106,11 @@ def _of_examples(draws: Array, pointwise: Pointwise, seed: int) -> dict[str, dic
 
 
 def _examples_tree(from_dict: Any, groups: dict[str, dict[str, Array]], devices: Any) -> Any:
-    """The groups with an axis ``example``, whose places also bear the name of their device."""
-    # Log likelihoods have no axes beside that of examples: ArviZ leaves further names out there.
+    """DataTree of the ``groups`` (arrays by name of group and variable), whose variables have an
+    axis ``example``. Its coordinate ``device`` has the names ``devices`` (example) of the devices
+    that hold the examples. ``from_dict`` is the function of ArviZ that makes a tree."""
+    # A variable has the same name and the same list of axes in all groups. Its log likelihood has
+    # no axis behind that of examples, and ArviZ ignores the surplus names there.
     like = {**groups.get("log_likelihood", {}), **groups.get("observed_data", {})}
     lead = {name: 1 if name in groups.get("observed_data", {}) else 3 for name in like}
     dims = {

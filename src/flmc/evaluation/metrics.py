@@ -299,7 +299,7 @@ def measure(
     enough = independent >= ENOUGH_DRAWS
     statistics = exact.statistics()
     estimates: dict[str, Any] = {}
-    if not enough:  # else it is not computed: it takes an eigenvalue problem for every data set
+    if not enough:  # no distance, which takes an eigenvalue problem for every data set
         del statistics["wasserstein2_squared"]
         estimates["wasserstein2_squared"] = Estimate(math.nan, math.nan)
     each = _of_data_sets(moments, statistics)
@@ -335,7 +335,8 @@ def variance_ratio_to(posterior: Gaussian) -> Callable[[Moments], Estimate]:
 
 
 def _variance_ratios(of_groups: Contributions) -> dict[str, Any]:
-    """The fields of :class:`Metrics` that concern variance ratios, by name."""
+    """The fields of :class:`Metrics` that concern variance ratios, by name: the ratio of the
+    traces, the smallest and the largest along an eigenvector, and ``shift_from``."""
     estimates = [
         Estimate(float(mean), float(se))
         for mean, se in zip(of_groups.mean, of_groups.standard_error, strict=True)
@@ -368,7 +369,7 @@ def _estimates(
     moments: Moments, statistics: dict[str, Statistic], of_all: Mapping[str, Array]
 ) -> dict[str, Estimate]:
     """Mean and standard error of each statistic by its name, where ``of_all`` holds its values for
-    every data set, (experiment). The error is that over data sets; for one data set it is a
+    every data set, (experiment). The standard error is over data sets; for one data set it is a
     jackknife over batches of chains, and NaN if there is one batch only."""
     sums, products, counts = moments.sums, moments.products, moments.counts
     total, total_sum, total_product = counts.sum(), sums.sum(axis=1), products.sum(axis=1)

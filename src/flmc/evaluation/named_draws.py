@@ -30,7 +30,8 @@ def by_parameter(draws: Array, layout: Layout | None) -> dict[str, Array]:
 
 def by_entry(draws: Array, layout: Layout | None) -> tuple[list[str], Array]:
     """Names of all entries of the parameters' values, and the values at draws of theta (chain,
-    draw, dim), as (chain, draw, entry). Theta itself is returned where it holds the values."""
+    draw, dim), as (chain, draw, entry). The draws of theta are returned as they are where no
+    parameter has a support."""
     if layout is None or layout.free:
         return entry_names(draws.shape[2], layout), draws
     values = by_parameter(draws, layout).values()
@@ -39,17 +40,19 @@ def by_entry(draws: Array, layout: Layout | None) -> tuple[list[str], Array]:
 
 
 def entry_names(dim: int, layout: Layout | None) -> list[str]:
-    """Names of the entries of theta: the name of the parameter, with an index if it has several
-    entries, and ``free(...)`` about what is mapped to a value inside of a support; without a layout
-    of so many entries ``theta[0]`` and so on."""
+    """Names of the ``dim`` entries of theta: the name of the parameter, with an index if it has
+    several entries, as ``free(name)`` if the entry is mapped to a value inside of a support.
+    Without a layout, or with one of another number of entries: ``theta[0]``, ``theta[1]`` and so
+    on."""
     if layout is None or layout.dim != dim:
         layout = Layout.of_shapes(theta=(dim,))
     return layout.free_entries()
 
 
 def sampled_names(model: Model) -> list[str]:
-    """Names of the entries that a sampler moves: those of theta, unless other coordinates mix
-    several of them."""
+    """Names of the entries that a sampler of the ``model`` moves: those of the model's theta, or
+    ``coordinate 1 of the sampler`` and so on where the sampler's coordinates mix several
+    entries."""
     coordinates = model.coordinates
     if coordinates is None or _is_diagonal(coordinates.scale):
         return entry_names(model.dim, model.layout)

@@ -101,8 +101,9 @@ def class_probabilities(model: LogDensityModel, theta: Array, data: FederatedDat
 
 def probabilities_of_groups(model: LogDensityModel, theta: Array, data: FederatedData) -> Array:
     """Predictive probabilities of classes, (group, sample, class), averaged over the draws of each
-    group by itself; ``theta`` is (group, draw, dim). Errors are those of
-    :func:`class_probabilities`."""
+    group by itself; ``theta`` is (group, draw, dim). ``InvalidSetting`` if the classes of ``data``
+    are not named, or the model has no likelihood of single examples that adds up to 1 over the
+    classes."""
     count = len(data.classes)
     if count < 2:
         raise InvalidSetting(f"{data.target_name!r} has no classes to predict: name them")

@@ -120,8 +120,8 @@ class Line:
     """Standard error of one entry of ``noise``."""
     response: float
     """Share of its distance from the mean that the chain covers in a round: the step size times the
-    slope of the fitted function (of each estimate's entry in the same entry of theta), averaged
-    over entries."""
+    slope of the fitted function, averaged over entries (each entry of the estimate as a function of
+    the same entry of theta)."""
     response_error: float
     """Standard error of ``response``."""
     pull: float
@@ -145,9 +145,9 @@ class Line:
             solution = np.linalg.lstsq(weighted, values, rcond=None)[0]
             left[i] = np.square(values - weighted @ solution).sum() / (count - dim - 1)
             matrix[i] = solution[1:]
-        # Variance of an estimated slope: that of the noise over the number of rounds times the part
-        # of theta's variance in this entry that the other entries do not explain (1 over the
-        # precision).
+        # Variance of an estimated slope: the variance of the noise, divided by the number of rounds
+        # and by the part of theta's variance in this entry that the other entries do not explain,
+        # which is 1 over the diagonal element of the precision.
         precision = np.linalg.pinv(np.atleast_2d(np.cov(rounds.theta.T)))
         variances = rounds.noise.mean(axis=0) * left * np.diag(precision) / count
         error = step_size * math.sqrt(float(variances.sum())) / dim
@@ -344,7 +344,7 @@ class ServerEvidence:
         if self.variance_ratio is None:
             return math.nan, math.nan
         if self.reported is not None:
-            # What positions gain in variance by lost gradients, midpoints gain in the same share.
+            # Lost gradients raise the variance of midpoints by the same share as that of positions.
             read = 1.0 - self.line.pull / 2.0 if self.plan.midpoints else 1.0
             error = math.hypot(self.variance_error, read * self.reported.lost_error)
             return self.variance_ratio + read * self.reported.lost, error
@@ -354,7 +354,8 @@ class ServerEvidence:
 
     def _saturated(self) -> list[Finding]:
         """A list with at most one finding: bits are so far from fair ones (+1 and -1 with equal
-        probability) that the chain's mean is likely off."""
+        probability) that the chain's mean is likely off. Empty where devices report: their reports
+        are judged instead."""
         seen = self.saturation
         if seen is None or self.reported is not None or not seen.shift > LARGEST_SHIFT:
             return []
@@ -454,7 +455,8 @@ when a chain is to be declared to sample the posterior."""
 def _finding(
     code: str, severity: Grade, text: str, short: str, numbers: dict[str, float]
 ) -> Finding:
-    """A finding on whether the chain samples the posterior."""
+    """A :class:`Finding` with these fields and the default light, *sampling*: it concerns whether
+    the chain samples the posterior."""
     return Finding(code, severity, text, short, numbers)
 
 
@@ -496,8 +498,9 @@ def server_evidence(
         ratio = plan.step_size * mean_square / (2.0 * plan.slope)
         error = ratio * line.noise_error / math.sqrt(rounds.theta.shape[1])
         if plan.midpoints:
-            # A midpoint is half an estimate away from the position: the covariance of the draws is
-            # less by a quarter of the mean square of a move, and the ratio by half of the pull.
+            # A midpoint is half a move away from the positions beside it: the covariance of
+            # midpoints is less than that of positions by a quarter of the mean square of a move, so
+            # the variance ratio is multiplied by 1 - pull/2.
             error = math.hypot(error * (1.0 - line.pull / 2.0), ratio * line.response_error / 2.0)
             ratio *= 1.0 - line.pull / 2.0
     saturation = Saturation.of(plan, rounds, line)
@@ -512,9 +515,12 @@ def judge_without_data(
     *,
     reports: bool = False,
 ) -> list[Finding]:
-    """Findings on a chain by a server without data, from the arguments of :func:`server_evidence`:
-    warnings, or one note that the chain was shown to sample the posterior, or one finding that this
-    is not known."""
+    """Findings of a server without data on its chain: warnings, or one note that the chain was
+    shown to sample the posterior, or one finding that this is not known.
+
+    ``thetas`` (round, dim) are theta after consecutive kept rounds, of which ``num_active`` (round)
+    and ``gains`` (round, 1 or dim) are known; None: all devices, the planned gain. With ``reports``
+    the last entry of theta is the devices' report."""
     evidence = server_evidence(plan, thetas, num_active, gains, reports=reports)
     if evidence is None:
         return [_unknown(f"{len(thetas)} rounds are too few for {plan.dim} entries", {})]

@@ -27,9 +27,9 @@ FindAnswer = Callable[..., Answer]
 ``chains`` are those of :func:`flmc.evaluation.answer.find_answer`."""
 
 _MOST_ANSWERS, _MOST_NUMBERS = 1000, 4_000_000
-"""Limits of the average over answers of single chains that tells how much of the exact posterior
-the intervals contain: ``_MOST_ANSWERS`` chains, and ``_MOST_NUMBERS`` entries of theta over all
-their rounds."""
+"""Limits of the work for one average: how much of the exact posterior the intervals contain, over
+answers of single chains. At most ``_MOST_ANSWERS`` chains are used, with at most ``_MOST_NUMBERS``
+entries of theta over all their rounds."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ class ShownAnswer:
         return self.find_several().held(probability)
 
     def rows(self, probability: float = 0.9) -> list[Row]:
-        """Rows of the answer for printing, with its findings and intervals of the given
-        probability; or one row with the reason why the draws of the chain are shown instead."""
+        """Rows of the answer for printing, with its findings and intervals of this ``probability``;
+        or one row with the reason why the draws of the chain are shown instead."""
         if self.answer is None:
             return [Row("answer", f"the draws of the chain stand: {self.why}")]
         chains = "one chain" if self.num_chains == 1 else f"{self.num_chains} chains"
@@ -115,13 +115,15 @@ class ShownAnswer:
         return rows + [each.row for each in self.answer.findings]
 
     def listing(self, probability: float = 0.9) -> Listing:
-        """The rows of :meth:`rows` as a listing, whose title is the text of the first row."""
+        """The answer as a listing for printing, or the reason why there is none: the first of
+        :meth:`rows` is its title."""
         head, *rows = self.rows(probability)
         return Listing(head.value, tuple(rows))
 
     def to_document(self, probability: float = 0.9) -> dict[str, Any]:
-        """The answer as plain values, for JSON; its ``posterior`` is None where the draws of the
-        chain are shown instead."""
+        """The answer as plain values by name, for JSON: ``posterior`` is the answer itself, or None
+        where the draws of the chain are shown instead, ``why`` the reason for that, and ``held``
+        how much of the exact posterior intervals contain, None where that is not known."""
         held, counted = self.held(probability), None
         if held is not None:
             each = held.mean(axis=1)

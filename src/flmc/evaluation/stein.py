@@ -1,15 +1,16 @@
 r"""Stein's evidence: a test of draws against a posterior of which only the gradient is known.
 
 For draws from a density proportional to :math:`e^{-U}` integration by parts (Stein's identity)
-gives, for every unit vector v (an entry, or any direction),
+gives, for every unit vector v (an entry, or any direction) and the mean :math:`\bar\theta` of the
+density,
 
 .. math:: E[v\cdot\nabla U] = 0, \qquad E[v\cdot(\theta - \bar\theta)\;v\cdot\nabla U] = 1,
 
 and at temperature T, with density proportional to :math:`e^{-U/T}`, the second is T. So the second,
 the *Stein ratio*, measures how much wider than the posterior the draws are along v, whatever the
 posterior's shape. If the mean of the draws is off by d, the first is about :math:`v\cdot\Sigma^{-1}
-d`. Both need the true gradients of all devices at the draws, so they belong to a simulation, not to
-a deployment."""
+d` with the posterior's covariance :math:`\Sigma`. Both need the true gradients of all devices at
+the draws, so they belong to a simulation, not to a deployment."""
 
 from __future__ import annotations
 
@@ -57,8 +58,8 @@ class Evidence:
     stein_ratio: float
     r"""Mean over entries of :math:`E[(\theta_i - \bar\theta_i)\,\partial_i U]` with the negative
     log posterior U. For a normal posterior it is :math:`\operatorname{tr}(C\Sigma^{-1})/d`, with
-    the draws' covariance C and the posterior's :math:`\Sigma`; exact draws give 1. The *variance
-    ratio* of a known posterior is another number,
+    the draws' covariance C, the posterior's :math:`\Sigma` and the number d of entries; exact draws
+    give 1. The *variance ratio* of a known posterior is another number,
     :math:`\operatorname{tr}C/\operatorname{tr}\Sigma`."""
     stein_ratio_se: float
     """Standard error of ``stein_ratio``."""
@@ -227,7 +228,8 @@ def _finding(each: Judged) -> Finding:
 
 
 def _plus_minus(se: float) -> str:
-    """Text `` ± se`` to put behind a number; empty if the standard error is NaN."""
+    """Text such as `` ± 0.02``, to put behind a number, for the standard error ``se``; empty if it
+    is NaN."""
     return "" if math.isnan(se) else f" ± {se:.1g}"
 
 
@@ -348,6 +350,7 @@ def _without_errors(
 
 
 def _nothing(why: str, effective: float = math.nan) -> Evidence:
-    """Evidence with all numbers unknown, for the reason ``why``."""
+    """Evidence with all numbers unknown, for the reason ``why``, but for the number of
+    ``effective`` draws, where that is given."""
     nan = math.nan
     return Evidence(nan, nan, nan, nan, nan, nan, effective_draws=effective, why_unknown=why)

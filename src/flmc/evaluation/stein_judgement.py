@@ -301,21 +301,21 @@ class _StudentTest:
     standard errors."""
 
     def __init__(self, num_groups: int, widening: float, count: int) -> None:
-        # Importing this function takes a tenth of the time of importing scipy.stats.
+        # From scipy.special, because importing scipy.stats takes ten times as long.
         from scipy.special import stdtrit
 
         self.widening = widening
         self.critical = float(stdtrit(num_groups - 1, 1.0 - LEVEL / count / 2))
 
     def shifts(self, values: Array, what: What, ranks: Sequence[int]) -> tuple[Judged, ...]:
-        """Test shifts of the mean, whose ``values`` (group, quantity) have the mean 0 for exact
-        draws; ``ranks`` are the indices of the entries or directions."""
+        """Results of testing shifts of the mean, whose ``values`` (group, quantity) have the mean 0
+        for exact draws; ``ranks`` are the indices of the entries or directions (``what``)."""
         mean, se = self._errors(values)
         return self._judged(("shift", what), ranks, mean, se, mean)
 
     def ratios(self, values: Array, what: What, ranks: Sequence[int]) -> tuple[Judged, ...]:
-        """Test Stein ratios, whose ``values`` (group, quantity) have the mean 1 for exact draws;
-        ``ranks`` are the indices of the entries or directions."""
+        """Results of testing Stein ratios, whose ``values`` (group, quantity) have the mean 1 for
+        exact draws; ``ranks`` are the indices of the entries or directions (``what``)."""
         mean, se = self._errors(values)
         # The logarithm suits ratios that are means of squares of at least 40 draws. A standard
         # error above half the ratio shows that a ratio is no such mean (a posterior far from

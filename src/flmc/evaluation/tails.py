@@ -32,24 +32,27 @@ _MOST_STORED = 20_000_000
 
 
 class Tails(NamedTuple):
-    """Fourth moments of draws whose posterior is normal, about the entry of theta with the largest
-    excess kurtosis."""
+    """Tails of draws whose posterior is normal: fourth moment and outlying draws of the entry of
+    theta whose excess kurtosis is largest in magnitude."""
 
     entry: int
-    """The entry of theta, counted from 0."""
+    """Number, from 0, of the entry of theta whose excess kurtosis is largest in magnitude."""
     excess: float
-    """Its excess kurtosis, 0 for a normal law."""
+    """Excess kurtosis of the draws of this entry; 0 for a normal law."""
     beyond: float
-    """Share of its draws beyond three standard deviations, 0.0027 for a normal law."""
+    """Share of this entry's draws that are more than three standard deviations from their mean;
+    0.0027 for a normal law."""
     found: bool
-    """Whether the excess is more than chance makes of a normal law, and large enough to matter."""
+    """Whether the excess kurtosis is larger than chance explains for draws of a normal law, and
+    large enough to matter."""
     effective: float
-    """Number of independent draws with which the excess was judged."""
+    """Number of independent draws that the judged draws are worth."""
 
 
 def measure_tails(chains: Array | None, mixing: Mixing | None) -> Tails | str:
-    """Fourth moments of draws (experiment, chain, draw, dim), of the first data set; or the reason,
-    as the end of a sentence, why they cannot be judged."""
+    """Tails of the draws of the first data set, from ``chains`` (experiment, chain, draw, dim) and
+    their agreement ``mixing``; or the reason, as the end of a sentence, why they cannot be
+    judged."""
     if chains is None or mixing is None:
         return "no draws were kept"
     if mixing.doubt > _NEARLY_AGREED:
@@ -111,10 +114,11 @@ def judge_shape(
 
 
 def thin_for_tails(num_kept: int, num_chains: int, numbers_a_round: int) -> int:
-    """Number of kept rounds for each draw that is stored where a run keeps none but its tails are
-    judged: so many that ``thinned`` would drop the others, and memory stays below 160 MB, but
-    not more than leave four draws a chain. ``numbers_a_round`` are the entries of all chains of all
-    data sets."""
+    """The number n such that every n-th kept round is stored, for a run that keeps no draws but
+    whose tails are judged. It is large enough that about 10,000 draws of the ``num_chains`` chains
+    of a data set and at most 160 MB are stored, but at least four draws of each chain are.
+    ``num_kept`` is the number of kept rounds, ``numbers_a_round`` the number of entries of theta in
+    all chains of all data sets."""
     wanted = max(
         math.ceil(num_kept * num_chains / MOST_DRAWS),
         math.ceil(num_kept * numbers_a_round / _MOST_STORED),
@@ -134,7 +138,7 @@ def kurtosis_score(excess: float, count: float) -> float:
     skew *= math.sqrt(6.0 * (n + 3.0) * (n + 5.0) / (n * (n - 2.0) * (n - 3.0)))
     a = 6.0 + 8.0 / skew * (2.0 / skew + math.sqrt(1.0 + 4.0 / skew**2))
     scaled = 1.0 + (excess - mean) / math.sqrt(variance) * math.sqrt(2.0 / (a - 4.0))
-    if scaled <= 0.0:  # lighter tails than any of a sample of normal numbers
+    if scaled <= 0.0:  # tails so light that no sample of normal numbers has them
         return -math.inf
     root = math.cbrt((1.0 - 2.0 / a) / scaled)
     return (1.0 - 2.0 / (9.0 * a) - root) / math.sqrt(2.0 / (9.0 * a))

@@ -1,5 +1,5 @@
-r"""The law of theta given a transcript, from a regression of estimates of the gradient, and what
-speaks against it.
+r"""The law of theta given a transcript, from a regression of the estimates of the gradient on
+theta, and findings against it.
 
 The curvature of the negative log posterior is known with an error, and the posterior's mean through
 noise; ``docs/answer.md`` derives the law of theta that is left."""
@@ -23,30 +23,32 @@ from flmc.planning.answer_law import LEAST, Bounds, Evidence, informed_share, jo
 from flmc.planning.step_size import Curvature
 
 _SMALLEST = 1e-12
-"""Smallest curvature of the likelihood in a draw, as a share of the largest one: rounding errors
-of a matrix without any curvature in a direction are below it."""
+"""Smallest eigenvalue that a random curvature of the likelihood may have, as a share of its largest
+one. Smaller ones, which are rounding errors where there is no curvature, are raised to it."""
 _OFF = 0.25
 """Shift of the mean, in posterior standard deviations, beyond which an answer gets a warning."""
 _LEVEL = 0.01
 """Probability with which an answer wrongly gets the warning that its gradient is not linear in
 theta, although the posterior is normal."""
 _HARDLY_ANY = 3.0
-"""Predicted degrees of freedom of a curvature below which a chain is nearly a random walk: an
-answer that takes some of the curvature it sees for true is then doubted."""
+"""Degrees of freedom of a curvature, as the plan predicted them, below which a chain is nearly a
+random walk: an answer is then doubted if its rounds seem to show some of that curvature."""
 _BY_CHANCE = 2.0
-"""Degrees of freedom over those that the plan predicted from which on an estimate is taken to be
-too large by chance, where the plan predicted too few for a well-known curvature. Of such answers
-intervals of 90 % held 74 to 87 %, of others 89 to 93 % (random settings)."""
+"""Ratio of a curvature's degrees of freedom, as the rounds show them, to those that the plan
+predicted, from which on the estimated curvature counts as too large by chance; it matters only
+where the plan predicted too few to know the curvature well. In random settings, intervals of 90 %
+of such answers held 74 to 87 %, those of all other answers 89 to 93 %."""
 _LOST = 4.0
-"""Degrees of freedom that the plan predicted over those that the rounds show from which on an
-answer of an unknown curvature is doubted: its chain is not where the plan expects it."""
+"""Ratio of a curvature's degrees of freedom, as the plan predicted them, to those that the rounds
+show, from which on an answer that does not know the curvature is doubted: its chain is not where
+the plan expects it."""
 _STRONG = 0.25
-"""Share of the prior in the posterior's curvature along a direction, from which on it may hide how
-much of that curvature is the data's."""
+"""Share of the prior in the posterior's curvature along a direction, from which on the prior may
+hide how much of that curvature comes from the data."""
 _MOST_NAMED = 3
 """Largest number of entries of theta that a finding names."""
 _MOST_STEPS = 60
-"""Largest number of Newton's steps towards the end of an interval; 5 are usual."""
+"""Largest number of Newton's steps in the computation of an interval's half width; 5 are usual."""
 PriorGradient = Callable[[Array], Array]
 """A function that returns the gradient of the negative log prior at many values of theta: it takes
 theta, (data set, point, dim), and returns an array of the same shape."""
@@ -77,7 +79,8 @@ class ThetaLaw:
     pull
         Gradient of the negative log prior at the mean of theta over rounds, (data set, dim).
     rounds, start
-        The rounds of the transcript, and the first that is used of every chain, (data set, chain).
+        The rounds of the transcript, and the index of the first used round of every chain, (data
+        set, chain).
     coordinates
         The sampler's coordinates; None where they are the model's.
     public
@@ -134,7 +137,7 @@ class ThetaLaw:
 
     @property
     def mean(self) -> Array:
-        """Mean of theta, (data set, dim)."""
+        """Mean of theta, (data set, dim), in the sampler's coordinates."""
         way = self._way_and_variance[0].mean(axis=2)
         sets, push, _ = self._coupled
         way[sets] = push.mean(axis=1)
@@ -150,9 +153,9 @@ class ThetaLaw:
 
     def half_widths(self, probability: float) -> Array:
         """Half the length of every entry's central interval of this ``probability``, (data set,
-        dim). The curvature is known with an error: theta's law is a mixture of normal laws, one for
-        each of ``NODES`` equally probable values of it, whose variance is the mean square of the
-        distance from the mean."""
+        dim). The curvature is known with an error, so theta's law is a mixture, with a component
+        for each of ``NODES`` equally probable values of the curvature. Each component counts as
+        normal about the mixture's mean, with its mean square distance from there as variance."""
         to_entries = self._to_entries
         found = np.square(to_entries) @ self._spreads
         sets, push, covariance = self._coupled
@@ -165,8 +168,8 @@ class ThetaLaw:
     @cached_property
     def _spreads(self) -> Array:
         """Mean square of theta's distance from its mean along the eigenvectors of the fitted
-        curvature, (data set, dim, node), at equally probable values of the curvature; but for what
-        a prior that couples them changes."""
+        curvature, (data set, dim, node), given each of the equally probable values of the curvature
+        (node). That a prior may couple the eigenvectors is left out of account."""
         way, variance = self._way_and_variance
         return np.asarray(variance + np.square(way - way.mean(axis=2, keepdims=True)))
 
@@ -180,8 +183,9 @@ class ThetaLaw:
 
     @cached_property
     def variances(self) -> tuple[Array, Array, Array]:
-        """Variance of every entry of theta, (data set, dim) each, under three laws: the exact
-        posterior, if it has the fitted curvature; the law if that were the true one; the law."""
+        """Variance of every entry of theta, (data set, dim) each, under three laws, in this order:
+        the exact posterior, if its curvature is the fitted one; the law of theta as if the fitted
+        curvature were known to be true; the law of theta with the error of the curvature."""
         sets, data, weight = self._coupled[0], self.values - self.floor, self.fit.weight
         along = 1.0 / (self.floor + informed_share(data, weight[:, None]) * data)
         whole = answer_law.coupled(self._prior_along[sets], self.values[sets], weight[sets])[1]
@@ -213,10 +217,10 @@ class ThetaLaw:
 
     @cached_property
     def _coupled(self) -> tuple[IntArray, Array, Array]:
-        """The data sets whose prior couples the eigenvectors, so that these cannot be treated one
-        by one, (set); for each the distance from theta's mean to the mean of theta over rounds,
-        (set, node, dim), and theta's covariance, (set, node, dim, dim), along the eigenvectors, at
-        equally probable values of the curvature."""
+        """Numbers of the data sets whose prior couples the eigenvectors of the fitted curvature, so
+        that these cannot be treated one by one, (set). For each data set and each equally probable
+        value of the curvature (node), along the eigenvectors: theta's mean over rounds less the
+        mean of its law, (set, node, dim), and the covariance of its law, (set, node, dim, dim)."""
         prior, data, weight = self._prior_along, self._curvatures, self.fit.weight
         sets = np.flatnonzero(answer_law.couples(prior, data.min(axis=2), weight))
         pull, gradient = (each[sets][:, None, :, None] for each in self._prior_and_gradient)
@@ -227,10 +231,12 @@ class ThetaLaw:
 
     @cached_property
     def _curvatures(self) -> Array:
-        """Curvature of the likelihood along the eigenvectors, (data set, dim, node)."""
+        """Equally probable values (node) of the likelihood's curvature along the eigenvectors of
+        the fitted curvature, (data set, dim, node)."""
         evidence, bounds = Evidence(*self._prior_and_gradient), None
         if self.public is not None:
-            # One unit of curvature in the sampler's units, along each eigenvector.
+            # A curvature of 1 in the sampler's units, in units of the regression, along each
+            # eigenvector.
             one = np.square(self.directions / self.fit.unit[:, :, None]).sum(axis=1)
             bounds = Bounds.of(self.public, one)
         return answer_law.curvatures(
@@ -240,7 +246,8 @@ class ThetaLaw:
     @cached_property
     def _prior_and_gradient(self) -> tuple[Array, Array]:
         """Gradient of the negative log prior at the mean of theta over rounds, and mean of the
-        estimates, along the eigenvectors, (data set, dim) each."""
+        estimates of the gradient, along the eigenvectors of the fitted curvature, (data set, dim)
+        each."""
         pull, gradient = (
             np.einsum("eij,ei->ej", self.directions, each)
             for each in (self.pull, self.fit.gradient)
@@ -249,9 +256,9 @@ class ThetaLaw:
 
     @cached_property
     def _way_and_variance(self) -> tuple[Array, Array]:
-        """Distance from theta's mean to the mean of theta over rounds, and theta's variance, along
-        the eigenvectors, at equally probable values of the curvature, (data set, dim, node) each.
-        """
+        """Theta's mean over rounds less the mean of its law, and the variance of its law, both
+        along the eigenvectors of the fitted curvature, given each of the equally probable values of
+        the curvature (node), (data set, dim, node) each."""
         data, weight = self._curvatures, self.fit.weight[:, None, None]
         pull, gradient = (each[..., None] for each in self._prior_and_gradient)
         gain = informed_share(data, weight)
@@ -260,13 +267,14 @@ class ThetaLaw:
 
     def draw(self, e: int, num_draws: int, rng: np.random.Generator) -> Array:
         """Independent draws of theta of the data set with index ``e``, (draw, dim); each has its
-        own random curvature, because the curvature is known with an error only. In every entry they
-        are a little wider than the intervals (4 % for 20 entries and 600 rounds), because regions
-        of many entries need it."""
+        own random curvature, because the curvature is known with an error only. In every entry the
+        draws are a little wider than the intervals (4 % for 20 entries and 600 rounds), because
+        regions of many entries together would otherwise hold too little."""
         fit, dim = self.fit, self.values.shape[1]
         # Bartlett's decomposition of a Wishart matrix: directions in order of falling degrees of
-        # freedom. Directions of which little is known come last, with laws of their own; and where
-        # there is little curvature, no entry of a positive definite matrix beside it is large.
+        # freedom. Directions of which little is known come last, with laws of their own. In a
+        # positive definite matrix, entries beside a small one on the diagonal are small, too: hence
+        # the clip below.
         known = answer_law.walk_power(self.degrees[e]) == 0
         order = np.lexsort((-self.degrees[e], np.logical_not(known)))
         degrees = self.degrees[e][order]
@@ -300,7 +308,8 @@ class ThetaLaw:
     def _bounded(self, curvature: Array, e: int) -> Array:
         """Matrices of the posterior's ``curvature``, (draw, dim, dim), of the data set ``e``, with
         their eigenvalues in the sampler's units moved to the nearest ones that the public bounds
-        allow: those hold along every direction, not only along the eigenvectors of the estimate."""
+        allow: the bounds hold along every direction, not only along the eigenvectors of the
+        estimate."""
         if self.public is None:
             return curvature
         unit = self.fit.unit[e]
@@ -316,10 +325,11 @@ class ThetaLaw:
         planned_degrees: float,
         names: Sequence[str],
     ) -> list[Finding]:
-        """Findings against the law of one data set: those ``of_gradients``, but for shifts of the
-        mean where the law's own standard deviations are four times as large; a curvature that the
-        rounds do not tell, where the plan expected ``planned_degrees`` of freedom; and gradients
-        that are not linear in theta. ``names`` are those of theta's entries."""
+        """Findings against the law of one data set: the findings ``of_gradients``, but for a shift
+        of the mean of at most a quarter of the law's own standard deviations; a curvature that the
+        rounds do not tell, or tell better than the ``planned_degrees`` of freedom explain; a prior
+        that hides what the data say; and gradients that are not linear in theta. ``names`` are
+        those of theta's entries."""
         ratio = self._spreads[data_set].mean(axis=1) * self.values[data_set]
         least = _OFF * max(1.0, float(np.sqrt(ratio.min())))
         speak = [
@@ -335,7 +345,8 @@ class ThetaLaw:
     ) -> list[Finding]:
         """List with a finding where the rounds do not tell the curvature of some direction, so that
         the answer of this data set is mostly the prior there; or where they seem to tell it, but
-        only by chance, as far as the plan knows; else empty."""
+        only by chance, because the plan predicted fewer degrees of freedom (``planned``); else
+        empty. ``names`` are those of theta's entries."""
         own = answer_law.own_degrees(self.degrees[data_set])
         least = max(0.0, float(own.min()))
         if planned < _HARDLY_ANY:
@@ -366,7 +377,8 @@ class ThetaLaw:
             " rounds, a larger step, coordinates in which the posterior is round, or a"
             " public_convexity"
         )
-        # Where the plan expects far more, something is wrong: a clip, or a chain far from the mode.
+        # Where the plan expects far more degrees of freedom, the answer may be wrong: gradients are
+        # clipped, or the chain is far from the mode.
         lost = np.isfinite(planned) and planned >= max(answer_law.WELL_KNOWN, _LOST * least)
         light: Light = "sampling" if lost else "use"
         return [Finding("curvature-unknown", "warning", text, short, {"df": least}, light)]
@@ -399,7 +411,8 @@ class ThetaLaw:
 
     @cached_property
     def _bends(self) -> tuple[Array, Array]:
-        """Slopes of :meth:`TranscriptRounds.bends` and their standard errors, (data set, dim)."""
+        """Slopes that reveal gradients that are not linear in theta, and their standard errors,
+        (data set, dim) each; :meth:`TranscriptRounds.bends` defines them."""
         return self.rounds.bends(self.start, self.fit)
 
     def _judge_bend(self, data_set: int) -> list[Finding]:
@@ -425,7 +438,9 @@ def _quadratic_prior(
 ) -> tuple[Array, Array]:
     """Curvature of the negative log prior, (data set, dim, dim), and its gradient, (data set, dim),
     both at the mean of theta over rounds. The curvature is a central difference of ``prior`` over a
-    posterior standard deviation of each entry; units are those of the regression ``fit``."""
+    posterior standard deviation of each entry; units are those of the regression ``fit``.
+    ``values`` (data set, dim) and ``directions`` (data set, dim, dim) are eigenvalues and
+    eigenvectors of the fitted curvature."""
     dim = values.shape[1]
     theta = fit.theta / fit.unit
     reach = np.sqrt((np.square(directions) @ (1.0 / values)[..., None])[..., 0]) / fit.unit

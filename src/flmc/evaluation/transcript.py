@@ -37,11 +37,13 @@ class Transcript(NamedTuple):
     symbol_noise
         Largest variance of the devices' random symbols in the estimate, (data set or 1, round, 1).
     num_kept
-        Number of rounds after the burn-in, the last ones of the transcript.
+        Number of rounds after the burn-in whose estimates are known, the last ones of the
+        transcript: one less than the plan's kept rounds where the position before the first of
+        these is not stored.
     bounded
-        Whether an estimate has no other noise than these two, so that they bound its variance.
-        False where only some devices transmit in a round, devices use a part of their examples or
-        wrong estimates of the channel, or a real channel was used.
+        Whether an estimate has no other noise than that of channel and symbols, so that both
+        together bound its variance. False where only some devices transmit in a round, devices use
+        a part of their examples or wrong estimates of the channel, or a real channel was used.
     """
 
     positions: Array
@@ -68,9 +70,9 @@ class Transcript(NamedTuple):
         """Transcript of chains that a federation ran: from their kept positions, (chain, round,
         dim), their positions during the burn-in, (chain, round, dim) or None, and two records of
         every round, in which all chains must agree: the number of devices that answered, (round),
-        and the gain with which their symbols arrived, (round, 1 or dim). Its noise counts as
-        unbounded, because a real channel may be noisier than planned. ``InvalidSetting`` if the
-        server's estimates do not follow from these."""
+        and the gain with which their symbols arrived, (round, 1 or dim). The variance of the
+        estimates' noise counts as unbounded, because a real channel may be noisier than planned.
+        ``InvalidSetting`` if the server's estimates do not follow from these."""
         slope, (rounds, count) = check_answerable(plan), (plan.num_rounds, num_active)
         if count.shape != (rounds,) or len(gain) != rounds:
             raise InvalidSetting(
@@ -150,9 +152,9 @@ def check_answerable(plan: Plan) -> float:
 
 
 def _noise(plan: Plan, slope: float, seed: int, num_experiments: int) -> tuple[Array, Array]:
-    """Variances in the server's estimate of the gradient, for all rounds of the plan: that of the
-    channel's noise, (experiment or 1, round, dim), and the largest one of the devices' random
-    symbols, (experiment or 1, round, 1). ``slope`` is that of the link."""
+    """Variances of noise in the server's estimate of the gradient, for all rounds of the plan: that
+    of the channel's noise, (experiment or 1, round, dim), and the largest one of the devices'
+    random symbols, (experiment or 1, round, 1). ``slope`` is that of the link."""
     of_one, noise = bit_noise(plan.uplink, plan.num_devices, plan.scheduler), []
     for block in range(-(-plan.num_rounds // ROUNDS_PER_BLOCK)):
         schedule = draw_schedule(plan, seed, range(num_experiments), block)
@@ -164,10 +166,11 @@ def _noise(plan: Plan, slope: float, seed: int, num_experiments: int) -> tuple[A
 def _noise_of(
     plan: Plan, slope: float, of_one: float, num_active: Array, gain: Array
 ) -> tuple[Array, Array]:
-    """Variances in the server's estimate of the gradient: that of the channel's noise, (experiment,
-    round, dim), and the largest one of the devices' random symbols, (experiment, round, 1). They
-    depend on the numbers of active devices (experiment, round) and the gains (experiment, round,
-    dim); ``of_one`` is the largest variance of one device's symbol, ``slope`` that of the link."""
+    """Variances of noise in the server's estimate of the gradient: that of the channel's noise,
+    (experiment, round, dim), and the largest one of the devices' random symbols, (experiment,
+    round, 1). They depend on the numbers of active devices (experiment, round) and the gains
+    (experiment, round, dim); ``of_one`` is the largest variance of one device's symbol, ``slope``
+    that of the link."""
     count = num_active[..., None]
     with np.errstate(divide="ignore", invalid="ignore"):
         factor = np.square(plan.num_devices / count / slope)

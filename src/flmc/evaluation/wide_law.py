@@ -10,11 +10,11 @@ matrix of low rank, of as many directions as there are rounds at most. What is n
 the data's part of the gradient uncertain at the mode, and is added to the noise there.
 
 The eigenvalues of such a matrix fill the interval :math:`c \pm 2\tau\sqrt m` for m entries. Where
-it is not well within the positive numbers, the assumption fails: few directions are so steep that
-rounds cannot tell them from noise. Such answers are refused, because their intervals were found not
-to hold. ``docs/answer.md`` derives all this.
+this interval is not well within the positive numbers, the assumption fails: a few directions may be
+much steeper than all others without the rounds showing it. Such answers are refused, because their
+intervals were found not to hold. ``docs/answer.md`` derives all this.
 
-Memory is that of entries times rank."""
+The memory needed is proportional to entries times rank."""
 
 from __future__ import annotations
 
@@ -43,27 +43,31 @@ _LIKELY = 2.0
 possible (95 % of the true values): answers are judged by the largest such value, so that rounds
 which tell nothing of tau do not pass for a round posterior."""
 _MOST_BIAS = 0.2
-"""Largest share of the mean curvature by least squares that may be bias. It is (2 - q)/(n q) for n
-rounds and a step q times the curvature: with more, chains have crossed the posterior less than five
-times, and intervals were found to hold too little where curvatures differ."""
+"""Largest share of the mean curvature by least squares that may be bias; answers with more are
+refused. The share is (2 - q)/(n q) for n rounds, if q is the step size times the curvature. With
+more bias, chains have crossed the posterior less than five times, and intervals were found to hold
+too little where curvatures differ."""
 _FLATTEST = 1e-10
-"""Share of the largest eigenvalue of a sum of squares below which a direction counts as absent."""
+"""Smallest sum of squares along a direction, as a share of the largest, with which the direction
+counts as present: rounding errors are smaller."""
 _LEAST = 1e-3
 """Smallest eigenvalue of the estimated curvature, as a share of the mean curvature."""
 _SPREADS = np.geomspace(1e-4, 1.0, 61)
-"""Values of tau/c of which the most likely is taken."""
+"""Values of tau/c, the spread of the curvature's entries over its mean, that are tried; the most
+likely one is taken."""
 _COUPLED = 1e-6
-"""Largest effect that moving some entries of theta may have on the prior's gradient in the others,
-as a share of that in themselves, for entries that count as independent under the prior."""
+"""Largest change of the prior's gradient in the other entries when every second entry of theta is
+moved, as a share of its change in the moved entries, with which entries count as independent under
+the prior."""
 _MOST_WORK = 4e9
 """Largest product of entries and squared rank for which an answer is computed; it takes some twenty
 times as many operations, up to a minute."""
 _MOST_ITERATIONS = 200
-"""Largest number of iterations for the mean curvature; five are usual."""
+"""Largest number of fixed-point iterations for the mean curvature c; five are usual."""
 _STEPS = 4
-"""Number of times that the error of the curvature and the law of theta are computed in turn: each
-depends on the other, and the second time changes the widths by a few per cent, the fourth by less
-than one in a thousand."""
+"""Number of times that the error of the curvature and the law of theta are computed in turn,
+because each depends on the other. The second time changes the widths by a few per cent, the fourth
+by less than one in a thousand."""
 
 
 class LowRankNormal(NamedTuple):
@@ -78,7 +82,8 @@ class LowRankNormal(NamedTuple):
     basis
         Orthonormal columns, (dim, rank).
     factors
-        Ratio of variance to that of other directions along each column, (rank), all positive.
+        Factor of the variance along each column, relative to directions orthogonal to all columns,
+        (rank), all positive.
     """
 
     mean: Array
@@ -87,14 +92,15 @@ class LowRankNormal(NamedTuple):
     factors: Array
 
     def variances_along(self, rows: Array) -> Array:
-        """Variances of the linear functions of theta in ``rows`` (function, dim)."""
+        """Variances, (function), of linear functions of theta, whose coefficients are ``rows``
+        (function, dim)."""
         scaled = rows * self.scale
         inner = np.square(scaled @ self.basis) @ (self.factors - 1.0)
         return np.asarray(np.square(scaled).sum(axis=1) + inner)
 
     @property
     def variances(self) -> Array:
-        """Variance of every entry, (dim)."""
+        """Variance of every entry of theta, (dim)."""
         inner = np.square(self.basis) @ (self.factors - 1.0)
         return np.asarray(np.square(self.scale) * (1.0 + inner))
 
@@ -105,13 +111,13 @@ class LowRankNormal(NamedTuple):
         return np.diag(np.square(self.scale)) + (scaled * (self.factors - 1.0)) @ scaled.T
 
     def times(self, vector: Array) -> Array:
-        """Covariance times ``vector`` (dim)."""
+        """Product of the covariance and a ``vector`` (dim), as an array (dim)."""
         scaled = self.scale * vector
         inner = self.basis @ ((self.factors - 1.0) * (self.basis.T @ scaled))
         return np.asarray(self.scale * (scaled + inner))
 
     def draw(self, num_draws: int, rng: np.random.Generator) -> Array:
-        """Independent draws, (draw, dim)."""
+        """Independent draws of theta from this law, (draw, dim)."""
         normal = rng.standard_normal((num_draws, len(self.mean)))
         inner = ((normal @ self.basis) * (np.sqrt(self.factors) - 1.0)) @ self.basis.T
         return np.asarray(self.mean + self.scale * (normal + inner))
@@ -130,9 +136,10 @@ class ShrunkCurvature(NamedTuple):
     mean, deviation
         The numbers c and tau of the prior of D.
     largest
-        The largest tau that the rounds allow.
+        The largest tau that the rounds do not contradict.
     matrix
-        D's conditional mean among the columns, (rank, rank); orthogonal to them it is c.
+        Conditional mean of D in the coordinates of the columns, (rank, rank); along directions
+        orthogonal to them it is c.
     """
 
     basis: Array
@@ -150,8 +157,8 @@ class ShrunkCurvature(NamedTuple):
         mean of the curvature is not known."""
         basis, scatter = _directions(theta)
         if basis.shape[1] < theta.shape[1]:
-            # Gradients leave the span of theta only where the prior's precision or the noise
-            # differs between entries, or by one last round.
+            # Gradients lie in the span of theta but for that of the last round, and where the
+            # prior's precision or the noise differs between entries: missing directions are added.
             more, size = _directions(gradient - (gradient @ basis) @ basis.T)
             more = more[:, size > _FLATTEST * np.square(gradient).sum()]
             basis = np.hstack([basis, more])
@@ -233,12 +240,14 @@ def _directions(rows: Array) -> tuple[Array, Array]:
 def _evidence(pairs: Array, seen: Array, variance: float, outside: int) -> float:
     """Log likelihood of all rounds, up to a constant, if the deviations of the curvature from its
     mean have this ``variance``. ``pairs`` (rank, rank) are the sums of scatter of two directions,
-    ``seen`` (rank, rank) the symmetric products of theta and what the mean curvature leaves of
-    gradients; ``outside`` is the number of directions without scatter."""
+    ``seen`` (rank, rank) the sums of products, made symmetric, of theta and that part of gradients
+    that the mean curvature does not explain; ``outside`` is the number of directions without
+    scatter."""
     known = np.log1p(variance * pairs)
     gain = variance * np.square(seen) / (1.0 + variance * pairs)
-    # An entry off the diagonal occurs twice, and counts once. One on the diagonal has twice the
-    # variance, and half of what the matrices say of scatter and products.
+    # The curvature is symmetric: its entries off the diagonal occur twice in the sums, and count
+    # once. An entry on the diagonal has twice the variance, and half of the scatter and of the
+    # product that ``pairs`` and ``seen`` hold.
     total = gain.sum() - known.sum()
     diagonal = np.diag(known).sum()
     alone = np.log1p(variance * np.diag(pairs) / 2.0).sum()
@@ -255,9 +264,10 @@ class WideLaw(NamedTuple):
     law
         Law of theta given the transcript.
     known
-        The same if the estimated curvature were the true one.
+        Law of theta given the transcript, as if the estimated curvature were known to be true.
     exact
-        The same without noise: the exact posterior, as far as the rounds show it.
+        Law of theta as if the gradients had no noise: the exact posterior, as far as the rounds
+        show it.
     """
 
     curvature: ShrunkCurvature
@@ -271,7 +281,8 @@ def _law_of(
 ) -> WideLaw:
     """Law of theta from its values and the estimates of the gradient there, (round, dim), the
     rounds' weights, (round), the standard deviation of the noise of an estimate of weight 1, (dim),
-    and the gradient of the negative log ``prior`` at many theta."""
+    and ``prior``, a function from many theta, (point, dim), to the gradients of the negative log
+    prior there."""
     total, root = float(weight.sum()), np.sqrt(weight)[:, None]
     place = weight @ theta / total
     data = gradient - prior(theta)
@@ -295,7 +306,9 @@ def _law_of(
     rank = len(curvature.scatter)
     known = found = law(np.full(rank, 1.0 / total), 1.0 / total)
     for _ in range(_STEPS):
-        # The error of D is multiplied by the distance of theta from its mean over rounds.
+        # The error of D times the distance of theta from its mean over rounds is further noise of
+        # the gradient. Its variance follows from that distance's mean square, in the basis and
+        # outside.
         inside = curvature.basis.T @ found.mean
         rows = found.variances_along(curvature.basis.T)
         square = np.square(inside) + rows
@@ -314,10 +327,10 @@ def _given(
     noise: Array,
     outside: float,
 ) -> LowRankNormal:
-    """Law of theta less its mean over rounds for a ``noise`` of the mean gradient along the
-    columns of the curvature's basis, (rank), and along any other direction (``outside``).
-    ``precision`` (dim) is the prior's curvature, ``pull`` (dim) its gradient and ``slope`` (dim)
-    the likelihood's, at the mean of theta."""
+    """Law of theta less its mean over rounds, if the mean of the likelihood's gradient has the
+    noise variances ``noise`` (rank) along the columns of the curvature's basis, and ``outside``
+    along any other direction. ``precision`` (dim) is the prior's curvature, ``pull`` (dim) its
+    gradient and ``slope`` (dim) the likelihood's, at the mean of theta."""
     basis, matrix, mean = curvature.basis, curvature.matrix, curvature.mean
     share = np.linalg.solve(matrix + np.diag(noise), matrix).T  # D (D + noise)^-1
     information, other = share @ matrix, mean / (mean + outside)
@@ -335,13 +348,15 @@ def _given(
 
 
 def _moved(law: LowRankNormal, place: Array, unit: Array) -> LowRankNormal:
-    """The ``law`` of deviations from ``place``, in noise units, as one of theta itself."""
+    """Law of theta, from the ``law`` of its deviations from ``place`` (dim) in noise units; a noise
+    unit is 1/``unit`` (dim) of theta's units."""
     return law._replace(mean=place + law.mean / unit, scale=law.scale / unit)
 
 
 def _prior_precision(prior: Callable[[Array], Array], place: Array, unit: Array) -> Array:
-    """Curvature of the negative log prior at ``place`` in noise units, (dim): differences of its
-    gradient. ``InvalidSetting`` for a prior whose entries are not independent."""
+    """Curvature of the negative log prior at the theta ``place``, in noise units, (dim), from
+    differences of its gradient ``prior``; ``unit`` (dim) times theta is theta in noise units.
+    ``InvalidSetting`` for a prior whose entries are not independent."""
     size = 1e-3 * (1.0 + np.abs(place))
     odd = np.arange(len(place)) % 2
     curved = np.zeros_like(place)
@@ -370,11 +385,12 @@ class WideLaws:
     of_sets
         The law of each data set, in the sampler's coordinates.
     num_rounds
-        Number of rounds that tell it, of all chains together, (data set).
+        Number of rounds that a law uses, of all chains together, (data set).
     coordinates
         The sampler's coordinates; None where they are the model's.
     said
-        Findings that hold for every data set.
+        Findings against the law of every data set: what is not tested or not used for so many
+        entries.
     """
 
     of_sets: tuple[WideLaw, ...]
@@ -452,7 +468,8 @@ class WideLaws:
 
     @property
     def covariance(self) -> Array:
-        """Covariance of theta, (data set, dim, dim): computed at every use, because it is large."""
+        """Covariance of theta, (data set, dim, dim), in the model's coordinates: computed at every
+        use, because it is large."""
         whole = np.stack([each.law.covariance for each in self.of_sets])
         if self.coordinates is None:
             return whole
@@ -460,8 +477,10 @@ class WideLaws:
 
     @cached_property
     def variances(self) -> tuple[Array, Array, Array]:
-        """Variance of every entry of theta, (data set, dim) each, under three laws: the exact
-        posterior, if it has the estimated curvature; the law if that were the true one; the law."""
+        """Variance of every entry of theta, (data set, dim) each, under three laws, in this order:
+        the exact posterior, if its curvature is the estimated one; the law of theta as if the
+        estimated curvature were known to be true; the law of theta with the error of the
+        curvature."""
         scale = None if self.coordinates is None else self.coordinates.scale
         each = [
             [law.variances if scale is None else law.variances_along(scale) for law in laws]
@@ -487,6 +506,7 @@ class WideLaws:
         planned_degrees: float,
         names: Sequence[str],
     ) -> list[Finding]:
-        """Findings against the law, which are the same for every data set: those ``of_gradients``,
-        and what is not tested or not used for so many entries."""
+        """Findings against the law, the same for every data set: the findings ``of_gradients``, and
+        those about what is not tested or not used for so many entries. The other arguments change
+        nothing."""
         return [*of_gradients, *self.said]

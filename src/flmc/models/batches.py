@@ -24,9 +24,11 @@ _MOST_MEASURED = 1000
 """Largest number of examples of a device from which the covariance of their gradients is measured:
 its standard deviations are then known to about 2 %."""
 _CHECKED: WeakKeyDictionary[Model, set[ExampleBound | None]] = WeakKeyDictionary()
-"""Bounds of examples with which a model's batches were found to fit its gradients."""
+"""For each model, the bounds of single examples' gradients for which :func:`check_batches` has
+already accepted its ``batch_gradient``, so that it computes nothing when it is called again."""
 _ROUNDED = 1.0 - 1e-12
-"""Share of the number of examples in a batch that rounding may take away."""
+"""Factor of the batch size q N_k before it is rounded up, so that a floating-point product just
+above a whole number does not add an example."""
 
 
 class Batch(NamedTuple):
@@ -35,12 +37,13 @@ class Batch(NamedTuple):
     Attributes
     ----------
     chosen
-        Numbers of the chosen examples among each device's own, from 0, (experiment, chain, device,
-        largest size); behind the size of a device's batch they say nothing.
+        Indices of the chosen examples among their device's own, from 0, (experiment, chain, device,
+        largest batch size). Only the first ``sizes`` of a device's indices count; the rest are
+        padding.
     sizes
         Number of examples in the batch of each device, (device).
     weights
-        Factor of an example's gradient in its device's sum, (device).
+        Factor by which each device multiplies the gradient of every example in its batch, (device).
     """
 
     chosen: IntArray
@@ -49,8 +52,8 @@ class Batch(NamedTuple):
 
 
 def sizes_of(model: Model) -> IntArray:
-    """Number of examples of each device, (device); ``InvalidSetting`` for a model that does not say
-    it, or does not compute gradients of some examples."""
+    """Number of examples of each device of ``model``, (device). Raises ``InvalidSetting`` if its
+    ``device_sizes`` is None, which says that it cannot compute gradients from batches."""
     if model.device_sizes is None:
         raise InvalidSetting(
             f"batch_share needs gradients of some of a device's examples, which"
@@ -61,9 +64,9 @@ def sizes_of(model: Model) -> IntArray:
 
 
 def check_batches(model: Model, bound: ExampleBound | None) -> None:
-    """Raise ``InvalidSetting`` unless a model has gradients of some of a device's examples, and
-    those of all examples agree with its other gradients at the prior's mean, with single examples
-    bounded by ``bound`` (None: not bounded)."""
+    """Raise ``InvalidSetting`` unless ``model.batch_gradient``, for batches of all examples, agrees
+    with the model's gradient from all examples, at the prior's mean and for the first data set. In
+    both, each example's gradient is clipped as ``bound`` says; None: not clipped."""
     sizes = sizes_of(model)
     kept = type(model).__hash__ is object.__hash__
     if kept and bound in _CHECKED.get(model, ()):
@@ -88,14 +91,15 @@ def check_batches(model: Model, bound: ExampleBound | None) -> None:
 
 
 def batch_sizes(sizes: IntArray, share: float) -> IntArray:
-    """Number of examples in the batch of each device, (device), that is a ``share`` of ``sizes``,
-    rounded up."""
+    """Number of examples in the batch of each device, (device): ``share`` times its number of
+    examples, ``sizes`` (device), rounded up."""
     return np.asarray(np.ceil(share * sizes * _ROUNDED), dtype=np.int64)
 
 
 def weights_of(sizes: IntArray, share: float) -> Array:
-    """Weight of an example in a batch of each device, (device), which is never above 1 over the
-    ``share``; 1 for a device without examples."""
+    """Weight of each example's gradient in a device's batch, (device): the device's number of
+    examples, ``sizes`` (device), over that in its batch, and never above 1 / ``share``; 1 for a
+    device without examples."""
     counts = np.maximum(1, batch_sizes(sizes, share))
     return np.minimum(np.maximum(sizes, 1) / counts, 1.0 / share)
 
@@ -103,8 +107,9 @@ def weights_of(sizes: IntArray, share: float) -> Array:
 def draw_batch(
     sizes: IntArray, share: float, streams: Sequence[np.random.Generator], lead: tuple[int, int]
 ) -> Batch:
-    """A batch of each device for every chain, drawn from a stream of the chain's own; ``lead`` is
-    the number of data sets and of chains of each, in the order of the streams."""
+    """Draw a batch of each device for every chain. Devices have ``sizes`` (device) examples and use
+    a ``share`` of them. ``lead`` is the number of data sets and of chains for each; ``streams`` has
+    a random generator for each chain, data set by data set."""
     counts = batch_sizes(sizes, share)
     chosen = np.zeros((len(streams), len(sizes), max(1, int(counts.max()))), dtype=np.int64)
     for rng, row in zip(streams, chosen, strict=True):
@@ -115,8 +120,9 @@ def draw_batch(
 
 
 def sample_batches(sizes: IntArray, share: float, lead: tuple[int, int]) -> Batch:
-    """Batches for looking at a model before a run, always the same ones, for ``lead`` data sets and
-    chains."""
+    """Batches with which a model is examined before a run: a ``share`` of the ``sizes`` (device)
+    examples of each device, drawn from fixed seeds, so the same in every call. ``lead`` is the
+    number of data sets and of chains for each."""
     streams = [generator(0, Purpose.BATCH, e, c) for e, c in np.ndindex(lead)]
     return draw_batch(sizes, share, streams, lead)
 
@@ -128,15 +134,18 @@ def batch_covariance(
     theta: Array,
     rng: np.random.Generator,
 ) -> Array:
-    """Covariance of a device's gradient over its batches at one ``theta`` (dim), for the first data
-    set, (device, dim, dim), from at most 1000 examples of each device."""
+    """Covariance of each device's gradient over its random batches of a ``share`` of its examples,
+    (device, dim, dim), at one ``theta`` (dim) for the first data set, with each example's gradient
+    clipped as ``bound`` says. It is measured from at most 1000 examples of each device, which
+    ``rng`` chooses."""
     sizes, dim = sizes_of(model), len(theta)
     count = int(np.minimum(sizes, _MOST_MEASURED).max())
     chosen = np.zeros((1, count, len(sizes), 1), dtype=np.int64)
     for device, size in enumerate(sizes):
         some = min(int(size), count)
         chosen[0, :some, device, 0] = rng.permutation(size)[:some]
-    # A batch of one example, with weight 1, is the gradient of this example.
+    # Batches of one example with weight 1 return the gradients of single examples. They lie along
+    # the chain axis, so that one call computes all of them.
     one = Batch(chosen, np.minimum(1, sizes), np.ones(len(sizes)))
     places = np.broadcast_to(theta, (1, count, dim))
     each = model.batch_gradient(places, one, bound, slice(0, 1))[0]

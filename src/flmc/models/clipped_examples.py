@@ -3,11 +3,11 @@ r"""Sums of the clipped gradients of many examples, at the cost of evaluating a 
 The gradient of example n is :math:`u_n r_n` with features :math:`u_n` and residual :math:`r_n =
 (u_n^\top\theta - v_n)/\sigma^2`. To clip it is to clip the residual: for entry i at
 :math:`c/|u_{ni}|` if entries are bounded by c, for all entries at :math:`C/\|u_n\|` if the norm is
-bounded by C. Within a distance R of a point the residual moves by at most :math:`\|u_n\|
-R/\sigma^2`. So if chains are near the posterior it is known of nearly every example whether it is
-clipped: those that surely are not add up to a matrix, those that surely are to a constant, and only
-the others, *near* the clip, are evaluated in every round. The sums are the same but for
-rounding."""
+bounded by C. While theta moves by a distance R, the residual moves by at most :math:`\|u_n\|
+R/\sigma^2`. So for all theta within R of the posterior mean, most examples are either surely
+clipped or surely not clipped. Surely clipped gradients add up to a constant, and surely unclipped
+ones to a matrix times theta plus a constant. Only the remaining examples, *near* the clip, are
+evaluated in every round. The sums are the same but for rounding."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ _SUM_ROUNDING, _SMALL = 1e-14, 1e-6
 """Relative rounding error of a sum of gradients over examples, and the largest ratio of this error
 to the bound of one example's gradient."""
 _MOST_NEAR = 0.1
-"""If more than this share of the entries of all examples' gradients are clipped at some theta and
-not at others, all examples are evaluated in every round; else only those examples are."""
+"""Largest share of the entries of all examples' gradients that may be *near* the clip: clipped at
+some theta in a ball and not at others. Above it, sorting the examples saves no time, and every
+round evaluates all of them."""
 _checked: WeakKeyDictionary[Model, set[str]] = WeakKeyDictionary()
-"""Names of the methods that :func:`check_clipping` has tried already, by model; remembered, because
-a gradient of all examples may take longer than the rest of planning."""
+"""For each model, the names of the clipping methods that :func:`check_clipping` has accepted. They
+are remembered, because a gradient of all examples may take longer than the rest of planning."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,8 @@ class EntryClip:
     def entry(self, held: Array, feature: Array) -> Array:
         """One entry of every example's clipped gradient, (chain, sample), from the residuals
         ``held`` (chain, sample) and the feature of that entry, (sample)."""
-        # Every example is clipped by itself: one whose entry is nan must not make the sum nan.
+        # Every example is clipped before the sum. This also turns NaN into 0, so that one example
+        # cannot make the sum of all NaN.
         return clip(held * feature, self.size)
 
 
@@ -91,7 +93,8 @@ class NormClip:
         """Largest magnitude of an example's residual that leaves its gradient unclipped, (sample,
         1): ``size`` over the norm of the features; 0 if all features are 0, because the gradient is
         then 0 at any residual."""
-        # Scaled by the largest feature, so that no square underflows and no norm is too small.
+        # Features are divided by the largest of them before they are squared: the squares of tiny
+        # features would underflow, and the norm would come out too small.
         largest = np.abs(features).max(axis=1, keepdims=True)
         scale = np.where(largest > 0, largest, 1.0)
         norm = np.sqrt(np.square(features / scale).sum(axis=1, keepdims=True))
@@ -129,9 +132,9 @@ class Examples(NamedTuple):
 
 class _Near(NamedTuple):
     """Examples that are clipped at some theta and not at others: ``features`` (sample, dim) and
-    ``targets`` (sample) in the order of the devices. Those of device k begin at the index
-    ``starts[k]``, and the first of them is an added one of zeros, because ``np.add.reduceat`` does
-    not return 0 for a device without examples."""
+    ``targets`` (sample) in the order of the devices. The block of device k begins at the index
+    ``starts[k]`` with an example of zeros that is added to it: without it the block could be empty,
+    and ``np.add.reduceat`` does not return 0 for an empty block."""
 
     features: Array
     targets: Array
@@ -139,10 +142,11 @@ class _Near(NamedTuple):
 
 
 class _Sorted(NamedTuple):
-    """Sums over a data set's examples that hold for all theta in a ball about the posterior mean:
-    for device k, ``hessian[k] @ theta + constant[k]`` is the sum of the gradients of the examples
-    that are clipped everywhere in the ball, or nowhere in it. All other examples are kept one by
-    one in ``near``: one set for all entries of theta, or a set for each entry."""
+    """Sums over a data set's examples that hold for all theta in a ball about the posterior mean.
+    For device k, ``hessian[k] @ theta + constant[k]``, with ``hessian`` (device, dim, dim) and
+    ``constant`` (device, dim), is the sum of the gradients of the examples that are clipped
+    everywhere in the ball, or nowhere in it. All other examples are kept one by one in ``near``:
+    one set for all entries of theta, or a set for each entry."""
 
     hessian: Array
     constant: Array
@@ -152,9 +156,9 @@ class _Sorted(NamedTuple):
 class ClippedExamples:
     """Sums of the clipped gradients of a data set's examples, over the examples of each device.
 
-    The posterior has the mean ``centre`` (dim) and a covariance whose trace has the root ``scale``.
-    These two affect time only, which is short near the posterior mean: results depend on theta
-    alone, never on earlier calls."""
+    The arguments ``centre``, the posterior mean (dim), and ``scale``, the root of the trace of the
+    posterior's covariance, affect computing time only, which is short for theta near the posterior
+    mean. Results depend on theta alone, never on earlier calls."""
 
     def __init__(
         self, examples: Examples, rule: EntryClip | NormClip, centre: Array, scale: float
@@ -169,9 +173,10 @@ class ClippedExamples:
         return self._whole_gradient(theta) if quick is None else quick
 
     def quick_gradient(self, theta: Array) -> Array | None:
-        """Sums of clipped gradients, (chain, device, dim), at theta (chain, dim), from the few
-        examples near the clip; None if they are not few, because theta is far from the posterior
-        mean, if theta is not finite, or if sums would be rounded too much."""
+        """Sums of clipped gradients, (chain, device, dim), at theta (chain, dim). Only the examples
+        near the clip are evaluated one by one. None if theta is not finite, if too many examples
+        are near the clip because theta is far from the posterior mean, or if sums would be rounded
+        too much."""
         distance = float(np.sqrt(np.square(theta - self._centre).sum(axis=1).max()))
         if not np.isfinite(distance):
             return None
@@ -234,8 +239,9 @@ class ClippedExamples:
         # example's gradient is computed and clipped by itself.
         if not _SUM_ROUNDING * float((norm * size).sum()) <= _SMALL * self._rule.size:
             return None
-        # How far a residual may move within the radius, with room for the rounding of distances and
-        # residuals, so that no example is sorted wrongly.
+        # How far each residual may move while theta stays within ``radius`` of the posterior mean,
+        # with room for the rounding of distances and residuals, so that no example is sorted
+        # wrongly.
         reach = (norm * (radius * (1 + 1e-9) / variance) + 1e-12 * size)[:, None]
         limit = self._rule.limits(u)
         free, high, low = (
@@ -278,7 +284,8 @@ def check_clipping(model: Model, *, by_norm: bool) -> None:
     if kept and name in _checked.get(model, ()):
         return
     theta = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (1, 1, model.dim)) + 0.0
-    # the prior's part of the gradient, which is not clipped
+    # the prior's part of the gradient, which is never clipped: it is subtracted, to see that of the
+    # examples alone
     share = model.prior_share(theta)[:, :, None]
     # A bound of 1e-15 leaves next to nothing of the likelihood's part in a method that clips.
     left = np.nan_to_num(getattr(model, name)(theta, 1e-15, slice(0, 1)) - share)

@@ -1,13 +1,15 @@
 r"""Curvature of a negative log posterior, measured with JAX: the mode, and the largest and the
 smallest eigenvalue of the Hessian there.
 
-Up to some hundred entries the whole matrix of second derivatives is formed, and the mode is found
+Up to 300 entries of theta the whole matrix of second derivatives is formed, and the mode is found
 by Newton's method with a trust region: the results are exact up to rounding, whatever the units and
-the order of entries. Beyond, Lanczos' method gives bounds on the safe side. After k steps from a
-random direction its extreme values lie within :math:`\varepsilon(\lambda_{\max} - \lambda_{\min})`
-of those of the matrix, except with probability :math:`1.648\sqrt{m}\,e^{-\sqrt\varepsilon(2k-1)}`
-(Kuczyński and Woźniakowski 1992, theorem 4.2; the method does not notice a multiple of the
-identity, so the theorem holds for matrices that are not positive definite too)."""
+the order of entries. For larger models, Lanczos' method gives bounds on the safe side. After k
+steps from a random direction, the extreme eigenvalues that it computes lie within
+:math:`\varepsilon(\lambda_{\max} - \lambda_{\min})` of those of the Hessian, :math:`\lambda_{\max}`
+and :math:`\lambda_{\min}`, except with probability
+:math:`1.648\sqrt{m}\,e^{-\sqrt\varepsilon(2k-1)}` for m entries (Kuczyński and Woźniakowski 1992,
+theorem 4.2; adding a multiple of the identity changes nothing in the method, so the theorem also
+holds for matrices that are not positive definite)."""
 
 from __future__ import annotations
 
@@ -28,11 +30,12 @@ MOST_DENSE = 300
 """Largest number of entries of theta with which the whole matrix of second derivatives is
 formed."""
 _FEW = 64
-"""Largest number of entries with which every step of the descent to the mode uses the whole
-matrix."""
+"""Largest number of entries of theta with which every step of the descent to the mode uses the
+whole matrix of second derivatives. Above it, the first steps use second derivatives in few
+directions."""
 _MANY = 5000
-"""Number of entries above which curvatures are measured with less work, because a gradient takes
-long."""
+"""Number of entries of theta above which curvatures are measured with fewer steps of Lanczos'
+method, because each step costs about a gradient, which takes long."""
 _MOST_STEPS = 200
 """Largest number of steps of the descent to the mode where the whole matrix is formed; some ten are
 usual."""
@@ -40,9 +43,10 @@ _ARRIVED = 1e-12
 """Squared distance from the mode, in standard deviations of the posterior, below which the descent
 ends."""
 _KINK = 1e12
-"""Where no lower value is near, the descent counts as having reached the mode, at a kink of the log
-density, if the squared distance to the mode that slope and curvature predict, in standard
-deviations, is below this. Beyond, differences are too small for floating-point numbers."""
+"""A descent that finds no lower value nearby counts as having reached the mode, at a kink of the
+log density, if the squared distance to the mode, which slope and curvature predict in standard
+deviations of the posterior, is below this. Above it, the descent is stuck because its differences
+are below rounding."""
 _RISE = 0.05
 """Smallest rise of the negative log posterior from a point to one standard deviation beside it with
 which the point counts as a mode; a normal law has 0.5."""
@@ -55,9 +59,9 @@ largest or of the smallest eigenvalue does not hold."""
 
 
 class _Effort(NamedTuple):
-    """Amount of work for a model with many entries: ``measured`` steps of Lanczos' method to
-    measure curvatures, and ``descent`` steps of the descent to the mode with ``each`` steps of
-    Lanczos' method in each of them."""
+    """Amount of work for a model with many entries: ``measured`` is the number of steps of Lanczos'
+    method that measure curvatures at a point; ``descent`` is the number of Newton's steps to the
+    mode, each from ``each`` steps of Lanczos' method."""
 
     measured: int
     descent: int
@@ -89,8 +93,8 @@ class _Place:
 
     @property
     def hessian(self) -> Array:
-        """All second derivatives, (dim, dim); only if every row of ``basis`` is a multiple of a
-        unit vector."""
+        """Hessian of the negative log posterior at ``theta``, (dim, dim). Only valid if ``basis``
+        is a diagonal matrix (dim, dim)."""
         unit = 1.0 / np.diag(self.basis)
         return np.asarray(self.matrix * np.outer(unit, unit))
 
@@ -108,22 +112,23 @@ class _Place:
 
     @property
     def left(self) -> float:
-        """Squared distance to the mode in standard deviations, by the quadratic approximation;
-        infinite at a saddle, where a principal curvature is negative."""
+        """Squared distance from ``theta`` to the mode in standard deviations, by the quadratic
+        approximation; infinite at a saddle, where a principal curvature is negative."""
         values = self.axes[0]
         if values[0] < -1e3 * self.flat:
             return math.inf
         return float(np.sum(np.square(self.inside) / np.maximum(values, self.flat)))
 
     def step(self, radius: float) -> tuple[Array, float, float]:
-        """The move (dim) of at most ``radius`` units of the basis that lowers the quadratic
-        approximation most, its length in these units, and by how much it lowers the
-        approximation."""
+        """Step of a trust region from ``theta``. Returns the move (dim) that lowers the quadratic
+        approximation most, among moves whose length, in units of the rows of ``basis``, is at most
+        ``radius``; this length; and by how much the move lowers the approximation."""
         values, vectors = self.axes
         inside = self.inside
         lowest = self.flat + max(0.0, -float(values[0]))
-        # Of all moves of one length -(H + shift)^-1 g lowers the quadratic most, if H + shift is
-        # positive definite: the trust region's step for some shift.
+        # With the Hessian H and slopes g, -(H + shift I)^-1 g lowers the quadratic most among all
+        # moves of its length, if H + shift I is positive definite. So the trust region's step has
+        # this form, for some shift; here H is diagonal, with the entries ``values``.
         shift = 0.0 if values[0] > self.flat else lowest
         move = -inside / (values + shift)
         if np.linalg.norm(move) > radius:
@@ -136,8 +141,8 @@ class _Place:
                 low, high = (shift, high) if longer else (low, shift)
             move = -inside / (values + high)
         elif values[0] < -1e3 * self.flat:
-            # The slope along the direction that curves down most is nearly 0: move along it all the
-            # same, for the rest of the radius.
+            # A saddle: the slope along the direction that curves down most is nearly 0, so the move
+            # above hardly uses it. The rest of the radius is moved along it, to leave the saddle.
             rest = math.sqrt(max(0.0, radius**2 - float(move[1:] @ move[1:])))
             move[0] = math.copysign(rest, -inside[0])
         gain = -float(inside @ move + 0.5 * np.sum(values * np.square(move)))
@@ -183,8 +188,8 @@ class CurvatureMeter:
         return max(largest, 1e-12), smallest if smallest > 0 and arrived else None
 
     def mode(self, theta: Array) -> Array:
-        """Mode of the posterior, (dim), that a descent from ``theta`` (dim) reaches, of at most 300
-        entries."""
+        """Mode of the posterior, (dim), that a descent from ``theta`` (dim) reaches. Theta has at
+        most 300 entries."""
         with self._jax.enable_x64():
             return self._found(theta).theta
 
@@ -225,14 +230,16 @@ class CurvatureMeter:
         curvature = float(way @ place.hessian @ way)
         if not curvature > 0:
             return not way.any()
-        # One standard deviation away, where a parabola would be higher by 0.5.
+        # Both points are one standard deviation from the mode, where a parabola with this curvature
+        # is higher than at the mode by 0.5.
         sides = (place.theta + sign * way / math.sqrt(curvature) for sign in (1.0, -1.0))
         return all(not float(self._value(each)[0]) < place.cost + _RISE for each in sides)
 
     def _descend(self, theta: Array, most: int, each: int | None) -> tuple[_Place, bool]:
-        """The mode, or the place reached in ``most`` steps of Newton's method with a trust region
-        from ``theta`` (dim), and whether the descent came to an end; ``each`` is the number of
-        Lanczos' steps in each step, None for whole matrices."""
+        """Newton's method with a trust region from ``theta`` (dim). Returns the place that it
+        reaches in at most ``most`` steps, and whether this is the mode. ``each`` is the number of
+        Lanczos' steps for each of Newton's steps; None: the whole matrix of second derivatives is
+        used."""
 
         def look(theta: Array) -> _Place | None:
             return self._dense_or_none(theta) if each is None else self._krylov(theta, each)
@@ -294,8 +301,8 @@ class CurvatureMeter:
 
     def _krylov(self, theta: Array, steps: int) -> _Place | None:
         """Quadratic approximation of the negative log posterior about theta (dim), with second
-        derivatives in the directions that ``steps`` steps of Lanczos' method give from the
-        gradient; None where a derivative is not finite."""
+        derivatives only along the directions that ``steps`` steps of Lanczos' method find,
+        beginning with the gradient; None where a derivative is not finite."""
         cost, gradient = self._value(theta)
         gradient = np.array(gradient)
         start = gradient if gradient.any() else np.ones(len(theta))
@@ -358,8 +365,9 @@ def _not_finite() -> InvalidSetting:
 
 
 def _place(theta: Array, cost: Any, gradient: Any, hessian: Array) -> _Place | None:
-    """The negative log posterior about ``theta`` (dim) with its Hessian (dim, dim), in units of the
-    entries of theta in which no entry of the Hessian is larger than 1; None if a number is not
+    """Quadratic approximation of the negative log posterior about ``theta`` (dim), from its value
+    ``cost``, its ``gradient`` (dim) and its ``hessian`` (dim, dim). Its basis has a unit for each
+    entry of theta, such that no second derivative is larger than 1. None if a number is not
     finite."""
     if not (
         np.isfinite(float(cost)) and np.isfinite(gradient).all() and np.isfinite(hessian).all()
@@ -375,7 +383,7 @@ def _place(theta: Array, cost: Any, gradient: Any, hessian: Array) -> _Place | N
 
 
 def _inverse(place: _Place) -> Array | None:
-    """Inverse of the Hessian of the negative log posterior, (dim, dim), from its quadratic
+    """Inverse of the Hessian of the negative log posterior, (dim, dim), from the quadratic
     approximation ``place``; None unless the Hessian is positive definite."""
     values, vectors = place.axes
     if not values[0] > 1e3 * place.flat:
@@ -385,8 +393,8 @@ def _inverse(place: _Place) -> Array | None:
 
 
 def _exact_ends(place: _Place) -> tuple[float, float]:
-    """Upper bound of the largest magnitude of the Hessian's eigenvalues, and lower bound of the
-    smallest eigenvalue, with room for rounding errors."""
+    """Upper bound of the largest magnitude of an eigenvalue of the Hessian at ``place``, and lower
+    bound of its smallest eigenvalue, with room for rounding errors."""
     values = np.linalg.eigvalsh(place.hessian)
     rounding = len(values) * np.finfo(np.float64).eps
     largest = float(np.abs(values).max()) * (1.0 + rounding)

@@ -13,11 +13,13 @@ if TYPE_CHECKING:  # that module imports this one
     from flmc.models.model import Model
 
 _MOST_PARAMETERS, _MOST_LABELS = 12, 6
-"""Largest numbers of parameters, and of labels of an axis or names of devices, that are shown."""
+"""Largest number of parameters that a printed model shows, and largest number of labels of an axis,
+or names of devices, that one row shows."""
 
 
 def listing_of(model: Model) -> Listing:
-    """The rows of a printed model."""
+    """A model as a table for printing: a title, and rows for its parameters, the devices' own
+    parameters, data, curvature, coordinates and the findings about its data."""
     layout, coordinates = model.layout, model.coordinates
     devices = "1 device" if model.num_devices == 1 else f"{model.num_devices} devices"
     entries = "1 entry" if model.dim == 1 else f"{model.dim} entries"
@@ -53,7 +55,9 @@ def _row_of(parameter: NamedParameter) -> Row:
 
 
 def _rows_of_data(model: Model) -> list[Row]:
-    """Rows about the devices' examples, as far as the model knows them."""
+    """Rows of a printed model about its data: the number of examples of each device, and the names
+    and shapes of the arrays of an example. Of a model without ``data`` only the total number, or no
+    row."""
     data = getattr(model, "data", None)
     if data is None:
         count = model.num_examples
@@ -67,6 +71,7 @@ def _rows_of_data(model: Model) -> list[Row]:
 
 
 def _some(words: list[str]) -> str:
-    """The first of some words in a row, and how many are left."""
+    """The first six of the ``words``, joined by commas, with the number of those left out, such as
+    ``a, b and 4 more``."""
     left = len(words) - _MOST_LABELS
     return ", ".join(words[:_MOST_LABELS]) + (f" and {left} more" if left > 0 else "")

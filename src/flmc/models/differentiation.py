@@ -35,10 +35,10 @@ class DifferentiatedCosts:
 
     They are functions of theta and of the data, in the precision of both, so that an engine can
     compile them into a loop of its own. ``log_prior`` takes parameters, ``log_likelihood``
-    parameters and one example, ``parameters`` turns one theta into parameters, and ``log_jacobian``
-    is the logarithm of that map's Jacobian determinant at theta, which is added to the log prior.
-    Each of K devices, ``num_devices``, has the share 1/K of both. Data are those of
-    :func:`padded_rows`."""
+    parameters and one example. ``parameters`` turns one theta into parameters, and ``log_jacobian``
+    is the logarithm of that map's Jacobian determinant at theta. The sum of log prior and log
+    Jacobian is shared equally by K devices, ``num_devices``. The argument ``data`` of the methods
+    is the dictionary that :func:`padded_rows` returns."""
 
     def __init__(
         self,
@@ -60,7 +60,8 @@ class DifferentiatedCosts:
         return self._jax.numpy.where(count > 0, value, 0.0)
 
     def first_unit(self, data: Any) -> Any:
-        """Arrays of the first of what the log likelihood is of, here of the first example."""
+        """Arrays of the first device's first example, by name, with which the user's log likelihood
+        is tried."""
         return self._jax.tree.map(lambda values: values[0, 0], data["rows"])
 
     def prior_share(self, theta: Any) -> Any:
@@ -86,8 +87,9 @@ class DifferentiatedCosts:
         jax = self._jax
         devices = jax.vmap(jax.grad(self._device_cost), in_axes=(None, 0, 0))
         gradients = devices(theta, data["rows"], data["counts"])
-        # A device without examples has the prior's share alone. Where the cost of its padding is
-        # not finite, the derivative is NaN although the cost is replaced by 0: 0 times infinity.
+        # The gradient of a device without examples is the prior's share alone. It is set
+        # explicitly: where the cost of the padding is not finite, its derivative is NaN, although
+        # ``where`` replaces the cost by 0 (0 times infinity).
         has_examples = data["counts"].sum(axis=1, keepdims=True) > 0
         return jax.numpy.where(has_examples, gradients, jax.grad(self.prior_share)(theta))
 
@@ -125,8 +127,9 @@ class DifferentiatedCosts:
 
         def device(rows: Any, counts: Any) -> Any:
             def add(index: Any, total: Any) -> Any:
-                # Compiled code has slices of one size. So the last slice begins earlier, and counts
-                # only examples that the one before it did not have.
+                # Compiled code needs slices of one size. So the last slice begins earlier, to end
+                # with the data, and leaves out the examples that the slice before it has added
+                # already.
                 first = jax.numpy.minimum(index * size, largest - size)
                 rows_of, counts_of = jax.tree.map(
                     lambda values: jax.lax.dynamic_slice_in_dim(values, first, size),
@@ -202,10 +205,12 @@ def check_densities(
     likelihood_of: str,
     log_local_prior: Callable[[Any, Any], Any] | None = None,
 ) -> None:
-    """Raise ``InvalidSetting`` unless the user's log densities each give one finite number at the
-    start ``parameters``, the global ones and, where there are any, those of a device; the log
-    likelihood for ``unit``, an example or the data of a device, as ``likelihood_of`` says."""
-    # JAX's arrays, because arrays of NumPy cannot be indexed by what vmap or scan traces.
+    """Raise ``InvalidSetting`` unless each of the user's log densities returns one finite number at
+    the start. ``parameters`` holds the global parameters and, if there are any, those of a device;
+    ``unit`` holds the data for which the log likelihood is evaluated, of one example or of one
+    device, as ``likelihood_of`` says."""
+    # Converted to JAX's arrays, because a user's function may index them with values that vmap or
+    # scan traces, which NumPy's arrays do not accept.
     jax = require_jax()
     parameters, unit = jax.tree.map(jax.numpy.asarray, (parameters, unit))
     asked: dict[str, tuple[Callable[[], Any], str]] = {

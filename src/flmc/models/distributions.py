@@ -111,7 +111,8 @@ class Normal(Prior):
             raise InvalidSetting(f"prior sd must be positive, got {self.sd!r}")
 
     def gradient(self, theta: Array) -> Array:
-        r"""Gradient of the negative log density, :math:`(\theta - \text{mean})/\text{sd}^2`."""
+        r"""Gradient of the negative log density, :math:`(\theta - \text{mean})/\text{sd}^2`, (...,
+        dim), at theta (..., dim)."""
         return (theta - self.mean) / np.square(self.sd)
 
     def draw(self, rng: np.random.Generator, dim: int) -> Array:
@@ -187,7 +188,8 @@ class Gaussian:
 def marginal_variances(precision: Array) -> Array:
     """Variance of each entry of a normal law, (dim), from its precision matrix (dim, dim)."""
     diagonal = np.diag(precision)
-    # Inverting a large matrix takes seconds, and most precision matrices are diagonal.
+    # A diagonal matrix, as most precision matrices are, needs no inverse, which would take seconds
+    # for a large matrix.
     if np.count_nonzero(precision) == len(diagonal):
         return np.asarray(1.0 / diagonal)
     return np.diag(np.linalg.inv(precision))

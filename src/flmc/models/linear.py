@@ -123,7 +123,8 @@ class LinearGaussian(Model):
             precision = costs.hessian.sum(axis=1)
             mean[part] = np.linalg.solve(precision, costs.offset.sum(axis=1)[..., None])[..., 0]
             inverse = np.linalg.inv(precision)
-            # An inverse is symmetric only up to rounding: it is made so exactly.
+            # The computed inverse is symmetric only up to rounding. Its mean with its transpose is
+            # exactly symmetric.
             covariance[part] = (inverse + np.swapaxes(inverse, 1, 2)) / 2
             eigenvalues = np.linalg.eigvalsh(precision)
             extremes.append((eigenvalues.min(), eigenvalues.max()))
@@ -145,7 +146,8 @@ class LinearGaussian(Model):
         \Lambda(\theta - \theta_0)/K`: the sum over its examples n, with features :math:`u_n`,
         target :math:`v_n` and noise variance :math:`\sigma^2`, and its share of the prior, which
         has mean :math:`\theta_0` and precision :math:`\Lambda`. The prior's share is public and is
-        not clipped.
+        not clipped. Theta is (experiment, chain, dim); the result is (experiment, chain, device,
+        dim).
         """
         return self._bounded_gradient(theta, EntryClip(example_clip), experiments)
 
@@ -159,7 +161,8 @@ class LinearGaussian(Model):
         v_n)/\sigma^2, C/\|u_n\|) + \Lambda(\theta - \theta_0)/K`: the sum over its examples n, with
         features :math:`u_n`, target :math:`v_n`, noise variance :math:`\sigma^2` and C =
         ``example_norm``, and its share of the prior, which has mean :math:`\theta_0` and precision
-        :math:`\Lambda`.
+        :math:`\Lambda`. Theta is (experiment, chain, dim); the result is (experiment, chain,
+        device, dim).
         """
         return self._bounded_gradient(theta, NormClip(example_norm), experiments)
 
@@ -170,9 +173,10 @@ class LinearGaussian(Model):
         example_bound: ExampleBound | None = None,
         experiments: slice = slice(None),
     ) -> Array:
-        """Local gradients from some of each device's examples, (experiment, chain, device, dim):
-        the sum of their gradients, each bounded, times the device's weight, and the prior's share,
-        at theta (experiment, chain, dim)."""
+        """Local gradients from the examples in ``batch``, (experiment, chain, device, dim), at
+        theta (experiment, chain, dim). For each device: the sum of these examples' gradients, each
+        clipped as ``example_bound`` says (None: not clipped), times the device's weight, plus its
+        share of the prior's gradient."""
         held = self._examples
         if held is None:
             return super().batch_gradient(theta, batch, example_bound, experiments)
@@ -241,8 +245,8 @@ class LinearGaussian(Model):
         return np.asarray(theta @ np.swapaxes(chosen, 1, 2))
 
     def pointwise(self) -> Pointwise | None:
-        """Log likelihoods and simulated targets of single examples; None without examples, or with
-        several data sets."""
+        """Functions that compute log likelihoods and simulated targets of single examples at draws
+        of theta; None if the model holds sufficient statistics or several data sets."""
         held = self._examples
         if held is None or self.num_experiments != 1:
             return None

@@ -1,6 +1,6 @@
-"""Quadratic local costs of linear regressions, computed from sufficient statistics. Costs of as
-many data sets as memory allows are kept (Hessians without their lower triangles); those of the
-others are computed again when they are needed."""
+"""Quadratic local costs of linear regressions, computed from sufficient statistics. The costs of as
+many data sets as memory allows are kept (Hessians without their lower triangles); the costs of all
+other data sets are computed again when they are needed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class LinearCosts:
         self._kept: KeptCosts | None = None
         if each * count <= _MOST_HELD:
             self._held = self._draw(range(count))
-        # If the statistics are in memory, costs are cheap to compute again, so they are not kept.
+        # If the statistics themselves are in memory, costs are cheap to compute again, so they are
+        # not kept.
         elif not isinstance(source, LinearStatistics):
             self._kept = KeptCosts(_MOST_KEPT, count, devices, dim)
 
@@ -119,10 +120,11 @@ class KeptCosts:
         """Number of data sets whose costs are kept, from the first data set on."""
 
     def add(self, costs: Quadratic) -> None:
-        """Keep the costs of the next data sets, or of as many of them as still fit.
+        """Keep the costs of the data sets that follow those kept so far, or of as many of them as
+        still fit.
 
-        If one of their Hessians is not exactly symmetric, neither they nor any later ones are
-        kept."""
+        If one of the new Hessians is not exactly symmetric, neither these data sets nor any later
+        ones are kept."""
         hessian, offset = (array[: self._room - self.count] for array in costs)
         if not np.array_equal(hessian, np.swapaxes(hessian, 2, 3)):
             self._room = self.count
@@ -137,7 +139,8 @@ class KeptCosts:
         self.count = part.stop
 
     def rows(self, experiments: range) -> Quadratic:
-        """Kept costs of consecutive data sets, whose numbers must be below ``count``, as copies."""
+        """Kept costs, as copies, of the consecutive data sets with the numbers ``experiments``, all
+        of which must be below ``count``."""
         part = slice(experiments.start, experiments.stop)
         return Quadratic(
             np.take(self._hessian[part], self._place, axis=2), self._offset[part].copy()

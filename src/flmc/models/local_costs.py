@@ -31,13 +31,15 @@ class ExampleBound(NamedTuple):
 
 
 class TracedMoves(NamedTuple):
-    """What devices with local parameters do in a round, as a function that JAX can trace."""
+    """The step of devices with local parameters in a round, as a function that JAX can trace: they
+    move their local parameters and compute the gradient that they send."""
 
     moved: Callable[..., Any]
-    """``moved(theta, own, data, normal, log_uniform)``: local parameters after a round's steps,
-    (device, entry), and what devices send, (device, dim), at one theta (dim), from local parameters
-    ``own`` (device, entry), standard normals (device, step, entry) and logarithms of uniform
-    numbers (device, step)."""
+    """``moved(theta, own, data, normal, log_uniform)``: returns the local parameters after a
+    round's steps, (device, entry), and the gradients that devices send, (device, dim). Its
+    arguments are one theta (dim), the local parameters before, ``own`` (device, entry), the data,
+    standard normal numbers (device, step, entry) and logarithms of uniform numbers (device,
+    step)."""
     start: Array
     """Local parameters, as free numbers, with which a device begins, (entry)."""
     steps: int
@@ -45,9 +47,9 @@ class TracedMoves(NamedTuple):
 
 
 class TracedCosts(NamedTuple):
-    """Local gradients as a function that JAX can trace into a compiled loop: ``gradients(theta,
-    data)``, whose second argument ``data(experiment)`` gives. Where devices have local parameters,
-    what they send are those of ``moves``."""
+    """Local gradients as a function ``gradients(theta, data)`` that JAX can trace into a compiled
+    loop; its second argument is what ``data(experiment)`` returns. Devices with local parameters
+    send the gradients that ``moves`` computes instead."""
 
     gradients: Callable[[Any, Any], Any]
     """``gradients(theta, data)``: local gradients (device, dim) at one theta (dim), in the
@@ -56,4 +58,5 @@ class TracedCosts(NamedTuple):
     """``data(experiment)``: the second argument of ``gradients`` for one data set, a tree of NumPy
     arrays."""
     moves: TracedMoves | None = None
-    """What devices with local parameters do in a round; None: they have none."""
+    """Moves of the local parameters in a round, with the gradients that devices then send; None:
+    devices have no local parameters."""

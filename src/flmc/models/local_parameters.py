@@ -14,9 +14,10 @@ that follows.
 
 Steps are made in :math:`x = S^{-1}(z - c)`, where c is the mode of :math:`p(z \mid \theta, D_k)`
 and :math:`S S^\top` the inverse of the curvature there. A long step proposes a standard normal x,
-whatever the one before: where the conditional law is normal it is always accepted, and an
-independent draw. In a tail that is heavier than the normal law's nearly every such proposal would
-be refused; so every round begins with a step of a random walk, which leads out of it.
+independent of the present x: where the conditional law is normal, the proposal is always accepted,
+and is an independent draw. In a tail that is heavier than the normal law's, nearly every such
+proposal would be refused; so every round begins with one step of a random walk, which leads out of
+the tail.
 
 For plans and diagnoses, which need a gradient without noise, the marginal cost is integrated over z
 at the nodes of Gauss and Hermite in x."""
@@ -42,22 +43,25 @@ NO_EXAMPLES_LOCALLY = (
     " every example moves these, and with them the gradients of all others: only the privacy of a"
     " whole device is proven; leave them out and ask for that (neighbouring='device')"
 )
-"""Why no setting of single examples applies to a model with local parameters, and what to do."""
+"""Error message for the settings ``example_clip`` and ``example_norm`` with a model that has local
+parameters: why they cannot apply, and what to do."""
 _STRIDE = 2.4
-"""Standard deviation of a step of the random walk, over that of the conditional law and times the
-root of the number of local entries: the best for a normal law."""
+"""Numerator of the random walk's step: its standard deviation is this over the root of the number
+of local entries, times that of the local parameters' conditional law; the best for a normal law."""
 _MOST_NODES = 250
 """Largest number of nodes of Gauss and Hermite for one device."""
 _NODES = (15, 9, 5, 3, 3)
-"""Number of nodes along each axis for 1, 2, ... local entries; beyond, nodes lie on the axes
-alone, where they integrate squares exactly."""
+"""Number of nodes of Gauss and Hermite along each axis, for 1 to 5 local entries. With more
+entries, nodes lie on the axes alone, and integrate polynomials of the third degree exactly."""
 _MOST_NEWTON = 30
 """Largest number of Newton's steps to the mode of a device's local parameters."""
 _NEAR = 0.03
-"""Distance from the mode, in standard deviations, at which the search for it ends: any centre will
-do, as long as it depends on theta and data alone."""
+"""Distance from the mode of a device's local parameters, in standard deviations, at which Newton's
+method ends. It need not be small: proposals are valid about any centre that depends on theta and
+data alone."""
 _FLATTEST = 1e-6
-"""Smallest curvature, over the largest one, that proposals reckon with."""
+"""Smallest ratio of a curvature to the largest one in the normal law of proposals. Curvatures below
+it are raised to it, so that proposals stay finite where the density is flat."""
 
 
 class LocalParameters(NamedTuple):
@@ -71,8 +75,8 @@ class LocalParameters(NamedTuple):
         ``log_prior(parameters, local)``: log density of the local parameters of one device, given
         the global ones.
     steps
-        Long steps by which a device moves its local parameters in each round, after one of a random
-        walk.
+        Number of independent proposals (long steps) by which a device moves its local parameters in
+        each round, after one step of a random walk.
     """
 
     start: Any
@@ -81,8 +85,9 @@ class LocalParameters(NamedTuple):
 
 
 def declared(start: Any, log_prior: Any, steps: int) -> LocalParameters | None:
-    """The declaration of local parameters from arguments of :meth:`flmc.Model.from_log_density`;
-    None for none. Raises ``InvalidSetting`` if one of start and log prior is missing."""
+    """The declaration of local parameters from the arguments ``local``, ``log_local_prior`` and
+    ``local_steps`` of :meth:`flmc.Model.from_log_density`; None if the first two are None. Raises
+    ``InvalidSetting`` if only one of the two is given."""
     if start is None and log_prior is None:
         return None
     if start is None or log_prior is None:
@@ -95,8 +100,9 @@ def declared(start: Any, log_prior: Any, steps: int) -> LocalParameters | None:
 
 
 class _Normal(NamedTuple):
-    """Normal law about which one device proposes: its centre (entry), a root S of its covariance
-    and the inverse of S, (entry, entry) each, and the logarithm of S's determinant."""
+    r"""Normal law from which one device proposes values of its local parameters: its centre
+    (entry), a root S of its covariance :math:`S S^\top` and the inverse of S, (entry, entry) each,
+    and the logarithm of S's determinant, ``log_volume``."""
 
     centre: Any
     root: Any
@@ -108,10 +114,10 @@ class LocalParameterCosts(DifferentiatedCosts):
     """Marginal costs of devices with local parameters, their gradients, and the moves of the local
     parameters, as functions that JAX can trace.
 
-    ``likelihood_of`` says whether the log likelihood, of parameters, local parameters and data, is
-    that of one example or of a device as a whole. Data are those of :func:`in_groups`. The
-    attribute ``own`` is the tree of local parameters, ``num_local`` the number of their free
-    entries."""
+    ``likelihood_of`` says whether ``log_likelihood(parameters, local, data)`` is that of one
+    example or of a device as a whole. The argument ``data`` of the methods is the dictionary that
+    :func:`in_groups` returns. The attribute ``own`` is the tree of local parameters, ``num_local``
+    the number of their free entries."""
 
     def __init__(
         self,
@@ -131,10 +137,13 @@ class LocalParameterCosts(DifferentiatedCosts):
         self.steps = checks.at_least("local_steps", local.steps, 1)
         self._nodes, self._weights = _nodes(self.num_local)
 
-    # One device: theta is (dim), its local parameters are ``own`` (entry), ``rows`` its data.
+    # The methods from here to the next such comment are for one device: theta is (dim), its local
+    # parameters are ``own`` (entry), ``rows`` its arrays, ``counts`` 1 for an example and 0 for
+    # padding.
 
     def _joint(self, theta: Any, own: Any, rows: Any, counts: Any) -> Any:
-        """Joint cost of one device without its share of the prior of theta, a number."""
+        """Negative logarithm of the joint density of one device's data and local parameters ``own``
+        (entry), given theta (dim), a number. The share of theta's prior is left out."""
         jax, parameters, values = self._jax, self._parameters(theta), self.own.parameters(own)
         log_density = self._local_prior(parameters, values) + self.own.layout.log_jacobian(own)
         if self._of_device:
@@ -143,9 +152,9 @@ class LocalParameterCosts(DifferentiatedCosts):
         return -log_density - jax.numpy.where(counts > 0, each, 0.0).sum()
 
     def _roots(self, hessian: Any) -> tuple[Any, Any, Any]:
-        """A root S of the inverse of a Hessian, (entry, entry), the inverse of S, and the logarithm
-        of its determinant; of the absolute values of the curvatures, and no curvature below a small
-        share of the largest."""
+        """A root S of the inverse of ``hessian``, (entry, entry), the inverse of S, and the
+        logarithm of S's determinant. The Hessian is first made positive definite: its eigenvalues
+        become their absolute values, and at least 1e-6 of the largest."""
         numpy = self._jax.numpy
         if self.num_local == 1:
             values, vectors = hessian[0], numpy.ones((1, 1), hessian.dtype)
@@ -158,9 +167,10 @@ class LocalParameterCosts(DifferentiatedCosts):
         return vectors * lengths, (vectors / lengths).T, numpy.log(lengths).sum()
 
     def _normal(self, theta: Any, rows: Any, counts: Any) -> _Normal:
-        """The normal law about the mode of one device's local parameters at theta; by Newton's
-        method from their start, so that it depends on theta and data alone: proposals that followed
-        from where the local parameters are would not leave their law as it is."""
+        """The normal law at the mode of one device's local parameters given theta (dim), with the
+        inverse curvature there as covariance. Newton's method begins at the declared start, not at
+        the present local parameters: proposals about a centre that depended on these would not
+        leave their conditional law unchanged."""
         jax, numpy = self._jax, self._jax.numpy
         theta = jax.lax.stop_gradient(theta)
 
@@ -178,13 +188,15 @@ class LocalParameterCosts(DifferentiatedCosts):
             root, _, _ = self._roots(hessian(at))
             inside = root.T @ gradient
             length = numpy.sqrt(numpy.square(inside).sum())
-            # A step is at most as long as the radius, which grows with each that leads down.
+            # A step is at most as long as the radius, which doubles after each step that lowers the
+            # cost, and shrinks after any other.
             new = at - root @ inside * numpy.minimum(1.0, radius / numpy.maximum(length, 1e-30))
             there, downhill = slope(new)
             lower = there <= value
             at, gradient = numpy.where(lower, new, at), numpy.where(lower, downhill, gradient)
             radius = numpy.where(lower, 2.0 * radius, numpy.minimum(radius, length) / 4.0)
-            # The last step is what was left, where it was a whole one.
+            # The length of the whole Newton step, where it lowered the cost, is the distance to the
+            # mode that was left before it: the search ends when this is small.
             left = numpy.where(lower, length, left)
             return at, numpy.where(lower, there, value), gradient, radius, left, count + 1
 
@@ -198,10 +210,11 @@ class LocalParameterCosts(DifferentiatedCosts):
     def _moved(
         self, theta: Any, own: Any, rows: Any, counts: Any, normal: Any, log_uniform: Any
     ) -> tuple[Any, Any]:
-        """Local parameters of one device after its steps of a round, one of a random walk and then
-        long ones, and the mean of the joint cost's gradient in theta over the places after each
-        long step. ``normal`` (step, entry) and ``log_uniform`` (step) are random numbers: standard
-        normals, and logarithms of uniform ones."""
+        """Local parameters of one device after a round, (entry), and the gradient that it sends,
+        (dim). It makes one step of a random walk and then long steps; the gradient is the mean of
+        the joint cost's gradient in theta after each long step. ``normal`` (step, entry) and
+        ``log_uniform`` (step) are the random numbers: standard normals, and logarithms of uniform
+        ones."""
         jax, numpy = self._jax, self._jax.numpy
         law = self._normal(theta, rows, counts)
 
@@ -213,9 +226,10 @@ class LocalParameterCosts(DifferentiatedCosts):
             (x, value), (xi, log_u, walks) = before, drawn
             new = numpy.where(walks, x + stride * xi, xi)
             there = cost(new)
-            # A long step is proposed by the normal law, whose densities do not cancel.
+            # A long step is drawn from the normal law wherever x is. So the acceptance needs the
+            # ratio of that law's densities at both points; in a random walk it cancels.
             proposed = 0.5 * (numpy.square(new).sum() - numpy.square(x).sum())
-            # inf - inf is no number, and refused.
+            # inf - inf is NaN, with which the comparison is false, so that the proposal is refused.
             accepted = log_u < value - there + numpy.where(walks, 0.0, proposed)
             after = numpy.where(accepted, new, x), numpy.where(accepted, there, value)
             return after, after[0]
@@ -229,9 +243,9 @@ class LocalParameterCosts(DifferentiatedCosts):
         return law.centre + law.root @ last, each.mean(axis=0)
 
     def _at_nodes(self, theta: Any, rows: Any, counts: Any) -> tuple[Any, Any, Any]:
-        """Nodes of the integral over one device's local parameters, (node, entry), the logarithms
-        of their terms, (node), whose sum is the marginal density, and of the volume of their law,
-        by which that sum is multiplied."""
+        """Nodes at which one device's joint density is integrated over its local parameters, (node,
+        entry); the logarithms of the sum's terms, (node); and the logarithm of the volume by which
+        the sum is multiplied to give the marginal density of the device's data."""
         numpy = self._jax.numpy
         law = self._normal(theta, rows, counts)
         law = self._jax.lax.stop_gradient(law)
@@ -242,14 +256,15 @@ class LocalParameterCosts(DifferentiatedCosts):
         return places, weights - costs, law.log_volume
 
     def _marginal(self, theta: Any, rows: Any, counts: Any) -> Any:
-        """Marginal cost of one device without its share of the prior, a number. Its derivative in
-        theta is that at nodes that stay where they are: the conditional mean of the joint one."""
+        """Marginal cost of one device at theta (dim) without its share of theta's prior, a number.
+        In its derivative the nodes of the integral count as fixed, which gives the conditional mean
+        of the joint cost's gradient."""
         _, terms, log_volume = self._at_nodes(theta, rows, counts)
         return -self._jax.scipy.special.logsumexp(terms) - log_volume
 
     def _scatter(self, theta: Any, rows: Any, counts: Any) -> Any:
-        """Conditional covariance of the joint cost's gradient in theta, (dim, dim), of one
-        device."""
+        """Covariance of the gradient in theta of one device's joint cost, (dim, dim), over the
+        conditional law of its local parameters given theta and its data."""
         jax, numpy = self._jax, self._jax.numpy
         places, terms, _ = self._at_nodes(theta, rows, counts)
         share = jax.nn.softmax(terms)
@@ -258,11 +273,12 @@ class LocalParameterCosts(DifferentiatedCosts):
         away = each - share @ each
         return numpy.einsum("n,ni,nj->ij", share, away, away)
 
-    # All devices.
+    # The methods from here on are for all devices.
 
     def _over_devices(self, function: Callable[..., Any], data: Any, *arguments: Any) -> Any:
-        """``function(rows, counts, *arguments)`` of every device, with the part of each argument
-        (device, ...) that belongs to it; results have the devices as first axis."""
+        """Results of ``function(rows, counts, *arguments)`` for every device, with the devices as
+        first axis. Each of the ``arguments`` has the devices as first axis too, and the function
+        gets its own device's entry."""
         jax = self._jax
         parts = [
             jax.vmap(function)(
@@ -274,12 +290,14 @@ class LocalParameterCosts(DifferentiatedCosts):
         return jax.tree.map(lambda values: values[data["order"]], whole)
 
     def first_unit(self, data: Any) -> Any:
-        """Arrays of the first example, or of the first device where the likelihood is of these."""
+        """Arrays, by name, with which the user's log likelihood is tried: those of one device if
+        the likelihood is that of a device, else those of one example."""
         first = data["groups"][0]["rows"]
         return self._jax.tree.map(lambda each: each[0] if self._of_device else each[0, 0], first)
 
     def total(self, theta: Any, data: Any) -> Any:
-        """Negative log of the marginal posterior at one theta (dim), up to a constant."""
+        """Negative log posterior at one theta (dim), up to a constant, with all local parameters
+        integrated out."""
         each = self._over_devices(lambda *of: self._marginal(theta, *of), data)
         return each.sum() + len(each) * self.prior_share(theta)
 
@@ -290,7 +308,8 @@ class LocalParameterCosts(DifferentiatedCosts):
         return each + self._jax.grad(self.prior_share)(theta)
 
     def bounded(self, example_bound: ExampleBound | None) -> Callable[[Any, Any], Any]:
-        """The function :meth:`gradients`; ``InvalidSetting`` if examples are to be clipped."""
+        """The function :meth:`gradients`. Raises ``InvalidSetting`` if ``example_bound`` is not
+        None, because single examples cannot be clipped with local parameters."""
         if example_bound is not None:
             raise InvalidSetting(NO_EXAMPLES_LOCALLY)
         return self.gradients
@@ -306,8 +325,10 @@ class LocalParameterCosts(DifferentiatedCosts):
 
     def moved(self, theta: Any, own: Any, data: Any, normal: Any, log_uniform: Any) -> Any:
         """Local parameters of all devices after a round at one theta (dim), (device, entry), and
-        what devices send, the mean gradients over their steps, (device, dim). ``normal`` (device,
-        step, entry) and ``log_uniform`` (device, step) are random numbers."""
+        the gradients that the devices send, (device, dim), each the mean over the device's steps.
+        ``own`` (device, entry) are the local parameters before; ``normal`` (device, step, entry)
+        and ``log_uniform`` (device, step) are standard normal numbers and logarithms of uniform
+        ones."""
 
         def one(rows: Any, counts: Any, own: Any, normal: Any, log_uniform: Any) -> Any:
             return self._moved(theta, own, rows, counts, normal, log_uniform)
@@ -317,11 +338,13 @@ class LocalParameterCosts(DifferentiatedCosts):
 
 
 def _nodes(dim: int) -> tuple[Array, Array]:
-    """Nodes of an integral over the standard normal law in ``dim`` dimensions, (node, dim), and the
-    logarithms of their weights, to which the law's constant is added, (node)."""
+    r"""Nodes of an integral in ``dim`` dimensions, (node, dim), and the logarithms of their
+    weights, (node), for the weight function :math:`\exp(-|x|^2/2)`, without the constant of the
+    normal density."""
     constant = 0.5 * dim * math.log(2.0 * math.pi)
     if dim > len(_NODES):
-        # Exact for polynomials of the third degree.
+        # Two nodes on each axis, at the root of dim on both sides, with equal weights: exact for
+        # polynomials of the third degree.
         axes = math.sqrt(dim) * np.concatenate([np.eye(dim), -np.eye(dim)])
         return axes, np.full(2 * dim, constant - math.log(2 * dim))
     places, weights = np.polynomial.hermite_e.hermegauss(_NODES[dim - 1])
@@ -331,10 +354,10 @@ def _nodes(dim: int) -> tuple[Array, Array]:
 
 
 def in_groups(data: dict[str, Any]) -> dict[str, Any]:
-    """Data of :func:`~flmc.models.differentiation.padded_rows` in the form of
-    :func:`~flmc.models.whole_devices.rows_of_devices`: one group, or two, of small devices and of
-    large ones, where that halves what is computed for padding. Every group is compiled by itself,
-    which takes longer than to compute for some padding."""
+    """Data of :func:`~flmc.models.differentiation.padded_rows` in groups of devices, in the form of
+    :func:`~flmc.models.whole_devices.rows_of_devices`. There is one group, or two, of small and of
+    large devices, where two more than halve the padded arrays. There are never more, because every
+    group is compiled by itself, which takes longer than to compute for some padding."""
     sizes = data["counts"].sum(axis=1).astype(np.intp)
     largest, ordered = int(sizes.max()), np.sort(sizes)
     small = np.arange(1, len(sizes) + 1)

@@ -1,10 +1,11 @@
 r"""A model from log densities: gradients by automatic differentiation, with JAX.
 
-The log likelihood is that of ONE example, unless it is said to be that of a device as a whole. The
-local cost of device k is :math:`f_k(\theta) = -\sum_{n \in D_k} \ln p(x_n \mid \theta) - \tfrac1K
-\ln p(\theta)`. Devices of unequal size are padded with examples that count for nothing, so that all
-fit into one array. Of a series, a state-space model, or anything else where examples depend on each
-other, :math:`\ln p(D_k \mid \theta)` is no such sum (:mod:`flmc.models.whole_devices`)."""
+The log likelihood is that of ONE example, unless it is declared to be that of a device as a whole.
+The local cost of device k is :math:`f_k(\theta) = -\sum_{n \in D_k} \ln p(x_n \mid \theta) -
+\tfrac1K \ln p(\theta)`. Devices of unequal size are padded with examples that count for nothing, so
+that the data of all fit into one array. For a series, a state-space model, or any data whose
+examples depend on each other, :math:`\ln p(D_k \mid \theta)` is not a sum over examples:
+:mod:`flmc.models.whole_devices` has these costs."""
 
 from __future__ import annotations
 
@@ -52,11 +53,12 @@ LogLikelihood = Callable[..., Any]
 parameters, of the device's own ones where there are any, and of the arrays of the example or the
 device."""
 _SCATTER_STEP = 8.0
-"""Curvature for which an automatic step is made, over the largest variance of what devices send
-through their own randomness: with a step of 0.4 over it, that adds at most 2.5 % to the variance of
-draws."""
+"""Smallest ratio of a measured smoothness to the largest variance that the devices' own randomness
+adds to the sum of their gradients. With a step of 0.4 over the smoothness, that randomness then
+adds at most 2.5 % to the variance of draws."""
 UNITS = ("example", "device")
-"""What a log likelihood may be of."""
+"""Possible values of ``likelihood_of``: the user's log likelihood is that of one example, or of all
+data of one device."""
 
 
 class LogDensityModel(Model):
@@ -103,8 +105,8 @@ class LogDensityModel(Model):
         self.layout = layout = tree.layout
         self._start, self.dim = tree.start, len(tree.start)
         self.coordinates = coordinates
-        # In chosen coordinates chains start about their centre, phi = 0, which is nearer to the
-        # posterior than the user's start.
+        # In other coordinates than the model's own, chains start about phi = 0, the centre of the
+        # coordinates, which is nearer to the posterior than the user's start.
         self.start_point = self._start if coordinates is None else np.zeros(self.dim)
         self.local = local
         whole = likelihood_of == "device"
@@ -114,7 +116,8 @@ class LogDensityModel(Model):
             log_prior,
             log_likelihood,
             self._parameters_of,
-            # That of the sampler's coordinates is constant, and so is left out.
+            # The Jacobian of the map from the sampler's coordinates to the model's is constant, and
+            # so is left out.
             lambda theta: layout.log_jacobian(self._in_own(theta)),
             self.prior_devices,
         )
@@ -129,7 +132,7 @@ class LogDensityModel(Model):
             own = (self._moves.own.parameters(self._moves.own.start),)
         else:
             self._costs = (WholeDeviceCosts if whole else DifferentiatedCosts)(*densities)
-        with jax.enable_x64():  # as gradients are computed
+        with jax.enable_x64():  # double precision, as for gradients later
             check_densities(
                 log_prior,
                 log_likelihood,
@@ -147,7 +150,7 @@ class LogDensityModel(Model):
         self.prior = Normal(self.start_point, self._spread(start_sd))
         self.public = smoothness is not None and not data.data_dependent
         self.made_from_data, self.num_examples = data.data_dependent, data.num_samples
-        # Only a likelihood of single examples has a gradient of some of them.
+        # Batches need gradients of single examples, which only a likelihood of single examples has.
         self.device_sizes = None if self.no_examples else tuple(data.device_sizes)
         self.data_findings = (*(data.findings or ()), *self._examples_without_effect(jax))
         measured_here = smoothness is None
@@ -156,8 +159,9 @@ class LogDensityModel(Model):
             convexity = measured if convexity is None else convexity
         everyone = self.prior_devices == self.num_devices
         if self._moves is not None and self.dim <= MOST_DENSE and everyone:
-            # Also where the smoothness is given: forecasts count the devices' own randomness. If
-            # there is no mode to measure it at, it stays unknown.
+            # Measured even if the smoothness is given, because forecasts take the variance of the
+            # devices' own randomness into account. Without a mode at which to measure it, it stays
+            # unknown.
             with suppress(InvalidSetting):
                 scatter = self._measure_scatter(self._moves)
                 self.local_variance = np.diag(scatter).copy()
@@ -172,8 +176,9 @@ class LogDensityModel(Model):
             )
 
     def _measure_scatter(self, moves: LocalParameterCosts) -> Array:
-        """Covariance, (dim, dim), of the sum of what devices send in a round through their own
-        randomness, at the mode of the posterior, if their steps are independent draws."""
+        """Covariance, (dim, dim), that the random moves of local parameters give the sum of the
+        devices' gradients in a round, at the mode of the posterior. It takes each device's steps
+        for independent draws."""
         jax = require_jax()
         mode = self._curvature.mode(self.start_point)
         with jax.enable_x64():
@@ -190,8 +195,8 @@ class LogDensityModel(Model):
             return []
         rows = data.rows()
         score = jax.vmap(jax.grad(self.log_likelihood), in_axes=(None, 0))
-        # Gradients are computed at two points, because a gradient may vanish at the start by
-        # symmetry.
+        # Gradients are computed at two points, because by symmetry all gradients may vanish at the
+        # start alone.
         moved = np.zeros(len(data.targets), dtype=bool)
         few = np.unique(np.linspace(0, len(moved) - 1, _MOST_LOOKED_AT, dtype=np.intp))
         with jax.enable_x64():
@@ -217,7 +222,7 @@ class LogDensityModel(Model):
         return self.to_parameters(self._in_own(theta))
 
     def _in_own(self, theta: Any) -> Any:
-        """A theta (dim) in the coordinates in which the sampler moves, in the model's own."""
+        """Map one theta (dim) from the sampler's coordinates to the model's own."""
         return theta if self.coordinates is None else self.coordinates.to_model(theta)
 
     def whitened(
@@ -233,11 +238,11 @@ class LogDensityModel(Model):
         posterior is round.
 
         R and c follow from mean and covariance of a pilot's ``draws`` (..., dim), or are given from
-        public knowledge, R as ``scale`` and c as ``centre`` (default: the start); without draws and
-        scale they follow from mode and curvature of the posterior. Coordinates from draws or from
-        the posterior are for simulation: what they reveal of the data is not accounted.
-        ``smoothness`` and ``convexity`` are as for :meth:`in_coordinates`. See also
-        :func:`flmc.whiten`."""
+        public knowledge, R as ``scale``, (dim) or (dim, dim), and c as ``centre`` (dim; default:
+        the start). Without draws and scale they follow from mode and curvature of the posterior.
+        Coordinates from draws or from the posterior are for simulation: what they reveal of the
+        data is not accounted. ``smoothness`` and ``convexity`` are as for :meth:`in_coordinates`.
+        See also :func:`flmc.whiten`."""
         if draws is not None:
             coordinates = Coordinates.of_draws(draws)
         elif scale is not None:
@@ -256,14 +261,15 @@ class LogDensityModel(Model):
 
     def laplace_coordinates(self, weight: float = 1.0) -> Coordinates:
         """Coordinates whose centre is the mode of the posterior, and whose scale is a root of the
-        inverse Hessian at the mode over ``weight``: about those of a posterior from ``weight``
-        times as many examples."""
+        inverse Hessian at the mode, divided by ``weight``. They suit about the posterior from
+        ``weight`` times as many examples, whose covariance is smaller by this factor."""
         mode, covariance = self.laplace()
         return Coordinates.of_law(mode, covariance / weight, FLAT)
 
     def on(self, data: OnDevices, smoothness: float | None = None) -> LogDensityModel:
-        """A model with the same log densities on other ``data``, whose devices have the whole prior
-        together; its smoothness is measured from them if it is None."""
+        """A model with the same log densities on other ``data``, whose devices together have the
+        whole prior. Its smoothness is ``smoothness``, or is measured from the data if that is
+        None."""
         return LogDensityModel(
             self._log_prior,
             self.log_likelihood,
@@ -283,9 +289,9 @@ class LogDensityModel(Model):
         public: bool,
     ) -> LogDensityModel:
         """This model, sampled in other ``coordinates``. ``smoothness`` and ``convexity`` are the
-        largest and smallest curvature in those coordinates; if ``smoothness`` is None, it and,
-        where that is None too, the convexity are measured from the data. ``public`` says whether
-        coordinates and curvatures are public knowledge."""
+        largest and smallest curvature in those coordinates. If ``smoothness`` is None, it is
+        measured from the data, and so is the convexity unless that is given. ``public`` says
+        whether coordinates and curvatures are public knowledge."""
         whitened = LogDensityModel(
             self._log_prior,
             self.log_likelihood,
@@ -330,12 +336,14 @@ class LogDensityModel(Model):
         example_bound: ExampleBound | None = None,
         experiments: slice = slice(None),
     ) -> Array:
-        """Local gradients from some of each device's examples, (experiment, chain, device, dim):
-        the sum of their gradients, each bounded, times the device's weight, and the prior's share,
-        at theta (experiment, chain, dim)."""
+        """Local gradients from the examples in ``batch``, (experiment, chain, device, dim), at
+        theta (experiment, chain, dim). For each device: the sum of these examples' gradients, each
+        clipped as ``example_bound`` says (None: not clipped), times the device's weight, plus its
+        share of the prior's gradient."""
         jax = require_jax()
         counts = np.arange(batch.chosen.shape[-1]) < batch.sizes[:, None]
-        # Only the chosen rows go to JAX: to copy all of them would take longer than the gradient.
+        # Only the rows of the chosen examples go to JAX: to copy all rows would take longer than to
+        # compute the gradient.
         chosen = batch.chosen.reshape(-1, *batch.chosen.shape[2:])
         devices = np.arange(self.num_devices)[:, None]
         rows = {name: values[devices, chosen] for name, values in self._data["rows"].items()}
@@ -367,31 +375,33 @@ class LogDensityModel(Model):
             return jax.tree.map(as_array, tree)
 
     def pointwise(self) -> Pointwise | None:
-        """What the model says of single examples: their log likelihoods at draws of theta and, if
-        the likelihood can simulate, draws of what may be observed."""
+        """Functions that compute the log likelihoods of single examples at draws of theta and, if
+        the likelihood can simulate, draws of new observations; None if the likelihood is not a sum
+        over examples."""
         return pointwise_of(self, self._log_prior)
 
     @property
     def no_examples(self) -> str | None:
-        """Why the gradients of single examples cannot be clipped, and what to do; None where they
-        can."""
+        """Error message that says why the gradients of single examples cannot be clipped in this
+        model, and what to do; None if they can be."""
         if self.local is not None:
             return NO_EXAMPLES_LOCALLY
         return NO_EXAMPLES if self.likelihood_of == "device" else None
 
     def prior_share(self, theta: Array) -> Array:
-        """The part of every device's local gradient that comes from the log prior, 1/K of its
-        gradient, (experiment, chain, dim). The attribute ``prior`` is not that prior: it is the
-        distribution of the starts."""
+        """The part of every device's local gradient that comes from the log prior: 1/K of the
+        gradient of the negative log prior, (experiment, chain, dim), at theta (experiment, chain,
+        dim). It does not use the attribute ``prior``, which is only the distribution of the
+        starts."""
         jax = require_jax()
         with jax.enable_x64():
             each = jax.vmap(jax.grad(self._costs.prior_share))(theta.reshape(-1, self.dim))
             return np.array(each).reshape(theta.shape)
 
     def traced(self, example_bound: ExampleBound | None = None) -> TracedCosts | None:
-        """The devices' local gradients as a function that JAX can compile into a loop of its own;
-        ``example_bound`` says how each example's gradient is clipped, None that it is not. None
-        where examples are to be clipped and the model has none that may be."""
+        """The devices' local gradients as a function that JAX can compile into a loop of its own.
+        Each example's gradient is clipped as ``example_bound`` says; None: not clipped. Returns
+        None if a bound is given and the model has no gradients of single examples."""
         if example_bound is not None and self.no_examples is not None:
             return None
         moves = self._moves
@@ -402,10 +412,10 @@ class LogDensityModel(Model):
         )
 
     def _evaluate(self, example_bound: ExampleBound | None, theta: Array) -> Array:
-        """Local gradients of all devices, (experiment, chain, device, dim), in double precision,
-        one chain after the other; ``example_bound`` says how each example's gradient is clipped,
-        None that it is not. Raises ``InvalidSetting`` where it is to be clipped and the model has
-        no examples that may be."""
+        """Local gradients of all devices, (experiment, chain, device, dim), at theta (experiment,
+        chain, dim), in double precision, one chain after the other. Each example's gradient is
+        clipped as ``example_bound`` says; None: not clipped. Raises ``InvalidSetting`` if a bound
+        is given and the model has no gradients of single examples."""
         if example_bound is not None and self.no_examples is not None:
             raise InvalidSetting(self.no_examples)
         jax = require_jax()
@@ -424,9 +434,11 @@ class LogDensityModel(Model):
         return np.tile(own, (self.num_devices, 1))
 
     def moved(self, theta: Array, own: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-        """What devices with local parameters do in a round at one ``theta`` (dim): from the free
-        numbers ``own`` (device, entry) to those after their steps, with what they then send, the
-        mean gradients in theta, (device, dim). All randomness is from ``rng``."""
+        """One round of all devices with local parameters, at one ``theta`` (dim) in the sampler's
+        coordinates. Returns the local parameters after the devices' steps, as free numbers (device,
+        entry), which were ``own`` (device, entry) before; and the gradients in theta that devices
+        send, (device, dim), each the mean over the device's steps. All randomness is from
+        ``rng``."""
         jax, moves = require_jax(), self._moves
         assert moves is not None
         shape = (self.num_devices, moves.steps + 1)
@@ -440,8 +452,8 @@ class LogDensityModel(Model):
 
     def local_draws(self, draws: Array, seed: int, steps: int = 16) -> dict[str, Array]:
         """Local parameters of every device, drawn given draws of theta: together they are draws of
-        the joint posterior. From the data of all devices, so that no privacy statement covers what
-        is returned; a device may ask its own model.
+        the joint posterior. They are computed from the data of all devices, so no privacy statement
+        covers them; a device may draw its own from a model of its own data.
 
         Parameters
         ----------
@@ -450,12 +462,13 @@ class LogDensityModel(Model):
         seed
             Seed of all random numbers.
         steps
-            Steps of Metropolis and Hastings from the mode for each draw.
+            Number of steps of Metropolis and Hastings, from the mode of the local parameters, for
+            each draw of theta.
 
         Returns
         -------
         dict
-            Values by name, each (..., device, its shape).
+            Values of the local parameters by name, each (..., device, shape of the parameter).
         """
         jax, moves = require_jax(), self._moves
         if moves is None:
@@ -485,8 +498,9 @@ class LogDensityModel(Model):
         return {name: each.reshape(*lead, *each.shape[1:]) for name, each in values.items()}
 
     def _spread(self, given: float | Array | None) -> Array:
-        """Standard deviation of the points from which chains start, (dim): ``given``, or else that
-        of the prior at the start, from the curvature of its log density."""
+        """Standard deviation of the points from which chains start, (dim): ``given``, a number or
+        (dim); if it is None, the prior's standard deviation at the start, from the curvature of its
+        log density."""
         if given is not None:
             sd = checks.finite_array("start_sd", given)
             if sd.shape not in ((), (self.dim,)) or (sd <= 0).any():
@@ -497,8 +511,8 @@ class LogDensityModel(Model):
             lambda theta: self.prior_devices * self._costs.prior_share(theta),
             self.start_point,
         )
-        # In an entry in which the prior is flat it has no spread: the standard deviation is 1
-        # there.
+        # Where the prior is flat in an entry, its curvature gives no standard deviation: it is set
+        # to 1.
         return np.where(curvature > 0, 1.0 / np.sqrt(np.maximum(curvature, 1e-12)), 1.0)
 
 

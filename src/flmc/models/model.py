@@ -21,7 +21,7 @@ from flmc.models.distributions import Gaussian, Normal, Prior
 from flmc.models.local_costs import ExampleBound, Quadratic, TracedCosts
 from flmc.models.parameters import Layout
 
-if TYPE_CHECKING:  # these modules need this one, or JAX where they are used
+if TYPE_CHECKING:  # imported for types only: batches imports this module
     from flmc.models.batches import Batch
     from flmc.models.pointwise import Pointwise
 
@@ -46,14 +46,15 @@ class Model(ABC):
     """Number of free entries of the parameters that each device has of its own, which are no part
     of theta and never leave the device."""
     local_variance: Array | None = None
-    """Variance of each entry of the sum of what devices send in a round, (dim), through the
-    randomness of their own parameters, at the mode; None: there is none, or it is not known."""
+    """Variance, (dim), that the random moves of the devices' own parameters give each entry of the
+    sum of their gradients in a round, at the mode; None: the model has no local parameters, or the
+    variance is not known."""
     device_sizes: tuple[int, ...] | None = None
-    """Number of examples of each device, for a model that gives ``batch_gradient``; None for one
-    that does not."""
+    """Number of examples of each device, if the model overrides ``batch_gradient``; None: it cannot
+    compute gradients from batches."""
     prior: Prior = Normal()
-    """Prior of theta; chains may start from a draw of it. For a model from log densities it is only
-    the law of the starts, and its own log prior is the prior."""
+    """Prior of theta, from which the starts of chains may be drawn. In a model from log densities
+    it is the law of the starts alone, and the prior is the user's log prior."""
     smoothness: float | None = None
     """Largest curvature L of the sum of all local costs, the negative log posterior; None: not
     known."""
@@ -75,8 +76,8 @@ class Model(ABC):
     posterior: Gaussian | None = None
     """The exact posterior of every data set; None: not known."""
     layout: Layout | None = None
-    """Parameters in the order of theta, which maps them to their values; None: they have no
-    names."""
+    """Names, shapes and supports of the parameters, in the order in which they lie in theta; None:
+    entries of theta have no names."""
     coordinates: Coordinates | None = None
     """Coordinates in which the sampler works, while results are in the model's own; None: the
     model's own."""
@@ -172,15 +173,15 @@ class Model(ABC):
         example_bound: ExampleBound | None = None,
         experiments: slice = slice(None),
     ) -> Array:
-        """Local gradients from some of each device's examples: the sum of their gradients, times
-        the device's weight, and the prior's share.
+        """Local gradients from batches: for each device the sum of the gradients of the examples in
+        its batch, times the device's weight, plus its share of the prior's gradient.
 
         Parameters
         ----------
         theta
             Parameters, (experiment, chain, dim).
         batch
-            Which examples of each device, and their weight.
+            Which examples each device uses, and the weight of their gradients.
         example_bound
             Bound of the gradients of single examples before they are weighted; None: they are not
             clipped.
@@ -266,14 +267,13 @@ class Model(ABC):
         return None
 
     def pointwise(self) -> Pointwise | None:
-        """What the model says of single examples at draws of theta, which ``result.to_arviz`` adds
-        to the draws.
+        """Functions that compute log likelihoods and simulated observations of single examples at
+        draws of theta; ``result.to_arviz`` adds their values to the draws.
 
         Returns
         -------
         Pointwise or None
-            Log likelihoods, and draws of what may be observed; None, as here, for a model that does
-            not know its examples.
+            These functions; None, as here, for a model that does not know its examples.
         """
         return None
 

@@ -1,4 +1,4 @@
-r"""Bayesian neural networks for classes, from data with features and a target; they need the extra
+"""Bayesian neural networks that classify, from data with features and a target; they need the extra
 ``jax``."""
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def mlp(
     hidden
         Number of units of every hidden layer.
     prior_sd
-        Scale s of the prior.
+        Scale s of the prior: the standard deviation of biases, and of a weight times the root of
+        its layer's number of inputs.
     smoothness
         Largest curvature from public knowledge; None: measured from the data at the start and
         after some steps of descent, so that plans are marked ``data_dependent``.

@@ -1,11 +1,11 @@
 """A NumPyro model as a federated one: its log joint density, split into a prior and the likelihood
 of one example.
 
-The model is a function of named arrays with one row for each example. It is called with a single
-row: what its observed sites then give is the likelihood of that example, which involves no other
-row. What does not depend on rows is the prior. That these parts add up to the whole, for every
-site, is tested at some points with many rows at once; a site for which they do not is refused by
-its name. Supports are those of :mod:`flmc.models.supports`."""
+The model is a function of named arrays with one row for each example. When it is called with a
+single row, the log density of its observed sites is the likelihood of that example, which involves
+no other row. The log density of the sites that do not depend on rows is the prior. At some points
+the sum of these parts is compared with the density for many rows at once, site by site; a site for
+which they differ is refused by its name. Supports are those of :mod:`flmc.models.supports`."""
 
 from __future__ import annotations
 
@@ -26,17 +26,19 @@ from flmc.models.pointwise import Likelihood
 from flmc.models.supports import Interval, Support
 
 _NUM_DRAWS = 101
-"""Number of draws of a site from its prior whose median is the start."""
+"""Number of draws from the prior of a latent site; their median is the site's default start."""
 _NUM_POINTS = 3
-"""Number of points at which the split is tested; two densities that differ agree by chance at none,
-so more are for points at which a density is infinite."""
+"""Number of points at which the split into prior and likelihood is tested. One point would tell two
+different densities apart; several serve models whose density is infinite at some points."""
 _MOST_ROWS = 1000
 """Largest number of examples with which the split is tested."""
 _TOLERANCE = 1e-8
-"""Largest difference, relative to the sum of magnitudes, at which sums in double precision count as
-equal: the rounding of a thousand terms is a thousand times smaller."""
+"""Largest difference of two sums, relative to the sum of the magnitudes of their terms, with which
+they count as equal. The rounding of a thousand terms in double precision is a thousand times
+smaller."""
 _SPREAD = 0.5
-"""Standard deviation, about the start, of the free numbers at the points of the test."""
+"""Standard deviation, in free numbers about the start, of the random points at which the split into
+prior and likelihood is tested."""
 
 NumpyroModel = Callable[..., Any]
 Site = dict[str, Any]
@@ -61,7 +63,8 @@ def federated(
     if not data.num_samples:
         raise InvalidSetting("a NumPyro model needs 1 example at least, got 0")
     calls = _Calls(jax, numpyro, model, dict(fixed))
-    # A row of zeros stands for the data where the prior is evaluated: none of them can enter it.
+    # The prior is evaluated with one row of zeros in place of the data, so that no data can enter
+    # it.
     blank = {name: np.zeros_like(values[:1]) for name, values in rows.items()}
     with jax.enable_x64():
         latent = _latent_sites(calls, jax, blank, rows)
@@ -76,7 +79,8 @@ def federated(
             name: Parameter(starts[name], site["support"], _axes(site, dims, coords, labels))
             for name, site in latent.items()
         }
-        # Checks starts and axes by name, before a point about them is needed.
+        # ``named`` raises an error with the parameter's name if its start or axes do not fit. It is
+        # called before the start is used to make points.
         named = {name: each.named(name) for name, each in parameters.items()}
         rng = np.random.default_rng(0)
         points = [
@@ -141,38 +145,41 @@ def federated(
 
 
 class _Calls:
-    """Calls of a NumPyro model with arrays of examples, and with ``fixed`` arguments beside."""
+    """Calls a NumPyro model with the arrays of some examples and with the ``fixed`` arguments, and
+    reads log densities and values off its sites."""
 
     def __init__(self, jax: Any, numpyro: Any, model: NumpyroModel, fixed: dict[str, Any]) -> None:
         self._jax, self._numpyro, self._model, self._fixed = jax, numpyro, model, fixed
 
     def _arguments(self, rows: Values) -> dict[str, Any]:
-        """Arguments of a call: the arrays as JAX's."""
+        """All arguments of a call of the model, by name: the fixed ones and the arrays in ``rows``,
+        with NumPy's arrays converted to JAX's."""
         jax = self._jax
 
         def traceable(value: Any) -> Any:
             if not isinstance(value, np.ndarray):
                 return value
-            # In the precision in which JAX computes at the moment, as engines use either.
+            # In the precision that JAX uses at this moment: engines compute in single or in double
+            # precision.
             return jax.numpy.asarray(value.astype(jax.dtypes.canonicalize_dtype(value.dtype)))
 
         return {name: traceable(value) for name, value in {**self._fixed, **rows}.items()}
 
     def log_densities(self, values: Values, rows: Values) -> dict[str, Any]:
-        """Log density of every site, summed over its entries, where the latent sites have the
-        ``values``."""
+        """Log density of every site, by name, summed over the site's entries; the latent sites have
+        the ``values``, and ``rows`` are the arrays of the examples."""
         each = self.entry_densities(values, rows)
         return {name: self._jax.numpy.sum(entries) for name, entries in each.items()}
 
     def entry_densities(self, values: Values, rows: Values) -> dict[str, Any]:
-        """Log densities of every site's entries, an array of the site's batch shape, where the
-        latent sites have the ``values``."""
-        # Arrays of NumPy cannot be indexed by what JAX traces.
+        """Log densities of the entries of every site, by name, each an array of the site's batch
+        shape; the latent sites have the ``values``, and ``rows`` are the arrays of the examples."""
+        # Converted, because NumPy's arrays cannot be indexed with values that JAX traces.
         values = self._jax.tree.map(self._jax.numpy.asarray, dict(values))
         handlers = self._numpyro.handlers
         traced = handlers.trace(handlers.substitute(self._model, data=values))
-        # The row of zeros may be outside of what a law allows, such as a scale of 0; laws of latent
-        # sites do not see it.
+        # Validation is off, because a row of zeros may be invalid for an observed site's law, such
+        # as a scale of 0. The laws of latent sites do not see it.
         with self._numpyro.validation_enabled(is_validate=False):
             sites = traced.get_trace(**self._arguments(rows))
             return {
@@ -182,8 +189,9 @@ class _Calls:
             }
 
     def observed(self, values: Values, rows: Values, names: Sequence[str]) -> dict[str, Site]:
-        """The observed sites among ``names`` that have a value for each row, where the latent ones
-        have the ``values``; a factor has none."""
+        """The observed sites among ``names`` that have a value for each row, by name, where the
+        latent sites have the ``values``. Sites of ``numpyro.factor``, which have no value, are left
+        out."""
         values = self._jax.tree.map(self._jax.numpy.asarray, dict(values))
         handlers = self._numpyro.handlers
         traced = handlers.trace(handlers.substitute(self._model, data=values))
@@ -198,7 +206,8 @@ class _Calls:
         }
 
     def _log_density(self, site: Site) -> Any:
-        """Log densities of the entries of one site at its value."""
+        """Log densities of the entries of one site at its value, times the scale that a handler of
+        NumPyro may have set for the site."""
         beside = (site["intermediates"],) if site["intermediates"] else ()
         each = site["fn"].log_prob(site["value"], *beside)
         scale = 1.0 if site["scale"] is None else site["scale"]
@@ -207,8 +216,9 @@ class _Calls:
     def sites(
         self, rows: Values, free_of: Callable[[str, Support, Site], Array]
     ) -> tuple[dict[str, Site], dict[str, Site]]:
-        """All sites of a call, and the latent ones with their ``support``; a latent site's value is
-        that at the free numbers which ``free_of`` gives for its name, support and site."""
+        """All sites of a call with the arrays ``rows``, and the latent sites among them, each with
+        its ``support``; both by name. The value of a latent site is made from the free numbers that
+        ``free_of(name, support, site)`` returns."""
         latent: dict[str, Site] = {}
 
         def substitute(site: Site) -> Any:
@@ -233,8 +243,9 @@ class _Calls:
         except InvalidSetting:
             raise
         except Exception as error:  # a user's model may raise anything
-            # Data frames have columns that a model does not use, and Python's message does not say
-            # where the argument comes from.
+            # A common mistake is a data frame with columns that the model does not use. Python's
+            # message about the unexpected argument does not say where it comes from, so the cure is
+            # added.
             cure = (
                 "; it is called with every array of the data: leave out the others, as from_frames"
                 " does with arrays=[...]"
@@ -252,10 +263,11 @@ class _Calls:
 class AtHome:
     """The latent sites in a plate over devices, of which every device has its own entry.
 
-    A device does not know the entries of others. The model is called with its own in the place of
-    all: that is the same wherever the plate's entries are alike, given the other sites, and rows
-    use the entry of their device alone, which :meth:`check` tests. ``axes`` has the axis of the
-    plate in each site by name, ``declared`` the parameters of one device, ``start`` their starts.
+    A device does not know the entries of other devices, so the model is called with the device's
+    own entry copied to all entries of the plate. The result is right if, given the other sites, all
+    entries of the plate have the same law, and rows use the entry of their own device alone:
+    :meth:`check` tests both. By name of a site, ``axes`` has the axis of the plate in it,
+    ``declared`` the parameter of one device, and ``start`` that parameter's start.
     """
 
     def __init__(
@@ -282,8 +294,8 @@ class AtHome:
         parameters: Mapping[str, Parameter],
         num_devices: int,
     ) -> AtHome:
-        """The sites of the plate of this name. Raises ``InvalidSetting`` if there are none, or the
-        plate is not over the devices."""
+        """Find the latent sites in the plate named ``plate``. Raises ``InvalidSetting`` if there
+        are none, or if the plate does not have one entry for each of ``num_devices`` devices."""
         axes: dict[str, int] = {}
         declared: dict[str, Parameter] = {}
         for name, site in latent.items():
@@ -311,7 +323,8 @@ class AtHome:
         return cls(calls, jax, plate, num_devices, axes, declared)
 
     def everywhere(self, values: Values, own: Values) -> Values:
-        """Values of all latent sites, with those of one device in the place of all devices'."""
+        """Values of all latent sites: ``values`` for the sites outside of the plate, and one
+        device's values, ``own``, copied to every entry for the sites in it."""
         numpy = self._jax.numpy
         spread = {
             name: numpy.repeat(numpy.expand_dims(numpy.asarray(own[name]), axis), self._size, axis)
@@ -320,9 +333,11 @@ class AtHome:
         return {**values, **spread}
 
     def log_prior(self, values: Values, own: Values) -> Any:
-        """Log density of one device's parameters, given the other sites."""
+        """Log density of one device's parameters, with values ``own``, given the ``values`` of the
+        other sites; a number."""
         each = self._calls.entry_densities(self.everywhere(values, own), self._blank)
-        # All entries are alike: the first is enough, and compiled code leaves out the others.
+        # All entries of the plate have the same value and law: the density of the first is enough,
+        # and compiled code leaves out the rest.
         return sum(
             self._jax.numpy.take(each[name], 0, axis).sum() for name, axis in self.axes.items()
         )
@@ -363,7 +378,8 @@ class AtHome:
         fixed = {name: value for name, value in point.items() if name not in self.axes}
 
         def uses(row: Values) -> Any:
-            """Which entries of the plate the likelihood of one row depends on, (entry)."""
+            """Whether the likelihood of one row depends on each entry of the plate, (entry): True
+            where its derivative is not 0."""
 
             def of(own: Values) -> Any:
                 one = {name: each[None] for name, each in row.items()}
@@ -377,7 +393,8 @@ class AtHome:
                 found = found | (by_entry != 0).any(axis=1)
             return found
 
-        # Some rows of every device, all at once.
+        # Evenly chosen rows of every device, because all may be too many; one compiled call tests
+        # them.
         ends, most = np.cumsum(data.device_sizes), 1 + _MOST_ROWS // data.num_devices
         chosen = [
             np.unique(np.linspace(end - size, end - 1, min(size, most)).astype(np.intp))
@@ -405,7 +422,8 @@ def _latent_sites(calls: _Calls, jax: Any, blank: Values, rows: Values) -> dict[
     Raises ``InvalidSetting`` for what cannot be a parameter of a federated model."""
 
     def median(name: str, support: Support, site: Site) -> Array:
-        # In free numbers, because a median of simplices is none.
+        # The median is taken of free numbers, because the median of simplices, entry by entry, does
+        # not add up to 1.
         shape = tuple(site["fn"].shape())
         try:
             drawn = site["fn"].sample(jax.random.PRNGKey(0), (_NUM_DRAWS,))
@@ -465,9 +483,9 @@ def _observed_by_example(
     rows: Values,
     latent: set[str],
 ) -> list[str]:
-    """Names of the sites whose log density is a sum over examples. All others must be the same
-    whatever the examples are. Raises ``InvalidSetting`` for a site that is neither, or if none is
-    such a sum."""
+    """Names of the observed sites whose log density is a sum over examples. The log density of
+    every other site must be the same whatever the examples are. Raises ``InvalidSetting`` for a
+    site that is neither, or if no site is such a sum."""
 
     def at_one_point(values: Values, rows: Values) -> tuple[Any, Any, Any]:
         def one(row: Values) -> dict[str, Any]:
@@ -516,14 +534,15 @@ def _observed_by_example(
 
 
 def _equal(left: Any, right: Any, parts: Array) -> bool:
-    """Whether numbers are equal up to the rounding of sums of the ``parts``."""
+    """Whether the numbers ``left`` and ``right`` differ by no more than rounding may change a sum
+    of the ``parts``."""
     size = np.abs(parts).sum() + np.abs(right)
     return bool((np.abs(left - right) <= _TOLERANCE * size).all())
 
 
 def _some(rows: Values) -> dict[str, Array]:
-    """At most a thousand evenly chosen rows; a single one is doubled, as with one row a sum cannot
-    be told from a constant."""
+    """At most a thousand evenly chosen rows, as arrays by name. A single row is doubled: with one
+    row, a sum over rows cannot be told from a constant."""
     count = len(next(iter(rows.values())))
     chosen = np.unique(np.linspace(0, count - 1, min(count, _MOST_ROWS)).astype(np.intp))
     chosen = np.repeat(chosen, 2) if count == 1 else chosen
@@ -541,7 +560,7 @@ def _support_of(site: Site) -> Support:
             f"the latent site {name!r} is discrete: sum it out, for instance with"
             " numpyro.distributions.MixtureSameFamily"
         )
-    # A constraint of independent entries names the one of a single entry.
+    # NumPyro wraps the constraint of independent entries; ``base_constraint`` is that of one entry.
     given = getattr(given, "base_constraint", given)
     ready = {
         type(known.real): supports.real,
@@ -576,8 +595,8 @@ def _support_of(site: Site) -> Support:
 
 
 def _bound(name: str, bound: Any, otherwise: float) -> float:
-    """The bound of a site as a number; ``otherwise`` if there is none. Raises ``InvalidSetting``
-    for bounds that differ among entries."""
+    """The lower or upper ``bound`` of the site ``name`` as a number, or ``otherwise`` if it is
+    None. Raises ``InvalidSetting`` if its entries have different bounds."""
     values = np.unique(np.asarray(otherwise if bound is None else bound, np.float64))
     if len(values) != 1:
         raise InvalidSetting(
@@ -592,9 +611,9 @@ def _axes(
     coords: Mapping[str, Sequence[Any]],
     labels: Mapping[str, Sequence[str]],
 ) -> dict[str, Sequence[Any]]:
-    """Names and labels of the axes of a latent site: ``dims`` names them, else plates name theirs;
-    ``coords`` labels them, else the ``labels`` of the data if there are as many, else they have
-    numbers."""
+    """Labels of the axes of a latent site, by name of the axis. The names are those in ``dims``,
+    else of the site's plates; without either the result is empty. The labels are those in
+    ``coords``, else the data's ``labels`` if there are as many as entries, else numbers from 0."""
     name, shape = site["name"], tuple(site["fn"].shape())
     if name in dims:
         names = list(dims[name])

@@ -1,8 +1,8 @@
-"""The parameters of a model by name: what the user declares of each, and how they lie in theta.
+"""The parameters of a model by name: how a user declares them, and how they lie in theta.
 
-Theta is one vector of free real numbers, which is what travels and what a sampler moves. A
-parameter has a name, a shape, a support and names of its axes; :mod:`flmc.models.supports` maps its
-part of theta to its value. Draws are shown as values."""
+Theta is one vector of free real numbers: it is what travels, and what a sampler moves. A parameter
+has a name, a shape, a support and names of its axes; :mod:`flmc.models.supports` maps its entries
+of theta to its value. Draws are shown as values."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from flmc.base.errors import InvalidSetting
 from flmc.models.supports import Real, Support, real
 
 Axes = tuple[tuple[str, tuple[Any, ...]], ...]
-"""Names of the axes of a parameter, each with the labels of its places."""
+"""Names of the axes of a parameter, in order, each with one label for every index along the
+axis."""
 
 
 @dataclass(frozen=True, eq=False)
 class Parameter:
-    """Declaration of a parameter of a model: where chains start, its support, its axes.
+    """Declaration of a parameter of a model: its start, support and axes.
 
-    It takes the place of an array in the ``start`` of :meth:`flmc.Model.from_log_density`; an array
-    is a parameter that may have all real values, and whose axes have no names.
+    It takes the place of an array in the ``start`` of :meth:`flmc.Model.from_log_density`. An array
+    there declares a parameter that may have all real values, and whose axes have no names.
 
     Attributes
     ----------
@@ -37,8 +38,8 @@ class Parameter:
     support
         Values that the parameter may have: one of ``flmc.supports``.
     axes
-        Name of every axis in order, each with the labels of its places; tables and ArviZ show them.
-        Parameters may share an axis.
+        Name of every axis in order, each with one label for every index along it; tables and ArviZ
+        show them. Several parameters may share an axis.
 
     Examples
     --------
@@ -51,7 +52,7 @@ class Parameter:
     axes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def named(self, name: str) -> NamedParameter:
-        """This parameter under its name, as models hold it.
+        """This parameter with a name, checked, in the form in which models hold it.
 
         Parameters
         ----------
@@ -89,8 +90,8 @@ class Parameter:
 
 @dataclass(frozen=True)
 class NamedParameter:
-    """A parameter as a model holds it; ``shape`` is that of its value, which may have more entries
-    than it takes in theta."""
+    """A parameter of a model, with its name. ``shape`` is that of its value, which may have more
+    entries than the free numbers that stand for it in theta."""
 
     name: str
     shape: tuple[int, ...]
@@ -99,16 +100,18 @@ class NamedParameter:
 
     @cached_property
     def free_shape(self) -> tuple[int, ...]:
-        """Shape of its part of theta."""
+        """Shape of the free numbers that stand for this parameter in theta."""
         return self.support.free_shape(self.shape)
 
     @property
     def size(self) -> int:
-        """Number of its entries in theta."""
+        """Number of this parameter's entries in theta."""
         return math.prod(self.free_shape)
 
     def entries(self) -> list[str]:
-        """Names of the entries of its value: its own with labels, or numbers, in brackets."""
+        """Names of the entries of the parameter's value: its name with an index in brackets, of
+        labels if axes have them, else of numbers, such as ``effect[north]`` or ``sd`` for a single
+        number."""
         numbers: list[Sequence[Any]] = [range(count) for count in self.shape]
         labels = [labels for _, labels in self.axes] or numbers
         return [
@@ -117,8 +120,9 @@ class NamedParameter:
         ]
 
     def free_entries(self) -> list[str]:
-        """Names of its entries in theta: those of its value if both are the same, else its own name
-        with numbers; ``free(...)`` says that the entry is mapped to a value."""
+        """Names of this parameter's entries in theta. With a real support they are the names of its
+        value's entries. Otherwise they are ``free(...)`` around these if there are as many, else
+        ``free(name)`` with an index of numbers."""
         if isinstance(self.support, Real):
             return self.entries()
         if self.free_shape == self.shape:
@@ -127,7 +131,8 @@ class NamedParameter:
 
 
 def _in_brackets(places: Iterable[Any]) -> str:
-    """An index such as ``[2,north]``; empty for a number, which has no axes."""
+    """The index ``places`` of an entry as text, such as ``[2,north]``; empty text for a parameter
+    without axes, which is one number."""
     index = ",".join(map(str, places))
     return f"[{index}]" if index else ""
 
@@ -164,20 +169,22 @@ class Layout:
 
     @classmethod
     def of_shapes(cls, **shapes: tuple[int, ...]) -> Layout:
-        """Parameters that may have all real values, with these names and shapes."""
+        """Layout of parameters that may have all real values; ``shapes`` maps their names to
+        shapes."""
         return cls(tuple(NamedParameter(name, shape) for name, shape in shapes.items()))
 
     @classmethod
     def of_names(cls, names: Sequence[str], dim: int) -> Layout:
-        """Parameters of one number each with these names. Raises ``InvalidSetting`` unless there
-        are ``dim`` of them."""
+        """Layout of parameters of one real number each, with these ``names``. Raises
+        ``InvalidSetting`` unless there are ``dim`` names."""
         if isinstance(names, str) or len(names) != dim:
             raise InvalidSetting(f"names must be {dim} names, one for each entry, got {names!r}")
         return cls(tuple(NamedParameter(str(name), ()) for name in names))
 
     @classmethod
     def of_axis(cls, name: str, axis: str, labels: Sequence[Any]) -> Layout:
-        """One parameter ``name`` with an entry for each label of one axis."""
+        """Layout of one real parameter, called ``name``, with one axis, called ``axis``, and an
+        entry for each of its ``labels``."""
         return cls((NamedParameter(name, (len(labels),), real, ((axis, tuple(labels)),)),))
 
     @property
@@ -197,7 +204,8 @@ class Layout:
         return {each.name: each.support.constrain(parts[each.name]) for each in self.parameters}
 
     def log_jacobian(self, theta: Any) -> Any:
-        """Logarithm of the Jacobian determinant of the map from one ``theta`` (dim) to values."""
+        """Logarithm of the Jacobian determinant of the map from one ``theta`` (dim) to the values
+        of all parameters, a number."""
         parts = self._parts(theta)
         return sum(each.support.log_jacobian(parts[each.name]) for each in self.parameters)
 
@@ -207,7 +215,7 @@ class Layout:
         return np.concatenate([*free, np.empty(0)])
 
     def entries(self) -> list[str]:
-        """Names of all entries of the values."""
+        """Names of the entries of the values of all parameters, in order."""
         return [name for each in self.parameters for name in each.entries()]
 
     def free_entries(self) -> list[str]:
@@ -215,7 +223,8 @@ class Layout:
         return [name for each in self.parameters for name in each.free_entries()]
 
     def _parts(self, theta: Any) -> dict[str, Any]:
-        """The part of every parameter in ``theta`` (..., dim), each (..., its free shape)."""
+        """The free numbers of every parameter, by name, each (..., its free shape), cut out of
+        ``theta`` (..., dim)."""
         parts, first = {}, 0
         for each in self.parameters:
             part = theta[..., first : first + each.size]
@@ -225,9 +234,10 @@ class Layout:
 
 
 class ParameterTree:
-    """The structure of a user's parameters, which ``start`` shows: a tree (any pytree of JAX) of
-    arrays and declarations, :class:`Parameter`. It turns theta into such a tree of values. The
-    attribute ``layout`` holds the parameters, ``start`` the theta, (dim), of the given tree."""
+    """The structure of a user's parameters, taken from ``start``: a tree (any pytree of JAX) whose
+    leaves are arrays or :class:`Parameter` declarations. It turns theta into a tree of values with
+    the same structure. The attribute ``layout`` holds the parameters, ``start`` the theta, (dim),
+    at the given leaves."""
 
     def __init__(self, jax: Any, start: Any) -> None:
         paths, self._form = jax.tree_util.tree_flatten_with_path(start)
@@ -244,6 +254,6 @@ class ParameterTree:
         checks.at_least("the number of parameters", len(self.start), 1)
 
     def parameters(self, theta: Any) -> Any:
-        """The tree of values that ``theta`` (dim) stands for; theta is an array of NumPy or JAX,
-        whose precision the tree keeps."""
+        """The tree of parameter values at ``theta`` (dim), an array of NumPy or JAX, whose
+        precision the tree keeps."""
         return self._unflatten(self._form, list(self.layout.values(theta).values()))

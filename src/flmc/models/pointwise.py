@@ -1,7 +1,7 @@
-"""What a model says of single examples at draws of theta: log likelihoods, and draws of what was
-observed, for comparing models and for checking predictions.
+"""Log likelihoods of single examples at draws of theta, and simulated observations, for comparing
+models and for checking predictions.
 
-It is computed from the data of all devices, in simulation: no privacy statement covers it."""
+They are computed from the data of all devices, in simulation: no privacy statement covers them."""
 
 from __future__ import annotations
 
@@ -23,23 +23,25 @@ if TYPE_CHECKING:  # that module imports this one
 
 @dataclass(frozen=True, eq=False)
 class Pointwise:
-    """What a model says of single examples.
+    """Observations of single examples, and functions that compute their log likelihoods and
+    simulate new ones at draws of theta.
 
     Attributes
     ----------
     observed
-        What was observed, by name, (sample, ...); empty where the model does not say what it is.
+        Observed arrays by name, each (sample, ...); empty where the model does not say which arrays
+        its likelihood is of.
     devices
         Name of the device of every example, (sample).
     log_likelihood
-        Function from theta, (draw, dim), to the log likelihood of every example, by name of what
-        was observed, (draw, sample) each.
+        Function from theta, (draw, dim), to the log likelihoods of every example, (draw, sample),
+        by name of the observed array.
     log_posterior
         Function from theta, (draw, dim), to the log density of theta and the data, (draw), up to a
         constant; None: not known.
     simulate
-        Function from theta, (draw, dim), and a seed to draws of what may be observed at each, by
-        name, (draw, sample, ...); None: the model has none.
+        Function from theta, (draw, dim), and a seed to simulated observations, (draw, sample, ...),
+        by name of the observed array; None: the model cannot simulate.
     """
 
     observed: Mapping[str, Array]
@@ -51,18 +53,19 @@ class Pointwise:
 
 @dataclass(frozen=True, eq=False)
 class Likelihood:
-    """A log likelihood of one example, by name of what is observed, which is called as the sum.
+    """A log likelihood of one example in parts, one for each observed array. Called like a
+    function, it returns the sum of the parts.
 
     Attributes
     ----------
     each
-        ``each(parameters, example)``: log likelihoods by name.
+        ``each(parameters, example)``: log likelihoods by name of the observed array.
     observed
-        Function from the arrays of all examples, by name, to what was observed, by name, (sample,
-        ...).
+        Function from the arrays of all examples, by name, to the observed arrays among them, by
+        name, each (sample, ...).
     simulate
-        ``simulate(parameters, example, key)``: a draw of what may be observed of an example, by
-        name, with a random key of JAX; None: there is none.
+        ``simulate(parameters, example, key)``: simulated observations of one example, by name, with
+        a random key of JAX; None: the likelihood cannot simulate.
     """
 
     each: Callable[..., Mapping[str, Any]]
@@ -77,8 +80,8 @@ class Likelihood:
         array: str | None,
         simulate: Callable[[Any, Any, Any], Any] | None = None,
     ) -> Likelihood:
-        """The likelihood of one observed thing, called ``name``, that is the ``array`` of the data;
-        None: which array it is is not known."""
+        """A likelihood of one observed array, which is called ``name`` in results and ``array`` in
+        the data; ``array`` None: it is not known which array of the data is observed."""
         return cls(
             lambda *given: {name: log_likelihood(*given)},
             lambda rows: {} if array is None else {name: rows[array]},
@@ -88,7 +91,8 @@ class Likelihood:
         )
 
     def __call__(self, *given: Any) -> Any:
-        """Log likelihood of one example, of all that was observed of it."""
+        """Log likelihood of one example: the sum over all observed arrays. The arguments ``given``
+        are those of ``each``: parameters and the example."""
         return sum(self.each(*given).values())
 
 
@@ -98,8 +102,8 @@ def named_likelihood(
     observed: str | None,
     simulate: Callable[[Any, Any, Any], Any] | None,
 ) -> Likelihood:
-    """The likelihood of the array ``observed`` of the data; None: of ``y``. Raises
-    ``InvalidSetting`` if there is no such array."""
+    """The user's ``log_likelihood`` and ``simulate`` as the likelihood of the array of ``data``
+    named ``observed``; None: of ``y``. Raises ``InvalidSetting`` if there is no such array."""
     rows = data.rows()
     if (observed or "y") not in rows:
         raise InvalidSetting(
@@ -115,7 +119,8 @@ def likelihood_of_target(
     log_likelihood: Callable[..., Any],
     simulate: Callable[[Any, Any, Any], Any] | None,
 ) -> Likelihood:
-    """The likelihood of the target of ``data``, under its name."""
+    """The functions ``log_likelihood`` and ``simulate`` as the likelihood of the target of
+    ``data``, under the target's name."""
     return Likelihood.of(log_likelihood, data.target_name, "y", simulate)
 
 
@@ -126,8 +131,9 @@ def device_of_examples(data: OnDevices) -> tuple[str, ...]:
 
 
 def pointwise_of(model: LogDensityModel, log_prior: Callable[[Any], Any]) -> Pointwise | None:
-    """What a model from log densities says of single examples; None for one whose likelihood is not
-    a sum over examples. Theta is in the model's own coordinates."""
+    """Observations, log likelihoods and simulations of single examples for a model from log
+    densities, with theta in the model's own coordinates; None if its likelihood is not a sum over
+    examples."""
     if model.no_examples is not None:
         return None
     data, layout = model.data, model.layout
@@ -142,8 +148,9 @@ def pointwise_of(model: LogDensityModel, log_prior: Callable[[Any], Any]) -> Poi
     jax = require_jax()
 
     def over_draws(of_one: Callable[..., Any], theta: Array, *more: Any) -> Any:
-        """Values of a function of one theta, computed one draw at a time, so that memory holds no
-        more than the values."""
+        """Values of the function ``of_one`` of one theta (and one entry of each of ``more``), with
+        draws as first axis. Draws are computed one at a time, so that memory holds no more than the
+        values."""
         with jax.enable_x64():
             function = jax.jit(lambda given: jax.lax.map(lambda each: of_one(*each), given))
             return jax.tree.map(np.array, function((np.asarray(theta, np.float64), *more)))
@@ -154,7 +161,8 @@ def pointwise_of(model: LogDensityModel, log_prior: Callable[[Any], Any]) -> Poi
             return jax.vmap(lambda row: dict(likelihood.each(parameters, row)))(rows)
 
         found = over_draws(of_one, theta)
-        # A site with several entries of an example counts as one.
+        # An observed array may have several entries for an example: their log likelihoods are
+        # added.
         return {name: each.reshape(*each.shape[:2], -1).sum(axis=2) for name, each in found.items()}
 
     def log_density(theta: Array) -> Array:
@@ -165,7 +173,7 @@ def pointwise_of(model: LogDensityModel, log_prior: Callable[[Any], Any]) -> Poi
 
         return np.asarray(over_draws(of_one, theta))
 
-    with jax.enable_x64():  # else JAX would round what was observed
+    with jax.enable_x64():  # else JAX would round the observed arrays to single precision
         observed = dict(likelihood.observed(rows))
     simulate_one = likelihood.simulate
 

@@ -1,7 +1,8 @@
-"""Priors beyond independent normal entries: correlated ones, and any that two functions describe.
+"""Priors other than independent normal entries: correlated normal priors, and any prior that a
+function for its gradient and one for its draws describe.
 
 :meth:`flmc.Model.from_gradient` takes them. Each device adds 1/K of the prior's gradient to its
-own, and chains start from draws of the prior."""
+own, for K devices, and chains start from draws of the prior."""
 
 from __future__ import annotations
 
@@ -72,13 +73,15 @@ class CorrelatedNormal(Prior):
         )
         inverse = np.array(np.linalg.inv(matrix))
         both = (matrix, inverse) if precision is None else (inverse, matrix)
-        # An inverse is symmetric only up to rounding: it is made so exactly.
+        # The computed inverse is symmetric only up to rounding. Its mean with its transpose is
+        # exactly symmetric.
         self.covariance, self.precision = ((each + each.T) / 2 for each in both)
         self.sd: Array = np.sqrt(np.diag(self.covariance))
         self._root = np.linalg.cholesky(self.covariance)
 
     def gradient(self, theta: Array) -> Array:
-        r"""Gradient of the negative log density, :math:`\Sigma^{-1}(\theta - \text{mean})`."""
+        r"""Gradient of the negative log density, :math:`\Sigma^{-1}(\theta - \text{mean})`, (...,
+        dim), at theta (..., dim), with the covariance :math:`\Sigma`."""
         return np.asarray((theta - self.mean) @ self.precision)
 
     def draw(self, rng: np.random.Generator, dim: int) -> Array:
@@ -133,7 +136,8 @@ class FunctionPrior(Prior):
     ) -> None:
         self._gradient, self._draw = gradient, draw
         self._dim = 0
-        # A fixed seed: centre and spread, and so plans, must be the same each time.
+        # A fixed seed, so that centre and spread, and the plans made from them, are the same each
+        # time.
         rng = np.random.default_rng(0)
         first = checks.finite_array("a draw of the prior", draw(rng))
         if first.ndim != 1 or not len(first):

@@ -1,10 +1,10 @@
-"""Regressions ready to be sampled, from data with features and a target; they need the extra
-``jax``.
+"""Regression models that are ready to be sampled, from data with features and a target; they need
+the extra ``jax``.
 
-All have a normal prior with independent entries, and an intercept with a prior of its own. A
-logistic or softmax regression whose ``feature_norm``, a public bound of the features, is given has
-a bound of its curvature from public facts. Else the curvature is measured from the data, and plans
-are marked ``data_dependent``."""
+Slopes have a normal prior with independent entries, and the intercept one with a standard deviation
+of its own. If ``feature_norm``, a public bound of the norm of an example's features, is given, the
+curvature of a logistic or softmax regression has a bound from public facts. Else the curvature is
+measured from the data, and plans are marked ``data_dependent``."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from flmc.models.parameters import Parameter
 from flmc.models.pointwise import likelihood_of_target
 
 _FIT_STEPS = 20
-"""Number of iterations, alternating between coefficients and noise, of the least-squares fit about
-which a linear regression of unknown noise starts."""
+"""Number of iterations of the least-squares fit from which a linear regression of unknown noise
+starts. Each iteration computes first the coefficients, then the noise."""
 
 
 def logistic(
@@ -182,8 +182,8 @@ def poisson(
             float
         )
 
-    # Chains start at the logarithm of the mean count. Far from it the curvature, which grows
-    # exponentially, is unlike that at the mode, and useless to choose a step.
+    # The intercept starts at the logarithm of the mean count. Far from there the curvature, which
+    # grows exponentially, is unlike that at the mode, and useless for choosing a step.
     centre = float(np.log(max(data.targets.mean(), 0.5)))
     return LogDensityModel(
         _normal_prior(prior_sd, intercept_sd),
@@ -276,8 +276,8 @@ def linear_unknown_noise(
 
 
 def _slopes(data: FederatedData, start: Array, classes: Sequence[Any] = ()) -> Parameter:
-    """Slopes that begin at ``start``, (feature) or (feature, class), under the names of the
-    features and classes."""
+    """The parameter ``slope`` of a regression with the start ``start``, (feature) or (feature,
+    class), and axes labelled by the features' names and the ``classes``."""
     axes: dict[str, Sequence[Any]] = {"feature": data.feature_names}
     if classes:
         axes["class"] = classes
@@ -295,7 +295,8 @@ def check_targets(data: FederatedData, allowed: set[float], words: str) -> None:
 
 
 def _recoding(data: FederatedData) -> str:
-    """Advice to a user whose targets do not suit a model, as the end of an error message."""
+    """Advice for the end of an error message about targets with values that a model does not allow:
+    how to encode them."""
     values = np.unique(data.targets)
     if set(values.tolist()) == {0.0, 1.0}:
         return (
@@ -324,9 +325,9 @@ def _normal_prior(prior_sd: float, intercept_sd: float) -> Any:
 def _least_squares(
     data: FederatedData, prior_sd: float, intercept_sd: float, noise_scale: float
 ) -> tuple[Array, float]:
-    """Intercept and slopes, (1 + feature), of a ridge fit with the prior's precisions, and the
-    standard deviation of its residuals; the fit and the deviation are computed from each other in
-    turn."""
+    """Intercept and slopes, (1 + feature), of a least-squares fit that is penalised with the
+    prior's precisions, and the standard deviation of its residuals. Each is computed from the other
+    in turn, beginning with the standard deviation ``noise_scale``."""
     design = np.column_stack([np.ones(data.num_samples), data.features])
     sd = np.array([intercept_sd, *[prior_sd] * data.features.shape[1]])
     fit, variance = np.zeros(len(sd)), noise_scale**2

@@ -1,7 +1,8 @@
 r"""Models of single devices: the posterior of a device's own data, with the whole prior.
 
-A device could sample it without a federation. The local cost of device k in a federation has 1/K of
-the prior; here it has all of it, :math:`-\ln p(D_k \mid \theta) - \ln p(\theta)`."""
+A device could sample this posterior without a federation. In a federation of K devices the local
+cost of device k has 1/K of the prior; here it has the whole prior, :math:`-\ln p(D_k \mid \theta) -
+\ln p(\theta)`."""
 
 from __future__ import annotations
 
@@ -43,8 +44,9 @@ def local_models(model: Model) -> Iterator[Model]:
 
 
 def _linear(model: LinearGaussian) -> Iterator[Model]:
-    """Iterate over the devices of a linear regression: for each a regression on its data alone with
-    the whole prior, made from its quadratic local cost minus its share of the prior."""
+    """Iterate over the devices of a linear regression. For each it yields a regression on the
+    device's own data with the whole prior; the data's part is the device's quadratic local cost
+    minus its share of the prior."""
     hessian, offset = model.quadratic()
     mean = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (model.dim,))
     gram = hessian[0] - model.prior_precision / model.num_devices

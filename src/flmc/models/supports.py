@@ -1,17 +1,17 @@
 r"""Supports of parameters: real, bounded, simplex, ordered, positive definite, each with a smooth
 map from free numbers and the logarithm of its Jacobian determinant.
 
-A sampler moves in free real numbers u; the user's densities are those of the parameter x. With a
-map x(u), the density of u is that of x times :math:`|\partial x/\partial u|`. The Jacobian is a
-factor of the prior, so it counts once, however many devices there are.
+A sampler moves in free real numbers u, while the user's densities are those of the parameter x.
+With a map x(u), the density of u is that of x(u) times the Jacobian :math:`|\partial x/\partial
+u|`. The Jacobian is a factor of the prior, so it counts once, however many devices there are.
 
-The maps have no unit of their own and do not depend on data, so that every device of a federation,
-and every engine, uses the same: logarithms of positive numbers, logits of bounded ones, isometric
-log-ratios of a simplex, which treat its entries alike, and rows of a Cholesky factor relative to
-their diagonal entry. At free numbers of any size x is finite, and bounds and zeros are not reached,
+The maps do not depend on data, so that every device of a federation, and every engine, uses the
+same. They are logarithms of positive numbers, logits of bounded ones, isometric log-ratios of a
+simplex, which treat its entries alike, and for matrices the rows of a Cholesky factor relative to
+their diagonal entry. At free numbers of any size x is finite, and does not reach a bound or zero,
 because densities are often infinite there. (Numbers that differ by less than rounding cannot be
-told apart: an ordered vector may then have equal entries, a matrix of correlations near 1 be
-singular; the Cholesky factor is not.)
+told apart: an ordered vector may then have equal entries, and a matrix of correlations near 1 may
+be singular; its Cholesky factor is not.)
 
 The functions take arrays of NumPy or of JAX, and keep their precision."""
 
@@ -37,9 +37,11 @@ class Support(ABC):
     entries of one simplex do; all axes before them are repetitions."""
 
     event_rank: int = 0
-    """Number of the last axes of the parameter whose entries depend on each other; 0: none do."""
+    """Number of trailing axes of the parameter along which entries depend on each other, such as 1
+    for a simplex and 2 for a matrix; 0: all entries are independent."""
     words: str
-    """What a value must be, for error messages: ``must be`` and these words."""
+    """Description of the values in the support, for error messages that read ``must be`` and these
+    words."""
 
     def free_shape(self, shape: Shape) -> Shape:
         """Shape of the free numbers of a parameter with this ``shape``; here the same. Raises
@@ -48,14 +50,16 @@ class Support(ABC):
 
     @abstractmethod
     def constrain(self, free: Any) -> Any:
-        """The parameter at the ``free`` numbers, which may have more axes in front."""
+        """Value of the parameter at the ``free`` numbers, whose trailing axes are those of
+        :meth:`free_shape`; axes in front of these are repetitions, and the value has them too."""
 
     @abstractmethod
     def log_jacobian(self, free: Any) -> Any:
-        """Logarithm of the Jacobian determinant of :meth:`constrain`, one number: the sum over all
-        repetitions. Of a simplex or a matrix it is that of the entries which determine the
-        others: all but the last, or those on and below the diagonal (below it, where the diagonal
-        is fixed)."""
+        """Logarithm of the Jacobian determinant of :meth:`constrain` at the ``free`` numbers, one
+        number: the sum over all repetitions. For a simplex or a symmetric matrix, whose entries are
+        not independent, the determinant is taken for the entries that determine all: all but the
+        last of a simplex, those on and below the diagonal of a matrix, those below it where the
+        diagonal is fixed."""
 
     @abstractmethod
     def free(self, value: Array) -> Array:
@@ -72,29 +76,30 @@ class Real(Support):
     words = "finite numbers"
 
     def constrain(self, free: Any) -> Any:
-        """The free numbers themselves."""
+        """Value of a parameter with all real numbers as support: the ``free`` numbers
+        themselves."""
         return free
 
     def log_jacobian(self, free: Any) -> Any:
-        """Zero."""
+        """Zero: the map from free numbers to the parameter is the identity, with Jacobian 1."""
         return 0.0
 
     def free(self, value: Array) -> Array:
-        """The value itself."""
+        """Free numbers of a parameter with all real numbers as support: its ``value`` itself."""
         return value
 
     def contains(self, value: Array) -> bool:
-        """Whether all numbers are finite."""
+        """Whether all numbers in ``value`` are finite."""
         return bool(np.isfinite(value).all())
 
 
 @dataclass(frozen=True)
 class Interval(Support):
-    """Numbers above ``low`` and below ``high``, of which one may be infinite.
+    """Numbers above ``low`` and below ``high``; one of the two bounds may be infinite.
 
-    With one bound the free number is the logarithm of the distance from it; with two it is the
-    logit of the place between them. Raises ``InvalidSetting`` unless low < high, and one of them
-    is finite.
+    With one finite bound the free number is the logarithm of the distance from it. With two, it is
+    the logit of the number's relative position between them. Raises ``InvalidSetting`` unless low <
+    high and at least one of them is finite.
 
     >>> flmc.supports.Interval(-1.0, 1.0).constrain(np.array([-50.0, 0.0, 50.0])).round(3).tolist()
     [-1.0, 0.0, 1.0]
@@ -112,7 +117,8 @@ class Interval(Support):
 
     @property
     def words(self) -> str:  # type: ignore[override]  # depends on the bounds
-        """What a value must be: ``positive``, or above, below or between the bounds."""
+        """Description of the interval for error messages: ``positive``, or ``above``, ``below`` or
+        ``between`` with the bounds."""
         if math.isinf(self.high):
             return "positive" if self.low == 0 else f"above {self.low:g}"
         if math.isinf(self.low):
@@ -120,32 +126,37 @@ class Interval(Support):
         return f"between {self.low:g} and {self.high:g}"
 
     def constrain(self, free: Any) -> Any:
-        """The bound plus or minus the exponential, or the logistic function between two bounds."""
+        """Numbers inside the interval at the ``free`` numbers, in the same shape: the only finite
+        bound plus or minus the exponential of the free number, or a logistic function between two
+        bounds."""
         numpy = _namespace(free)
         if math.isinf(self.high):
             value = self.low + numpy.exp(numpy.minimum(free, _most(free)))
         elif math.isinf(self.low):
             value = self.high - numpy.exp(numpy.minimum(free, _most(free)))
         else:
-            # From the nearer bound, so that the distance to it is not lost in rounding where that
-            # bound is 0.
+            # The value is computed from the nearer bound: where this is 0, the small distance to it
+            # is then not lost in rounding.
             small = numpy.exp(-numpy.abs(free))
             away = (self.high - self.low) * small / (1 + small)
             value = numpy.where(free < 0, self.low + away, self.high - away)
         return numpy.clip(value, *self._ends(free.dtype))
 
     def log_jacobian(self, free: Any) -> Any:
-        """Sum of the logarithms of the derivatives."""
+        """Sum over all numbers of the logarithm of the derivative of :meth:`constrain` at
+        ``free``."""
         numpy = _namespace(free)
         if math.isinf(self.high - self.low):
-            # The value stays where it is beyond the largest free number, so the density does too.
+            # Beyond the largest free number that is used, the value does not change, so its log
+            # density is held as well.
             return numpy.minimum(free, _most(free)).sum()
         size = numpy.abs(free)
         each = math.log(self.high - self.low) - size - 2 * numpy.log1p(numpy.exp(-size))
         return each.sum()
 
     def free(self, value: Array) -> Array:
-        """Logarithms of distances from the bounds."""
+        """Free numbers of ``value``, in the same shape: the logarithm of the distance from the only
+        finite bound, or the logarithm of the ratio of the distances from both."""
         if math.isinf(self.high):
             return np.asarray(np.log(value - self.low))
         if math.isinf(self.low):
@@ -153,12 +164,13 @@ class Interval(Support):
         return np.asarray(np.log(value - self.low) - np.log(self.high - value))
 
     def contains(self, value: Array) -> bool:
-        """Whether all numbers are finite, and strictly between the bounds."""
+        """Whether all numbers in ``value`` are finite, and strictly between the bounds."""
         return bool(((value > self.low) & (value < self.high) & np.isfinite(value)).all())
 
     def _ends(self, kind: Any) -> tuple[Any, Any]:
-        """Smallest and largest number inside the interval in the precision ``kind``. Beside 0 it
-        is the smallest number of full precision, as compilers replace smaller ones by 0."""
+        """Smallest and largest number inside the interval in the floating-point type ``kind``. Next
+        to a bound of 0 this is the smallest normal number, because compiled code replaces smaller
+        ones by 0."""
         least = np.finfo(kind).tiny
         low, high = (np.asarray(end, kind)[()] for end in (self.low, self.high))
         above = least if low == 0 else np.nextafter(low, high)
@@ -169,42 +181,48 @@ class Interval(Support):
 class Simplex(Support):
     r"""Positive entries along the last axis that add up to 1.
 
-    K entries have K - 1 free numbers, the isometric log-ratios :math:`V^\top \ln x`: the columns
-    of V are orthonormal and add up to 0, so no entry is treated unlike the others."""
+    K entries x have K - 1 free numbers, the isometric log-ratios :math:`V^\top \ln x`: the columns
+    of the matrix V, (K, K - 1), are orthonormal and each adds up to 0, so all entries are treated
+    alike."""
 
     event_rank = 1
     words = "positive with a sum of 1 along the last axis"
 
     def free_shape(self, shape: Shape) -> Shape:
-        """The shape with one number less along the last axis: the last entry follows from the
-        others."""
+        """Shape of the free numbers: ``shape`` with one number less along the last axis, because
+        the last entry follows from the rest. Raises ``InvalidSetting`` if that axis has fewer than
+        2 entries."""
         if not shape or shape[-1] < 2:
             raise InvalidSetting(f"a simplex needs 2 entries along its last axis, got {shape}")
         return (*shape[:-1], shape[-1] - 1)
 
     def constrain(self, free: Any) -> Any:
-        """The softmax of the free numbers times the contrasts."""
+        """Entries of the simplex, (..., K), at the ``free`` numbers (..., K - 1): the softmax of
+        their product with Helmert's contrasts. No entry is exactly 0."""
         numpy = _namespace(free)
         share = numpy.exp(self._logarithms(free))
         return numpy.maximum(share, np.finfo(free.dtype).tiny)
 
     def log_jacobian(self, free: Any) -> Any:
-        """Sum of the logarithms of all entries, and half the logarithm of their number."""
-        # The density of the shares is taken with respect to all but the last of them.
+        """Logarithm of the Jacobian determinant at ``free`` (..., K - 1): the sum of the logarithms
+        of all K entries plus half the logarithm of K, for each simplex."""
+        # The density of a simplex is that of all but its last entry.
         repeats = math.prod(free.shape[:-1])
         return self._logarithms(free).sum() + repeats * 0.5 * math.log(free.shape[-1] + 1)
 
     def free(self, value: Array) -> Array:
-        """The contrasts of the logarithms."""
+        """Free numbers (..., K - 1) of ``value`` (..., K): the logarithms of its entries times
+        Helmert's contrasts."""
         return np.asarray(np.log(value) @ _contrasts(value.shape[-1]))
 
     def contains(self, value: Array) -> bool:
-        """Whether the entries are positive and add up to 1, to a millionth."""
+        """Whether the entries of ``value`` are positive and add up to 1 along the last axis, with
+        an error of at most a millionth."""
         total = value.sum(axis=-1)
         return bool((value > 0).all() and np.allclose(total, 1.0, rtol=0, atol=1e-6))
 
     def _logarithms(self, free: Any) -> Any:
-        """Logarithms of the entries, (..., K), at the free numbers (..., K - 1)."""
+        """Logarithms of the entries of the simplex, (..., K), at the free numbers (..., K - 1)."""
         numpy = _namespace(free)
         scores = free @ _contrasts(free.shape[-1] + 1).T.astype(free.dtype)
         scores = scores - scores.max(axis=-1, keepdims=True)
@@ -212,34 +230,38 @@ class Simplex(Support):
 
 
 class Ordered(Support):
-    """Entries that increase along the last axis; the free numbers are the first of them and the
-    logarithms of the differences."""
+    """Entries that increase along the last axis. The free numbers are the first entry and the
+    logarithms of the differences of neighbouring entries."""
 
     event_rank = 1
     words = "increasing along the last axis"
 
     def free_shape(self, shape: Shape) -> Shape:
-        """The same shape, which must have an axis."""
+        """Shape of the free numbers: ``shape`` itself. Raises ``InvalidSetting`` for a single
+        number, which has no axis to be ordered along."""
         if not shape:
             raise InvalidSetting("ordered entries need an axis, got a single number")
         return shape
 
     def constrain(self, free: Any) -> Any:
-        """Sums of the first entry and the differences."""
+        """Increasing entries at the ``free`` numbers, in the same shape: cumulative sums of the
+        first entry and the differences, which are exponentials of free numbers."""
         numpy = _namespace(free)
         gaps = numpy.exp(numpy.minimum(free[..., 1:], _most(free)))
         return numpy.concatenate([free[..., :1], gaps], axis=-1).cumsum(axis=-1)
 
     def log_jacobian(self, free: Any) -> Any:
-        """Sum of the logarithms of the differences."""
+        """Logarithm of the Jacobian determinant at ``free``: the sum of the logarithms of the
+        differences of neighbouring entries."""
         return _namespace(free).minimum(free[..., 1:], _most(free)).sum()
 
     def free(self, value: Array) -> Array:
-        """The first entry and the logarithms of the differences."""
+        """Free numbers of ``value``, in the same shape: its first entry, and the logarithms of the
+        differences of neighbouring entries."""
         return np.concatenate([value[..., :1], np.log(np.diff(value, axis=-1))], axis=-1)
 
     def contains(self, value: Array) -> bool:
-        """Whether the entries are finite and increase."""
+        """Whether the entries of ``value`` are finite and increase along the last axis."""
         return bool((np.diff(value, axis=-1) > 0).all() and np.isfinite(value).all())
 
 
@@ -248,9 +270,9 @@ class PositiveDefinite(Support):
     r"""Symmetric positive definite matrices :math:`x = LL^\top`; with ``factor`` their Cholesky
     factors L themselves, lower triangular with a positive diagonal.
 
-    Free numbers are the logarithms of the diagonal of L, and what stands to the left of it divided
-    by it, so that a change of units of an axis shifts one free number only. They lie in the order
-    of the rows, the diagonal last in each."""
+    The free numbers of a row of L are its entries to the left of the diagonal, divided by its
+    diagonal entry, and then the logarithm of the diagonal entry; row follows row. So a change of
+    the unit of one axis shifts one free number only."""
 
     factor: bool = False
     """Whether the parameter is the Cholesky factor, not the matrix."""
@@ -258,7 +280,8 @@ class PositiveDefinite(Support):
 
     @property
     def words(self) -> str:  # type: ignore[override]  # depends on ``factor``
-        """What a value must be: a matrix that is positive definite, or a Cholesky factor."""
+        """Description of the values for error messages: a positive definite matrix or, with
+        ``factor``, its Cholesky factor."""
         lower = "a lower triangular matrix with a positive diagonal"
         return lower if self.factor else "a symmetric positive definite matrix"
 
@@ -280,17 +303,20 @@ class PositiveDefinite(Support):
         return lower if self.factor else lower @ numpy.swapaxes(lower, -1, -2)
 
     def log_jacobian(self, free: Any) -> Any:
-        """Sum of the logarithms of the diagonal, each times a power."""
+        """Logarithm of the Jacobian determinant at ``free``: a sum of the logarithms of L's
+        diagonal entries, each times a power, plus a constant for the matrix itself."""
         size = _side_of_triangle(free.shape[-1])
-        # Row i (from 1) of L has i - 1 entries that are multiplied by its diagonal entry, and that
-        # is an exponential itself; L L' adds the power size + 1 - i, and a factor of 2 a row.
+        # Row i of L, from 1, has i - 1 entries that are multiplied by its diagonal entry, which is
+        # itself an exponential: the power i. The map from L to L L' adds the power size + 1 - i,
+        # and a factor of 2 for each row.
         power = np.arange(1, size + 1) if self.factor else np.full(size, size + 1)
         repeats = math.prod(free.shape[:-1])
         constant = 0.0 if self.factor else repeats * size * math.log(2.0)
         return (self._log_diagonal(free) * power.astype(free.dtype)).sum() + constant
 
     def free(self, value: Array) -> Array:
-        """Rows of the Cholesky factor over their diagonal entry, and its logarithm."""
+        """Free numbers of ``value``: row by row the entries of its Cholesky factor L left of the
+        diagonal, divided by the diagonal entry, and the logarithm of the diagonal entry."""
         lower = value if self.factor else np.linalg.cholesky(value)
         size = lower.shape[-1]
         diagonal = np.diagonal(lower, axis1=-2, axis2=-1)
@@ -299,15 +325,17 @@ class PositiveDefinite(Support):
         return np.asarray(rows[(..., *np.tril_indices(size))])
 
     def contains(self, value: Array) -> bool:
-        """Whether all matrices are positive definite, or are Cholesky factors."""
+        """Whether all matrices in ``value`` are symmetric and positive definite or, with
+        ``factor``, lower triangular with a positive diagonal."""
         return _is_factor(value) if self.factor else _is_positive_definite(value)
 
     def _log_diagonal(self, free: Any) -> Any:
-        """Logarithms of the diagonal of L, (..., row), cut off where their squares would be zero
-        or infinite."""
+        """Logarithms of the diagonal of the Cholesky factor L, (..., row), at the ``free`` numbers;
+        limited to a range in which the squares of the diagonal entries are neither 0 nor
+        infinite."""
         size = _side_of_triangle(free.shape[-1])
         diagonal = free[..., np.cumsum(np.arange(1, size + 1)) - 1]
-        # The matrix has squares of L's entries, so half of the range is left to each.
+        # The matrix L L' has squares of L's entries, so each logarithm may use half of the range.
         return _namespace(free).clip(diagonal, -_most(free) / 2, _most(free) / 2)
 
 
@@ -316,9 +344,9 @@ class Correlation(Support):
     r"""Correlation matrices :math:`x = LL^\top`, positive definite with a diagonal of ones; with
     ``factor`` their Cholesky factors L themselves, whose rows have length 1.
 
-    Free numbers are inverse hyperbolic tangents of partial correlations, row by row below the
-    diagonal: entry j of a row is the partial correlation times the length that the entries before
-    it have left."""
+    The free numbers are the inverse hyperbolic tangents of partial correlations, row by row below
+    the diagonal. Entry j of a row of L is its partial correlation times the square root of 1 minus
+    the sum of the squares of the entries before it in the row."""
 
     factor: bool = False
     """Whether the parameter is the Cholesky factor, not the matrix."""
@@ -326,7 +354,8 @@ class Correlation(Support):
 
     @property
     def words(self) -> str:  # type: ignore[override]  # depends on ``factor``
-        """What a value must be: a correlation matrix, or the Cholesky factor of one."""
+        """Description of the values for error messages: a correlation matrix or, with ``factor``,
+        its Cholesky factor."""
         matrix = "a positive definite matrix with a diagonal of ones"
         return f"the Cholesky factor of {matrix}" if self.factor else matrix
 
@@ -345,26 +374,31 @@ class Correlation(Support):
         partial = _placed(numpy.tanh(free), *np.tril_indices(size, -1), size)
         left = numpy.exp(self._log_left(free))
         lower = (partial + np.eye(size, dtype=free.dtype)) * left
-        # A diagonal entry that rounds to 0 would make densities infinite.
+        # A diagonal entry that is rounded to 0 would make densities infinite, so it is kept above
+        # 0.
         least = np.finfo(free.dtype).tiny * np.eye(size, dtype=free.dtype)
         lower = numpy.where(np.eye(size, dtype=bool), numpy.maximum(lower, least), lower)
         return lower if self.factor else lower @ numpy.swapaxes(lower, -1, -2)
 
     def log_jacobian(self, free: Any) -> Any:
-        """Sum of logarithms of derivatives, and of the lengths by which they are multiplied."""
+        """Logarithm of the Jacobian determinant at ``free``: the logarithms of the derivatives of
+        the partial correlations, plus those of the lengths by which these are multiplied in L, plus
+        those of the map from L to L L' unless ``factor`` is set."""
         size = _side_of_triangle(free.shape[-1]) + 1
         left = self._log_left(free)
         rows, columns = np.tril_indices(size, -1)
         total = _log_squared_secant(free).sum() + left[..., rows, columns].sum()
         if self.factor:
             return total
-        # From L to L L': row i of the diagonal, from 0, to the power of the rows below it.
+        # The map from L to L L' has the Jacobian of L's diagonal entries, each to the power of the
+        # number of rows below it.
         power = size - 1 - np.arange(size)
         diagonal = left[..., np.arange(size), np.arange(size)]
         return total + (diagonal * power.astype(free.dtype)).sum()
 
     def free(self, value: Array) -> Array:
-        """Inverse hyperbolic tangents of the partial correlations."""
+        """Free numbers of ``value``: the inverse hyperbolic tangents of the partial correlations in
+        its Cholesky factor, row by row below the diagonal."""
         lower = value if self.factor else np.linalg.cholesky(value)
         squares = np.square(lower)
         left = np.sqrt(np.maximum(1.0 - (np.cumsum(squares, axis=-1) - squares), 0.0))
@@ -372,7 +406,8 @@ class Correlation(Support):
         return np.asarray(np.arctanh(lower[..., rows, columns] / left[..., rows, columns]))
 
     def contains(self, value: Array) -> bool:
-        """Whether all matrices are correlations, or Cholesky factors of them."""
+        """Whether all matrices in ``value`` are correlation matrices or, with ``factor``, Cholesky
+        factors of correlation matrices; ones may be off by a millionth."""
         if self.factor:
             lengths = np.square(value).sum(axis=-1)
             return _is_factor(value) and bool(np.allclose(lengths, 1.0, atol=1e-6))
@@ -380,8 +415,9 @@ class Correlation(Support):
         return _is_positive_definite(value) and bool(np.allclose(diagonal, 1.0, atol=1e-6))
 
     def _log_left(self, free: Any) -> Any:
-        """Logarithm of the length that is left to every entry of a row of L by those before it,
-        (..., size, size); 0 in the first column."""
+        """For every entry of a row of the Cholesky factor L, the logarithm of the root of 1 minus
+        the sum of the squares of the entries before it, (..., size, size); 0 in the first
+        column."""
         size = _side_of_triangle(free.shape[-1]) + 1
         each = _placed(0.5 * _log_squared_secant(free), *np.tril_indices(size, -1), size)
         return each.cumsum(axis=-1) - each
@@ -403,7 +439,8 @@ def _most(free: Any) -> float:
 
 
 def _contrasts(size: int) -> Array:
-    """Helmert's contrasts: ``size`` - 1 orthonormal columns that add up to 0, (size, size - 1)."""
+    """Helmert's contrasts, (size, size - 1): ``size`` - 1 orthonormal columns, each of which adds
+    up to 0."""
     number = np.arange(1, size)
     rows = np.arange(size)[:, None]
     columns = np.where(rows < number, 1.0, np.where(rows == number, -number, 0.0))
@@ -411,7 +448,8 @@ def _contrasts(size: int) -> Array:
 
 
 def _log_squared_secant(free: Any) -> Any:
-    """Logarithm of 1 - tanh(u)^2, which does not underflow."""
+    """Logarithm of 1 - tanh(u)^2 for the numbers u in ``free``, computed so that it does not
+    underflow for large u."""
     numpy = _namespace(free)
     size = numpy.abs(free)
     return 2 * (math.log(2.0) - size - numpy.log1p(numpy.exp(-2 * size)))
@@ -426,14 +464,16 @@ def _side(shape: Shape) -> int:
 
 
 def _side_of_triangle(count: int) -> int:
-    """Number of rows of a triangle with ``count`` entries, its diagonal included."""
+    """Number of rows of a square matrix whose lower triangle, its diagonal included, has ``count``
+    entries."""
     return (math.isqrt(8 * count + 1) - 1) // 2
 
 
 def _placed(values: Any, rows: Any, columns: Any, size: int) -> Any:
     """Matrices (..., size, size) with the ``values`` (..., entry) at the given rows and columns,
     and 0 elsewhere."""
-    # Every place picks an entry, or the 0 that is appended: an assignment would not be traced.
+    # Every place of the matrix takes a value, or the 0 appended to the values, by its index: JAX's
+    # arrays do not allow an assignment to places.
     numpy = _namespace(values)
     index = np.full((size, size), values.shape[-1])
     index[rows, columns] = np.arange(values.shape[-1])

@@ -1,5 +1,6 @@
-r"""A model in other coordinates, with :math:`\nabla_\phi f_k(c + R\phi) = R^\top \nabla f_k`; the
-coordinates are given, or come from the prior, a public sample, or draws."""
+r"""A model in other coordinates :math:`\phi` with :math:`\theta = c + R\phi`, in which the gradient
+of local cost :math:`f_k` is :math:`\nabla_\phi f_k(c + R\phi) = R^\top \nabla f_k`. The coordinates
+are given, or come from the prior, a public sample, or draws."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def whiten(
         Draws of theta (..., dim), whose mean is c and whose covariance gives R; they count as not
         public.
     scale, centre
-        R, (dim) for a diagonal or (dim, dim), and with it c, (dim); zero if it is not given.
+        The matrix R, (dim, dim), or (dim) for a diagonal one, and with it the centre c, (dim);
+        None: c is 0.
     smoothness, convexity
         Largest and smallest curvature in the new coordinates from public knowledge.
 
@@ -168,8 +170,10 @@ class WhitenedModel(Model):
         example_bound: ExampleBound | None = None,
         experiments: slice = slice(None),
     ) -> Array:
-        """Gradients of the devices' local costs from some of their examples, as :meth:`gradient`
-        has them from all; ``InvalidSetting`` if single examples are to be clipped."""
+        """Gradients of the devices' local costs with respect to the new coordinates phi,
+        (experiment, chain, device, dim), at ``theta`` (experiment, chain, dim) in these
+        coordinates, from the examples in ``batch`` alone. Raises ``InvalidSetting`` if single
+        examples are to be clipped."""
         if example_bound is not None:
             return super().batch_gradient(theta, batch, example_bound, experiments)
         own = self._coordinates.to_model(theta)
@@ -186,7 +190,8 @@ class WhitenedModel(Model):
         return np.asarray(self.base.prior_share(own) @ self._coordinates.scale)
 
     def pointwise(self) -> Pointwise | None:
-        """What the original model says of single examples, at draws in its own coordinates."""
+        """Functions that compute log likelihoods and simulations of single examples, from the
+        original model, for draws of theta in its own coordinates; None if that model has none."""
         return self.base.pointwise()
 
     @property
@@ -244,8 +249,9 @@ def _of_sample(model: Model, sample: FederatedData) -> Coordinates:
         raise InvalidSetting(
             "a public sample is for models from log densities; for others give draws or a scale"
         )
-    # The covariance of a posterior falls about as one over the number of examples. So the
+    # The covariance of a posterior is about proportional to one over the number of examples. So the
     # covariance from the public sample is too large by the ratio of the numbers of examples.
     ratio = max(1.0, model.data.num_samples / max(1, sample.num_samples))
-    # A smoothness of 1, because measuring it takes long and the coordinates do not need it.
+    # The smoothness is set to 1 arbitrarily: the coordinates do not need it, and measuring it takes
+    # long.
     return model.on(sample, smoothness=1.0).laplace_coordinates(ratio)

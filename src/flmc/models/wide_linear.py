@@ -1,5 +1,5 @@
-r"""Bayesian linear regression with many features, held as examples: no matrix of dim^2 numbers is
-made."""
+"""Bayesian linear regression with many features, held as examples and not as a Hessian (dim, dim)
+of each device, which would take too much memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from flmc.models.model import Model
 from flmc.models.parameters import Layout
 
 WIDE = 2048
-"""Number of features from which on a synthetic linear regression is held as examples."""
+"""Smallest number of features with which a synthetic linear regression is held as examples, not as
+sufficient statistics."""
 _ROWS_AT_ONCE = 10
 """Number of examples whose gradients are added up at a time: few enough for the processor's
 cache."""
@@ -41,8 +42,8 @@ class WideLinear(Model):
     Parameters
     ----------
     data
-        Examples of one data set or several. Those not drawn yet are drawn for the first gradient,
-        and their largest curvature is a bound that needs no examples.
+        Examples of one data set or several. Examples of ``DrawnExamples`` are drawn only when the
+        first gradient needs them; their largest curvature is a bound that needs no examples.
     prior_precision
         :math:`\lambda`, the same for all entries.
     noise_variance
@@ -152,8 +153,8 @@ class WideLinear(Model):
         is added."""
         features, targets = self._examples
         local = np.empty((*theta.shape[:2], self.num_devices, self.dim))
-        # Devices one after the other: in one product over all of them NumPy would copy their
-        # transposed matrices.
+        # Devices are computed one after the other: in one product over all of them NumPy would copy
+        # the transposed matrices of their features.
         for e, experiment in enumerate(range(*experiments.indices(self.num_experiments))):
             for device in range(self.num_devices):
                 rows = features[experiment, device]
@@ -180,10 +181,12 @@ class WideLinear(Model):
         f(\theta) + \xi` from ``theta`` (chain, dim), with the sum f of all local costs of the first
         data set, :math:`\eta` = ``step`` and the :math:`\xi` in ``noise`` (step, chain, dim).
 
-        With few examples U and their products :math:`U U^\top` the residuals of all steps are found
-        without theta, so that the examples are read three times in all, not twice in each step."""
-        # The Gram matrix has the examples only: it does not fit arrays that are padded with zeros,
-        # where a device has fewer examples than others.
+        Where the Gram matrix :math:`U U^\top` of the examples' features U (example, dim) is held,
+        because the examples are at most 3000 and no more than features, the residuals of all steps
+        are computed without theta. The examples are then read three times in all, not twice in each
+        step."""
+        # The steps below need the Gram matrix, which is of the examples alone. It does not fit
+        # arrays with padding, which there is where a device has fewer examples than others.
         if self._gram is None or sum(self._source.device_sizes) != self._examples[1][0].size:
             for each in noise:
                 theta = theta - step * self.summed_gradient(theta) + each
@@ -204,7 +207,7 @@ class WideLinear(Model):
 
     def traced(self, example_bound: ExampleBound | None = None) -> TracedCosts | None:
         """The devices' local gradients as a function that JAX can compile; None if single examples
-        are to be clipped, for which there is no such function here."""
+        are to be clipped, which this model only does in NumPy."""
         if example_bound is not None:
             return None
         share, variance = self._precision / self.num_devices, self._variance

@@ -51,8 +51,9 @@ def read_own_curve(
 ) -> Settings:
     """Settings of the curve ``name`` that a user adds to a study: those in the TOML file at
     ``path``, and those in ``inherited`` where the file does not set them. ``InvalidSetting`` if the
-    file has a setting that must come from the study: sizes, data, seed and engine, or ``own_axis``,
-    the name of the setting on the x axis of a study whose figures all have the same."""
+    file has a setting that must come from the study: sizes, data, seed and engine, or the setting
+    named ``own_axis``, which is on the x axis of all figures of the study (None: figures
+    differ)."""
     file = read_file(path)
     for each in (*_FROM_THE_STUDY, *((own_axis,) if own_axis else ())):
         if each in file:
@@ -66,10 +67,11 @@ def read_own_curve(
 
 
 def settings_in_words(settings: Settings, notes: Mapping[str, str] | None = None) -> str:
-    """All settings of a user's own curve that have an effect, as ``name = value``, defaults and
-    those from the study included; sizes, data and seed, which are the study's, are left out.
-    ``notes`` has words that follow a value, or take its place where they begin with ``=``, by
-    name of the setting; an empty text leaves the setting out."""
+    """Text that lists the ``settings`` of a user's own curve that have an effect, as ``name =
+    value``, including defaults, and the digests of the user's own code and data. Sizes, data and
+    seed are left out, because they are the study's. ``notes`` maps the name of a setting to words
+    that follow its value, or replace ``= value`` if they begin with ``=``; an empty text leaves the
+    setting out."""
     idle = {*_FROM_THE_STUDY, *names_of(NOTHING), "thin", "require"}
     notes, words = notes or {}, []
     for name, value in effective(settings).items():

@@ -37,8 +37,8 @@ concludes that no gain keeps the budget."""
 _SMALLEST_WEIGHT = 1e-3
 """Smallest weight of a round's noise in the allocation of gains, relative to the largest weight.
 Gains grow with the fourth root of the weight, so no gain is below about a sixth of the largest:
-with more noise in early rounds gradients would be clipped, and deviations would not contract as the
-weights assume."""
+smaller ones would let so much noise into early rounds that gradients are clipped, and deviations
+from the mode would not contract as the weights assume."""
 
 
 def noise_weights(step_sizes: Array, contraction: Array, num_burn_in: int) -> Array:
@@ -61,17 +61,19 @@ def noise_weights(step_sizes: Array, contraction: Array, num_burn_in: int) -> Ar
 
 
 def water_fill(weights: Array, caps: Array, budget: float) -> Array:
-    r"""Gains :math:`A_t` that minimise :math:`\sum_t w_t/A_t^2` with :math:`\sum_t A_t^2 \le B` and
-    no gain above its cap. ``weights`` w, ``caps`` (may be infinite) and gains are (round);
-    ``budget`` is B, a sum of squared gains."""
+    r"""Gains :math:`A_t`, (round), that minimise the channel noise in the kept rounds,
+    :math:`\sum_t w_t/A_t^2`, with :math:`\sum_t A_t^2 \le B` and no gain above its cap.
+    ``weights`` w (round) say how much of each round's noise is left in kept rounds, ``caps``
+    (round) may be infinite, and ``budget`` is B, a sum of squared gains."""
     # Caps may be infinite, and squares of numbers above 1e150 would overflow.
     finite = np.minimum(caps, 1e150)
     if np.square(finite).sum() <= budget:
         return finite
-    # Without caps the stationary point has w_t/A_t^3 proportional to A_t, so A_t ~ w_t^(1/4).
+    # Without caps the sum of w_t/A_t^2, at a fixed sum of A_t^2, is smallest where w_t/A_t^3 is
+    # proportional to A_t (the derivatives of both sums), so A_t ~ w_t^(1/4).
     shape = weights**0.25
-    # At the upper end every gain is at its cap and the sum of squares is above the budget; at 0 it
-    # is below. The level that spends the budget lies between.
+    # The gains are the level times the shape, but at most the caps. At the upper end of the search
+    # all are at their caps, and their squares add up to more than the budget; at level 0 to less.
     low, high = 0.0, float((finite / shape).max())
     # Bisection to the last bit. The lower end is returned, because its gains keep the budget.
     for _ in range(200):
@@ -90,8 +92,10 @@ def allocate(
     one constant gain does; where no such gains are found, ``static_gain``, or the cap of a round
     where that is smaller.
 
-    ``static_gain`` is the constant gain that spends the budget; ``allowed_scale`` gives the factor
-    by which gains (round) may be multiplied within the budget.
+    ``weights`` (round) say how much of each round's noise is left in kept rounds, and ``caps``
+    (round) are the largest gains that the other constraints allow. ``static_gain`` is the constant
+    gain that spends the budget; ``allowed_scale`` gives the factor by which gains (round) may be
+    multiplied within the budget.
     """
     budget = len(weights) * static_gain**2
     gains = np.minimum(caps, static_gain)

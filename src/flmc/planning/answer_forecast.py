@@ -37,7 +37,7 @@ from flmc.uplink.csi import bit_noise
 
 ANSWER_CODES = frozenset({"width", "not-linear", "curvature-unknown"})
 """Codes of the findings about an answer: about its width, about gradients that are not linear in
-theta, and about a curvature that the rounds tell too badly."""
+theta, and about a curvature that is estimated from too few degrees of freedom."""
 WIDE = 2.0
 """Standard deviation of an answer over that of the exact posterior above which a finding warns of
 wide intervals."""
@@ -49,8 +49,8 @@ _BENT, _HOPELESSLY_BENT = 1.25, 2.0
 answer gets a warning, because its width is off by 12 %; and above which the plan is infeasible,
 because intervals mean nothing."""
 _Z, _OUTSIDE = 1.6448536269514722, 0.1
-"""Intervals that are scored reach so many standard deviations to either side of the mean, and miss
-theta with this probability if they are right."""
+"""Number of standard deviations that an interval of 90 % reaches to either side of the mean of a
+normal law, and the probability that theta lies outside; both for the interval score."""
 _CLIPPED = 0.015
 """Share of clipped gradient entries above which an answer gets a warning, for a model of which only
 the sizes of the data are known."""
@@ -58,8 +58,8 @@ _NEAR = 4.0
 """Distance of a chain from the mode, in standard deviations of the chain, below which its rounds
 count for the answer."""
 _FEW_MORE = 4
-"""Number of rounds that are added to the rule's estimate of a chain's time to the mode, after this
-estimate is lengthened by a quarter."""
+"""Number of rounds that are added to the time that ``rounds_to_near`` estimates for a chain's way
+to the mode, after this time is lengthened by a quarter: the estimate ignores noise."""
 
 
 def forecast_answer(
@@ -94,8 +94,8 @@ def forecast_answer(
     flat = flat_response(plan.dim, convexity, 2.0 * heat / effective, effective)
     if flat is None:
         return None
-    # The prior is taken to be as wide in every direction as in its widest entry, which understates
-    # what it tells.
+    # The prior is taken to be as wide in every direction as in its widest entry: this understates
+    # what the prior tells of theta, so the predicted answer is rather too wide.
     least = 1.0 / float(np.square(np.max(model.prior.sd)))
     prior = min(least, convexity) * np.eye(plan.dim)
     answer = predicted_answer(flat, prior, rounds, unevenness)
@@ -103,9 +103,9 @@ def forecast_answer(
 
 
 def public_response(plan: Plan, model: PublicModel) -> Response | None:
-    """What the server of a plan's chain will see, from public sizes of the data; None where the
-    step is unstable or not known. One direction has the smallest curvature that is likely, all
-    others the typical one."""
+    """Curvature and noise that the server of a plan's chain will see in its estimates, from public
+    sizes of the data; None where the step is unstable or not known. One direction of theta is given
+    the smallest curvature that is likely, all others the typical one."""
     slope, heat, effective = plan.slope, plan.temperature, plan.effective_step_size
     if slope is None or heat is None or effective is None:
         return None
@@ -114,7 +114,8 @@ def public_response(plan: Plan, model: PublicModel) -> Response | None:
     left = 2.0 - effective * curvature
     if left.min() <= 0.0:
         return None
-    # The first of the two temperatures is that of a chain at the mode.
+    # Two temperatures: 0, as if the chain stayed at the mode, and that of the chain itself. The
+    # share of the curvature that estimates show at the second is relative to that at the first.
     heats = np.array([0.0, 2.0 * heat / left[-1]])
     shown = curvature * linear_share(model, plan.uplink, heats, model.num_samples)[1]
     noise = 2.0 * heat / effective
@@ -147,8 +148,8 @@ def rounds_to_arrive(
     plan: Plan, model: Model, curvature: Curvature, law: Prediction | None = None
 ) -> int | None:
     """Rounds after which chains are within four of their standard deviations of the mode; None
-    where that is not known. The number comes from chains that ``law`` followed without noise; where
-    it followed none, from a rule that uses the convexity."""
+    where that is not known. The number comes from the chains without noise that were followed for
+    the prediction ``law``; where none were, from an estimate that uses the convexity."""
     convexity, heat, effective = curvature.convexity, plan.temperature, plan.effective_step_size
     followed = None if law is None else law.rounds_to_arrive
     if followed is not None and law is not None and law.memory is not None:
@@ -171,12 +172,12 @@ def rounds_to_arrive(
             convexity,
             _NEAR * math.sqrt(heat / convexity),
         )
-        # The rule ignores noise. Chains that were followed took up to a quarter longer, and a few
-        # rounds more where the way is short.
+        # ``rounds_to_near`` ignores noise. Where chains were followed, they took up to a quarter
+        # longer than it says, and a few rounds more where the way is short.
         arrival = math.ceil(1.25 * arrival) + _FEW_MORE
     if plan.num_fast and plan.burn_in_step_factor > 1.0:
         # Larger first steps raise the temperature of a chain by their factor; after them it takes
-        # some rounds to cool.
+        # some rounds to cool, as the excess shrinks by exp(-2 decay) in a round.
         cooling = math.log(plan.burn_in_step_factor) / (2.0 * decay)
         arrival = max(arrival, plan.num_fast + math.ceil(cooling))
     return max(0, arrival)
@@ -214,8 +215,9 @@ def interval_score(answer: PredictedAnswer, shift_variance: float = 0.0) -> floa
     Over many data sets it is smallest for the true law of theta: wide intervals cost length, and
     overconfident ones cost misses, so that nobody gains by stating less than is true. With the
     stated standard deviation s (``mean_width``), the true one e and k = z s/e, z = 1.645, its mean
-    is :math:`2zs + 40e(\varphi(k) - k\Phi(-k))` for normal laws. In e are the posterior's own
-    variance, the error of the mean and the shift, but not what the unknown curvature adds to s."""
+    is :math:`2zs + 40e(\varphi(k) - k\Phi(-k))` for normal laws. The square of e holds the
+    posterior's own variance, the error of the mean and the shift, but not what the unknown
+    curvature adds to s."""
     stated = answer.mean_width
     error = math.sqrt(1.0 + answer.noise * stated**2 + shift_variance)
     reach = _Z * stated / error
@@ -252,10 +254,11 @@ def judge_width(answer: PredictedAnswer | None) -> list[Finding]:
 def judge_linearity(
     answer: PredictedAnswer | None, law: Prediction | PublicLaw | None
 ) -> list[Finding]:
-    """Findings about how well the rounds tell the posterior's curvature: the gradient is not linear
-    in theta wherever the chain goes, so that the rounds show another curvature; nothing is known of
-    that; or a curvature has so few degrees of freedom that intervals cannot be trusted. Where
-    ``law`` follows from public sizes alone, the share of clipped gradient entries is judged too."""
+    """Findings about how well the server will learn the posterior's curvature from the rounds: the
+    gradient is not linear in theta wherever the chain goes, so that the rounds show another
+    curvature; whether it is linear is not known; or an estimated curvature has so few degrees of
+    freedom that intervals cannot be trusted. Where ``law`` follows from public sizes alone, the
+    share of clipped gradient entries is judged too."""
     findings: list[Finding] = []
     if isinstance(law, PublicLaw) and law.clipped_fraction > _CLIPPED:
         text = f"{100 * law.clipped_fraction:.2g} % of gradient entries will be clipped"
@@ -281,8 +284,8 @@ def judge_linearity(
 
 
 def judge_degrees(answer: PredictedAnswer | None) -> list[Finding]:
-    """List with a warning where the rounds are predicted to tell a curvature by too few degrees of
-    freedom for an answer; else empty."""
+    """List with a warning where the curvature that the server estimates from the rounds will have
+    fewer than 16 degrees of freedom in some direction, too few for an answer; else empty."""
     if answer is None or answer.degrees >= WELL_KNOWN:
         return []
     short = f"the curvature will have {answer.degrees:.2g} degrees of freedom in a direction"

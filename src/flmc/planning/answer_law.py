@@ -6,8 +6,9 @@ effective step times the curvature, V the noise variance of an estimate and S th
 The mean of all estimates has the noise variance :math:`V/S`, so that theta has the variance
 :math:`1/\lambda + V/(S\lambda^2)` if the curvature is known. The estimated curvature has :math:`\nu
 = S q/(1 - q/2)` degrees of freedom, whatever the noise, because a noisier chain spreads wider. Each
-of the m directions takes one degree of freedom from the others, half of which counts, and the mean
-of the inverse of a chi-square law widens the answer once more; together, to second order,
+of the m directions of theta takes one degree of freedom from the others, of which intervals count
+half, and the mean of the inverse of a chi-square law widens the answer once more; together, to
+second order,
 
 .. math:: \text{width}^2 = \frac{1 + V/(S\lambda)}{1 - (m + 3)/(2\nu)}
 
@@ -44,35 +45,37 @@ planned, and by 1.1 % where 120 are, whose curvature is hardly known."""
 _LEVELS = (np.arange(NODES) + 0.5) / NODES
 _NORMAL = ndtri(_LEVELS)
 _GRID = 64
-"""Number of curvatures at which the law of one that is hardly known is computed: equidistant in
-their logarithms, so that neighbours differ by some 15 %."""
+"""Number of values of a hardly known curvature at which the density of its law is computed: they
+are equidistant in the logarithm, so that neighbours differ by some 15 %."""
 WELL_KNOWN, FADING = 16.0, 10.0
-"""Degrees of freedom from which on the law of a curvature is taken for that of a covariance matrix:
-with fewer, it may be the curvature that a regression finds in a random walk, which has more in one
-of twenty (in one dimension). By so many fewer (``FADING``) nothing is taken to be known but what
-the law of section 2 of ``docs/answer.md`` says; in between, one law turns into the other. With 20
-in place of 16 intervals of random walks hold 3 points more often, and where there are some ten
-degrees of freedom in several directions, they are up to half as wide again on average."""
+"""Degrees of freedom from which on (``WELL_KNOWN``) an estimated curvature has the law of a
+covariance matrix. With fewer it may be one that a regression finds in a random walk: in one
+dimension one random walk of twenty shows more than 16. With ``FADING`` degrees fewer the curvature
+has the law of section 2 of ``docs/answer.md`` alone; in between, one law turns into the other. With
+20 in place of 16, intervals of random walks hold theta in 3 % more cases; where several directions
+have some ten degrees, intervals are up to half as wide again on average."""
 _UNKNOWN, _WALK = 24.0, 9.0
-"""Degrees of freedom below which a direction may be that of a random walk, the more so the fewer;
-and those that such a direction adds to each direction with more. Measured on random walks: in 5
-dimensions 52 were found in the direction in which they are most, exceeded in one of twenty, in 1
-dimension 16."""
+"""Degrees of freedom below which theta may walk at random along a direction, the more so the fewer
+they are; and the most degrees that such a direction adds to each direction that has more. Measured
+on random walks: the direction with the most degrees had more than 52 of them in one of twenty walks
+in 5 dimensions, and more than 16 in 1 dimension."""
 _TAKEN = 0.5
-"""Share of the degrees of freedom that other directions take which counts: the noise of the other
-directions makes the inverse of the estimate itself larger by as much as theirs, and the bias of an
-autoregression makes it smaller by less. With 1 intervals of 20 entries hold 2 points too often,
-with 0 those of 5 entries half a point less than with 0.5."""
+"""Share that is counted of the degrees of freedom which the other directions take from a
+direction's curvature, and so widen intervals: the noise of the estimated curvature matrix already
+makes its inverse larger by as much, and the bias of an autoregression makes it smaller by less.
+With 1 in place of 0.5, 90 % intervals of 20 entries hold theta in about 92 %; with 0, those of 5
+entries hold it in 0.5 % fewer cases than with 0.5."""
 _MOST_PUSHED = 0.5
-"""Largest share of an eigenvalue that it is taken to have lost to others: the formula is of second
-order, and fails where little is left."""
+"""Largest share of an eigenvalue of the curvature by which noise is taken to have pushed its
+estimate down from larger eigenvalues: the formula of ``_repulsion`` is of second order in the
+noise, and fails where little is left of the eigenvalue."""
 _LEAST_OF_PRIOR = 0.01
 """Smallest curvature of the likelihood that is assumed in a direction of which the data may say
 nothing, as a share of the prior's curvature: the answer is then 0.995 times the prior's width."""
 _OF_PUBLIC = 0.5
-"""Share of the public convexity above which a curvature that is hardly known is taken to be: a law
-that is uniform in the logarithm above a bound puts little near it, and where the bound is the
-curvature itself, 90 % intervals would hold 80 %."""
+"""Share of the public convexity that is taken for the lower bound of a curvature. The law of a
+hardly known curvature is uniform in the logarithm, and puts little near its bound: with the whole
+convexity as the bound, 90 % intervals would hold theta in 80 % where the curvature equals it."""
 LEAST = 1e-6
 """Smallest curvature of the likelihood that is assumed in a direction, as a share of the
 posterior's largest curvature: a direction of which the data say nothing keeps the prior's width,
@@ -80,8 +83,9 @@ and no matrix is singular."""
 
 
 _UNCOUPLED = 0.1
-"""Largest effect of the prior's curvature between two principal directions with which these are
-treated one by one: on the mean, in standard deviations."""
+"""Largest effect on the mean, in standard deviations, of an off-diagonal entry of the prior's
+curvature (between two principal directions of the estimated curvature) up to which the directions
+are treated one by one."""
 
 
 class Evidence(NamedTuple):
@@ -109,15 +113,16 @@ class Bounds(NamedTuple):
 
     @classmethod
     def of(cls, public: Curvature, one: Array) -> Bounds:
-        """The bounds in units in which a curvature of 1 is ``one`` (..., dim) along the
-        directions."""
+        """The ``public`` convexity and smoothness as bounds along every principal direction, in
+        units in which a curvature of 1 has the value ``one`` (..., dim)."""
         most = np.inf if public.smoothness is None else public.smoothness
         return cls((public.convexity or 0.0) * one, most * one)
 
 
 def within(public: Curvature, values: Array) -> Array:
-    """Curvatures of the posterior in the sampler's units, of any shape, moved to the nearest ones
-    that lie within what is publicly known of them."""
+    """Curvatures of the posterior, ``values`` of any shape in the sampler's coordinates, moved to
+    the nearest ones between half the public convexity and the public smoothness; a bound that is
+    not known has no effect."""
     most = np.inf if public.smoothness is None else public.smoothness
     return np.clip(values, _OF_PUBLIC * (public.convexity or 0.0), most)
 
@@ -130,13 +135,14 @@ def curvatures(
     evidence: Evidence | None = None,
     bounds: Bounds | None = None,
 ) -> Array:
-    """The likelihood's share of the curvature along the principal directions of the estimated
-    curvature, at each of the ``NODES`` quantiles of its law, (..., dim, node), in units in which
-    the noise of a round of weight 1 has variance 1.
+    """The likelihood's part of the posterior's curvature along the principal directions of the
+    estimated curvature, at each of the ``NODES`` quantiles of its law, (..., dim, node), in units
+    in which the noise of a round of weight 1 has variance 1.
 
-    ``values`` are the curvatures along these directions, ``floor`` the prior's share of them,
-    ``degrees`` the degrees of freedom of the curvatures, all (..., dim); ``weight`` (...) is the
-    sum of the weights of all rounds."""
+    ``values`` are the estimated curvatures along these directions, ``floor`` the prior's part of
+    them, ``degrees`` their degrees of freedom, all (..., dim); ``weight`` (...) is the sum of the
+    weights of all rounds. ``evidence`` is used in directions whose curvature is hardly known, and
+    ``bounds`` are kept in all."""
     share = known_share(degrees)
     # The curvature along one direction follows a chi-square law with fewer degrees of freedom,
     # because estimating the other directions takes some. The quantiles are those of Wilson and
@@ -157,7 +163,8 @@ def curvatures(
     if few.any():
         told = None if evidence is None else Evidence(*(each[few] for each in evidence))
         weights = np.broadcast_to(np.asarray(weight)[..., None], values.shape)
-        # An eigenvalue that others push down is given that back.
+        # Noise pushes smaller eigenvalues of the estimate down from larger ones: a hardly known
+        # curvature is given back the share that it has lost.
         shares = np.maximum(share, -1.0) + np.minimum(_repulsion(degrees), _MOST_PUSHED)
         data[few] = _hardly_known(
             values[few], floor[few], degrees[few], shares[few], weights[few], least[few],
@@ -168,8 +175,9 @@ def curvatures(
 
 def variances(data: Array, floor: Array, weight: Array) -> Array:
     """Variances of theta about its mean along the principal directions of the estimated curvature,
-    (..., dim, node), where the likelihood has the curvature ``data`` (..., dim, node) along them;
-    units and arguments are those of :func:`curvatures`."""
+    (..., dim, node), where the likelihood has the curvature ``data`` (..., dim, node) along them,
+    and the prior ``floor`` (..., dim). ``weight`` (...) is the sum of the weights of all rounds, in
+    units in which the noise of a round of weight 1 has variance 1."""
     gain = informed_share(data, np.asarray(weight)[..., None, None])
     return np.asarray(1.0 / (floor[..., None] + gain * data))
 
@@ -177,13 +185,13 @@ def variances(data: Array, floor: Array, weight: Array) -> Array:
 def couples(prior: Array, data: Array, weight: Array) -> Array:
     """Whether the curvature of the negative log ``prior`` (..., dim, dim), along the principal
     directions of the estimated curvature, is so far from diagonal that they cannot be treated one
-    by one, (...), where the likelihood has the curvature ``data`` (..., dim) along them, and rounds
-    the sum of weights ``weight`` (...).
+    by one, (...). The likelihood has the curvature ``data`` (..., dim) along them, and ``weight``
+    (...) is the sum of the weights of all rounds.
 
-    To first order an entry of the prior's curvature between two directions adds its product with
-    the shares of the data's information that noise takes there to the answer's precision; and it
-    moves the mean by at most the larger of these shares, times the same ratio to the precision, in
-    standard deviations. So it counts only where noise hides the data."""
+    To first order the entry of the prior's curvature between two directions moves the mean, in
+    standard deviations, by at most its ratio to the root of the product of the answer's precisions
+    along both, times the larger of the shares of the data's information that noise takes there. So
+    the entry counts only where noise hides the data; the result is True from 0.1 on."""
     own = np.diagonal(prior, axis1=-2, axis2=-1)
     gain = informed_share(data, np.asarray(weight)[..., None])
     size, lost = np.sqrt(own + gain * data), 1.0 - gain
@@ -194,10 +202,11 @@ def couples(prior: Array, data: Array, weight: Array) -> Array:
 
 
 def coupled(prior: Array, curvature: Array, weight: Array) -> tuple[Array, Array]:
-    """Share of the likelihood's information that noise leaves, and covariance of theta, (..., dim,
-    dim) each, where the posterior's ``curvature`` has the values (..., dim) along the principal
-    directions, and the prior's, (..., dim, dim), is not diagonal there. ``weight`` (...) is the sum
-    of the weights of all rounds; the arrays broadcast."""
+    """Share of the likelihood's information that noise leaves, and covariance of theta, both
+    matrices (..., dim, dim) in principal directions of the estimated curvature. There the
+    posterior's ``curvature`` (..., dim) is diagonal, and that of the negative log ``prior``, (...,
+    dim, dim), is not. ``weight`` (...) is the sum of the weights of all rounds; the arrays
+    broadcast."""
     whole = curvature[..., :, None] * np.eye(curvature.shape[-1])
     data, own = np.linalg.eigh(whole - prior)
     data = np.maximum(data, LEAST**2 * data[..., -1:])
@@ -218,15 +227,15 @@ def _hardly_known(
     power: Array,
     evidence: Evidence | None,
 ) -> Array:
-    """The likelihood's curvature in directions in which the rounds hardly tell it, at ``NODES``
-    quantiles, (direction, node); all arguments are (direction).
+    """The likelihood's curvature D in directions in which the rounds hardly tell it, at ``NODES``
+    quantiles of its law, (direction, node); all arguments are (direction).
 
-    Given the rounds, the estimated curvature is normal about the true one, whatever chose the
-    places of measurement; the prior law of the likelihood's share D of it has a density in
-    proportion to 1/D to the ``power``, from 0 to 1, above ``least``, where the prior decides in any
-    case. With 1 it is uniform in the logarithm: a curvature that is positive by chance leaves the
-    prior, and no scale is preferred. The mean of all estimates is normal too: about the prior's
-    pull if the likelihood's curvature is small."""
+    Given the rounds, the whole curvature, D + ``floor``, is normal about the estimate ``values``
+    times the ``share`` of it that is taken for true, wherever the chain went. The prior law of D
+    between ``least`` and ``most`` has a density in proportion to 1/D to the ``power``, from 0 to 1;
+    with 1 no scale of D is preferred, and an estimate that is positive by chance teaches nothing.
+    With ``evidence`` the mean of all estimates counts too: it is near the prior's pull if D is
+    small."""
     precision = degrees / (2 * np.square(values))
     centre = values * share
     top = np.maximum(centre, 0.0) + 6.0 / np.sqrt(precision) - floor
@@ -249,8 +258,8 @@ def _hardly_known(
         # the mean of the estimates is in proportion to 1/D.
         log_law -= np.where(curved[:, None], told, log_grid)
     law = np.cumsum(np.exp(log_law - log_law.max(axis=1, keepdims=True)), axis=1)
-    # Number of places of the grid below each quantile, from the first quantile that a place is
-    # below.
+    # ``first`` is the index of the first quantile that each value of the grid is below. Counted,
+    # these indices give the number of grid values below each quantile, and so the grid value at it.
     first = np.ceil(law * (NODES / law[:, -1:]) - 0.5).astype(np.intp)
     first += (NODES + 1) * np.arange(len(law))[:, None]
     number = np.bincount(first.ravel(), minlength=len(law) * (NODES + 1)).reshape(len(law), -1)
@@ -263,11 +272,10 @@ def known_share(degrees: Array) -> Array:
     dim), given its ``degrees`` of freedom (..., dim): at most 1, and negative where nothing is
     known.
 
-    Two things make an estimate too large. Estimating the other directions takes a degree of freedom
-    each (exactly so for equal degrees), of which ``_TAKEN`` counts. And theta that hardly feels a
-    curvature walks at random, and a regression finds curvature in a random walk: the more, the more
-    directions there are without any. How much more was measured on random walks in 1, 5 and 20
-    dimensions."""
+    Two things make an estimate too large. Estimating each other direction takes a degree of freedom
+    (exactly so for equal degrees), of which ``_TAKEN`` (a half) counts. And along a direction of
+    little curvature theta walks at random, and a regression finds curvature in a random walk: the
+    more, the more such directions there are, as measured in 1, 5 and 20 dimensions."""
     others = (1.0 / joint_degrees(degrees)).sum(axis=-1) - 1.0 / degrees
     return np.asarray(1.0 - _TAKEN * others - _of_walks(degrees) / degrees)
 
@@ -275,23 +283,24 @@ def known_share(degrees: Array) -> Array:
 def walk_power(degrees: Array) -> Array:
     """How far the curvature along each principal direction may be one that a regression finds in a
     random walk, (..., dim), from 0 (its law is that of a covariance matrix) to 1, given its
-    ``degrees`` of freedom (..., dim): the power of 1/D in the law of ``_hardly_known``."""
+    ``degrees`` of freedom (..., dim). The prior density of the likelihood's curvature D is taken to
+    be in proportion to 1/D to this power."""
     return np.asarray(np.clip((WELL_KNOWN - own_degrees(degrees)) / FADING, 0.0, 1.0))
 
 
 def own_degrees(degrees: Array) -> Array:
     """The ``degrees`` of freedom of the curvature along each principal direction, (..., dim), less
-    those that random walks in other directions add, and with those that the noise of the estimated
-    matrix takes."""
+    those that random walks in other directions have added, plus those that were lost because the
+    noise of the estimated matrix pushes smaller eigenvalues down."""
     return np.asarray(degrees * np.square(1.0 + _repulsion(degrees)) - _of_walks(degrees))
 
 
 def _repulsion(degrees: Array) -> Array:
-    """Share, (..., dim), by which the noise of an estimated matrix pushes an eigenvalue down from
-    those with more ``degrees`` of freedom (..., dim): to second order in the noise, the sum over
-    these of the variance of the entry between the two, over the distance of both eigenvalues and
-    the eigenvalue itself. Eigenvalues are taken in proportion to their degrees of freedom, as they
-    are in a chain at rest, and no nearer to each other than the noise."""
+    """Share, (..., dim), by which the noise of an estimated curvature matrix pushes each eigenvalue
+    down from those with more ``degrees`` of freedom (..., dim). To second order in the noise it is
+    a sum over these larger eigenvalues: the variance of the matrix entry between the two, over the
+    product of their distance and the smaller one. Eigenvalues are taken in proportion to their
+    degrees of freedom, as in a chain at rest, and no nearer to each other than the noise."""
     own, other = degrees[..., :, None], degrees[..., None, :]
     ratio = np.maximum(other / own, 1.0)
     pushed = 2.0 / (own * (1.0 + 1.0 / ratio) * (ratio - 1.0 + np.sqrt(2.0 / own)))
@@ -371,7 +380,7 @@ class Response(NamedTuple):
     chain
         Covariance of theta, (dim, dim).
     noise
-        Variance of an estimate, (dim).
+        Variance of each entry of the server's estimate of the gradient, (dim).
     posterior
         Covariance of the exact posterior, (dim, dim).
     """
@@ -411,8 +420,9 @@ def predicted_answer(
     unevenness: float = 1.0,
     public: Curvature | None = None,
 ) -> PredictedAnswer | None:
-    """Prediction of an answer from ``num_rounds`` rounds of a chain with this response; None
-    without rounds, or where the mean Jacobian is not positive definite.
+    """Prediction of an answer from ``num_rounds`` rounds of a chain whose server sees ``response``
+    (with estimates of the gradient itself, divided by the slope); None without rounds, or where
+    the mean Jacobian is not positive definite.
 
     ``prior`` (dim, dim) is the precision matrix of the prior. ``unevenness`` is the harmonic over
     the arithmetic mean of the rounds' noise variances, 1 where rounds are alike: a regression gives

@@ -8,8 +8,9 @@ not linear in theta: where local gradients reach the clip or the link bends, whe
 single examples reach their bound, and where the posterior itself is not normal. Each of these
 widens or moves the intervals by an amount that public numbers tell (of devices, entries and rounds,
 and the curvature); the step is the one with the smallest squared width, squared shift included. To
-second order in the shift, that is the square of the expected interval score (width + 2/alpha times
-what intervals miss by): width alone would reward overconfidence. ``docs/sampling.md`` derives
+second order in the shift, that is the square of the expected interval score (the width plus
+2/alpha times the distance by which intervals miss theta, which they should do with the probability
+alpha): width alone would reward overconfidence. ``docs/sampling.md`` derives
 it."""
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ direction in one round, and larger steps gain nothing."""
 _LEAST_SHARE, _NUM_STEPS = 1e-5, 61
 """Smallest step that is tried, as a share of the largest, and number of steps that are tried."""
 _WIDER = tuple(float(each) for each in np.geomspace(1.0, 30.0, 48))
-"""Widths of residuals, over those of standard normal ones, at which the share of the curvature that
-bounded examples leave is computed, an integral for each; between them it is interpolated, to
-0.0002."""
+"""Standard deviations of examples' residuals at which the share of the curvature that bounds of
+single examples' gradients leave is computed, by an integral each; between them the share is
+interpolated, with an error below 0.0002."""
 _KNOWN = 0.8
-"""Share of a curvature's degrees of freedom, taken by all directions together, up to which the
-formula of an answer's width is used; beyond, the tangent of the formula at this share replaces it.
-"""
+"""Largest share of a curvature's degrees of freedom, taken by all directions together, for which
+the formula of an answer's width is used: it grows without bound as the share nears 1, so beyond 0.8
+its tangent there replaces it."""
 
 
 def answer_step_size(
@@ -66,19 +67,21 @@ def answer_step_size(
     heat = np.ones_like(steps) if uplink.noise_is_exact else steps * noise / slope**2 / 2.0
     heat = heat + batch_heat(uplink.batch_share, steps, smoothness)
     q = steps * convexity
-    # The less of the curvature the estimates show (``share``), the more their noise moves the mode.
+    # The mode is estimated from gradients over curvature: the less of the curvature the estimates
+    # show (``share``), the more their noise moves the mode.
     share = linear_share(model, uplink, heat / (1.0 - q / 2.0), smoothness)
     known = (1.0 + 2.0 * heat / (q * num_rounds) / share) / share
-    # Each direction takes a whole degree of freedom from the others here, as in draws of answers;
-    # in its intervals half of one.
+    # Each direction takes a whole degree of freedom from the others, as where draws are made from
+    # an answer; the answer's intervals count only half of one.
     taken = (model.dim + 1) * (1.0 - q / 2.0) / (num_rounds * q)
     at_most = np.minimum(taken, _KNOWN)
     curved = 1.0 / (1.0 - at_most) + (taken - at_most) / (1.0 - _KNOWN) ** 2
     score = known * curved
     if not isinstance(model, LinearGaussian | WideLinear | PublicModel):
         # If the curvature lambda changes by as much as itself over a prior's standard deviation l,
-        # the third derivative of the cost is lambda/l: a spread of T/lambda then moves the mean by
-        # T/(2 l lambda), that is by T/(2 l sqrt(lambda)) posterior standard deviations.
+        # the third derivative of the cost is lambda/l. The chain's variance T/lambda, at the
+        # temperature T (``heat``), then moves the mean by T/(2 l lambda), that is by T/(2 l
+        # sqrt(lambda)) posterior standard deviations.
         reach = float(np.min(model.prior.sd)) * math.sqrt(convexity)
         score = score + np.square(heat / (2.0 * reach))
     return float(steps[np.argmin(score)])
@@ -86,13 +89,14 @@ def answer_step_size(
 
 def linear_share(model: Model, uplink: Uplink, heat: Array, smoothness: float) -> Array:
     """Share of the posterior's curvature that the server's estimates still show when the chain has
-    the temperature ``heat`` (step), relative to the share at the first of these, (step). It is the
-    mean slope of clip and link over local gradients, times the share that bounds of single examples
-    leave, for devices with like data and standard normal features and residuals."""
+    the temperature ``heat`` (step), one for each step that is tried, relative to the share at the
+    first of these, (step). It is the mean slope of clip and link over local gradients, times the
+    share that bounds of single examples' gradients leave, for devices with like data and standard
+    normal features and residuals."""
     num_devices = model.num_devices
     # The variance of an entry of a local gradient is L/K from the data, plus L T/K^2 from the
-    # spread of the chain.
-    # A batch of the share q of a device's examples has the variance L/(K q).
+    # spread of the chain. Where the gradient comes from a batch with the share q of a device's
+    # examples, L/(K q) takes the place of L/K.
     spread = np.sqrt(smoothness / num_devices * (1.0 / uplink.batch_share + heat / num_devices))
     gradient = spread[:, None] * NODES
     if uplink.clips_norm:
@@ -116,6 +120,7 @@ def _example_share(uplink: Uplink, dim: int, wider: Array) -> Array:
 
 @lru_cache(maxsize=256)
 def _shares_by_width(entry: float | None, norm: float | None, dim: int) -> tuple[float, ...]:
-    """The share of :func:`_example_share` at each of the widths ``_WIDER``, for a bound of entries
-    or of the norm."""
+    """Share of the curvature, from 0 to 1, that a bound of examples' gradients (of each ``entry``,
+    or of the ``norm``) leaves where residuals have each of the standard deviations ``_WIDER``;
+    ``dim`` is the number of entries of a gradient."""
     return tuple(typical_shrink(entry and entry / at, norm and norm / at, dim) for at in _WIDER)

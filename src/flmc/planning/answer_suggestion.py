@@ -2,11 +2,12 @@
 predicted interval score (:func:`~flmc.planning.answer_forecast.interval_score`) of all that meet a
 user's requirements.
 
-The bound of single examples' gradients is the main choice. Bounding their norm at C costs privacy
-noise of variance :math:`4C^2/(N\\rho^2\\mu^2)` over the posterior's, however many rounds share the
-budget, where N is the number of examples and :math:`\\rho` the share of the curvature that is left;
-but a small C shifts the mean by an amount that an answer does not know of. The wider an answer is
-anyway, the smaller C may be."""
+The bound of single examples' gradients is the main choice. With their norm bounded at C, the
+noise that privacy needs adds to the answer :math:`4C^2/(N\\rho^2\\mu^2)` times the posterior's
+variance, however many rounds share the budget, where N is the number of examples, :math:`\\rho` the
+share of the curvature that the bound leaves, and :math:`\\mu` that of the Gaussian mechanism with
+the epsilon and delta of the run. But a small C shifts the mean by an amount that an answer does not
+know of. The wider an answer is anyway, the smaller C may be."""
 
 from __future__ import annotations
 
@@ -23,13 +24,15 @@ from flmc.planning.search import Answer, Candidate, Trial, ask
 from flmc.planning.suggestion import MOST_ROUNDS, MOST_SUGGESTIONS, PROMISING, PublicQuestion
 
 _COMPARED = 1000
-"""Number of rounds with which candidates are compared, if it is free."""
+"""Number of rounds with which candidates are compared, if the user leaves this number free."""
 _FIRST, _GROWTH = 200, 1.3
-"""Number of rounds of the first trial of a candidate, and the factor by which a run grows."""
+"""Number of rounds of a candidate's first trial, and the factor by which each further trial is
+longer than the one before."""
 _NARROW, _WORTHWHILE, _HARDLY = 1.1, 0.98, 0.999
-"""A run does not grow where it meets the requirements and its answer has at most the first width,
-or a longer run at least the second share of its score; nor, where it does not meet them, if a
-longer run has at least the third share of both its score and its width."""
+"""Limits at which the search stops making runs longer; a smaller score is better. Where a run meets
+the requirements: its answer's width is at most 1.1, or the next longer run still has more than 0.98
+of its score. Where it does not: the next longer run has more than 0.999 of both its score and its
+width."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +42,13 @@ class AnswerQuestion(PublicQuestion):
 
     requirements: tuple[Requirement, ...] = ()
     """What a plan must meet, beside having no findings."""
-    # Where intervals are wide they hold in spite of a larger shift of the mean: smaller bounds than
-    # for a chain may do.
+    # Smaller bounds of the norm of examples' gradients shift the mean further. Wide intervals hold
+    # in spite of that, so smaller bounds are tried than for a chain.
     example_norms: ClassVar[tuple[float, ...]] = (
         0.9, 1.2, 1.5, 1.7, 1.9, 2.1, 2.3, 2.5, 2.75, 3.0, 3.5,
     )  # fmt: skip
-    # A hot chain has larger local gradients than one at the mode.
+    # The chain of an answer may be hot, and local gradients are then larger than near the mode: so
+    # are these clips, in standard deviations of an entry near the mode.
     wide_clips: ClassVar[tuple[float, ...]] = (6.0, 12.0)
 
     @cached_property
@@ -140,7 +144,8 @@ class AnswerQuestion(PublicQuestion):
         return math.ceil(_GROWTH * plan.num_rounds)
 
     def of_use(self, trial: Trial) -> Trial:
-        """The trial itself: its rounds are as many as are worth while."""
+        """The trial as it is: :meth:`settle` has already given it as many rounds as are worth
+        while for an answer."""
         return trial
 
     @property

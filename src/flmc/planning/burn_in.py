@@ -15,9 +15,9 @@ from flmc.uplink.csi import response
 from flmc.uplink.uplink import Uplink
 
 _NEGLIGIBLE_NOISE = 0.01
-"""Excess of the mean square distance from the mode over the smallest that any factor of the first
-steps attains, as a share of the mean square distance at the start, up to which a larger factor is
-preferred."""
+"""Share of the mean square distance from the mode at the start. The largest factor of the first
+steps is chosen with which chains end up at most this much further away (in mean square) than with
+the best factor."""
 _NUMBERS_TO_199 = np.arange(200.0)
 """The numbers 0 to 199, from which the grid of factors that are tried is made."""
 
@@ -58,8 +58,9 @@ def auto_burn_in_factor(
     which bounds w by :math:`q/(2 f\eta\kappa L)`, the stationary variance near the mode, or, where
     the chain is so wide that gradients are clipped, by :math:`q^2/(2c^2)`, the variance under a
     constant pull. Where the factor above adds so much noise that chains end up further away, the
-    result is the largest factor whose :math:`E[(|d| - x)_+^2] + w` is near the smallest, with a
-    normal distance d at the start whose two standard deviations are ``distance``.
+    result is the largest factor whose mean square distance from the mode after the n rounds,
+    :math:`E[(|d| - x)_+^2] + w`, is near the smallest. The distance d at the start is taken for
+    normal, with half of ``distance`` as its standard deviation.
     """
     if num_fast == 0:
         return 1.0
@@ -202,7 +203,8 @@ def _largest_pull(uplink: Uplink) -> float:
 
 @lru_cache(maxsize=64)
 def _remembered_pull(uplink: Uplink) -> float:
-    """The value of ``_largest_pull``, cached, because a plan asks for it many times."""
+    """Largest mean symbol that a device sends, in magnitude: at a gradient of plus or minus the
+    clip, whichever gives the smaller one. Cached, because a plan asks for it many times."""
     # A link may pull less for gradients of one sign than for those of the other, and a chain may
     # have to travel in the direction in which it pulls less.
     down, up = uplink.mean_symbol(np.array([-uplink.clip, uplink.clip]))

@@ -58,8 +58,8 @@ _MOST_CLIPPED, _MOST_SHIFT = 0.005, 0.1
 samples' mean that it may cause, in posterior standard deviations. The share alone would not reveal
 one odd device among hundreds."""
 _COSTLY_CLIP = 1.5
-"""Ratio of the rounds per independent draw with a clip that was raised for unlike devices to those
-with the clip for like devices, from which on the note about the clip states it."""
+"""Rounds per independent draw with a clip that was raised because devices' data differ, over those
+with the clip for like devices: from this ratio on the note about the chosen clip states it."""
 _STEEPNESS = 0.5
 """Product of slope and clip that the rule gives a curved link: at the clip its mean bit is 8 %
 (sigmoid) or 6 % (probit) below that of a straight link with the same slope at 0."""
@@ -134,8 +134,8 @@ def choose(held: Candidate, free: Collection[str]) -> Choice:
     if "rounds" in free:
         request, note = _with_rounds(held)
         notes.append(note)
-    # A link that is chosen by prediction depends on the data's posterior, even where the curvature
-    # is public.
+    # A link that is chosen by prediction depends on the private data through the posterior, even
+    # where the curvature is public: the plan must say so.
     predicted = "link" in free and isinstance(model, LinearGaussian)
     return Choice(held.uplink, request, tuple(notes), predicted or not curvature.public)
 
@@ -217,8 +217,9 @@ class _Cut(NamedTuple):
 
 @dataclass(frozen=True)
 class _NearPosterior:
-    """Local gradients at values of theta around the posterior, (place, device, dim), and the
-    posterior's covariance (dim, dim), None where it is not known; both of the first data set."""
+    """What the effect of a clip is judged by, for the first data set: local gradients at values of
+    theta around the posterior, (place, device, dim), and the posterior's covariance (dim, dim),
+    None where it is not known."""
 
     local: Array
     covariance: Array | None
@@ -230,8 +231,9 @@ class _NearPosterior:
         share = float((size > uplink.clip).mean())
         if self.covariance is None:
             return _Cut(share, None)
-        # The gradients' cut-off parts add up to a force, which moves the mean by the covariance C
-        # times the force; the length of this shift is measured in posterior standard deviations.
+        # What the clip cuts off the gradients, summed over devices and averaged over theta, is a
+        # force f. It moves the mean by C f, with the posterior covariance C, which is sqrt(f^T C f)
+        # in posterior standard deviations.
         lost = (self.local - uplink.clipped(self.local)).sum(axis=1).mean(axis=0)
         return _Cut(share, math.sqrt(max(0.0, float(lost @ self.covariance @ lost))))
 
@@ -256,8 +258,9 @@ class _NearPosterior:
 
 
 def _near_posterior(held: Candidate) -> _NearPosterior | None:
-    """Local gradients around the posterior of the first data set; None where the data are not at
-    hand, are too many examples to be drawn for a plan, or no pilot finds the posterior."""
+    """Local gradients around the posterior of the first data set; None where only sizes of the data
+    are known, for a wide linear regression (whose examples would take long to draw), and where the
+    pilot does not find the posterior."""
     model = held.model
     if isinstance(model, (PublicModel, WideLinear)):
         return None
@@ -470,8 +473,8 @@ def _with_rounds(held: Candidate) -> tuple[Request, Finding]:
         """Trial of the candidate with ``count`` rounds and an automatic burn-in; it has a plan, but
         is not judged."""
         request = replace(held.request, num_rounds=count, num_burn_in="auto")
-        # The exact accountant is used, not an estimate: few plans are made, and with more rounds
-        # each one gets less of the privacy budget.
+        # The exact privacy accountant is used, not a quick estimate, because few plans are made. It
+        # is asked for every number of rounds, because more rounds share the budget.
         plan = decide(held.model, held.uplink, held.limits, request)
         if plan.effective_step_size is None or convexity is None:
             raise InvalidSetting(
@@ -525,8 +528,8 @@ def _until_arrival(held: Candidate, plan: Plan) -> Plan:
     not change."""
     model = held.model
     shared = held.limits.scope == "run" and has_budget(held.uplink, held.limits)
-    # The burn-in stays where the posterior is known, where more rounds would have to share a budget
-    # of the run, and where a public plan must not look at the data.
+    # Chains are not followed, and the burn-in stays, where the posterior is known, where more
+    # rounds would share a budget of the run, and where a public plan must not look at the data.
     if model.posterior is not None or shared:
         return plan
     if held.request.curvature(model).public:

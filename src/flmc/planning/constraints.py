@@ -61,8 +61,7 @@ class Constraints:
     @property
     def step_factor(self) -> float:
         """Factor c such that chains move under the server's update as under Langevin's update with
-        c times the step; 1 where the update declares none, in which case nothing may be decided
-        with it."""
+        c times the step; 1 where the update declares none, so that the true factor is not known."""
         return self.update.step_factor or 1.0
 
     @cached_property
@@ -105,8 +104,8 @@ class Constraints:
     def power_limit(self) -> float:
         """Largest gain that the transmit power allows; where path gains vary from round to round,
         the gain that it allows in nine of ten drawn rounds."""
-        # The quantile is a value that occurs, not an interpolation: so the limit is the gain of a
-        # drawn round.
+        # With "lower" the quantile is the limit of a round that was drawn, not an interpolation
+        # between two of them.
         if self.rounds is not None:
             return float(np.quantile(self.power_gains, 0.1, method="lower"))
         sizes = (self.model.num_devices, self.model.dim)
@@ -158,8 +157,9 @@ class Constraints:
 
     @cached_property
     def _variances(self) -> dict[float, float]:
-        """Values of :meth:`estimate_variance` that were computed, by step size: the searches for
-        the burn-in factor and for the length of the burn-in ask for the same values."""
+        """Cache of :meth:`estimate_variance`, the noise variance of the server's gradient
+        estimate, by step size: the searches for the burn-in factor and for the length of the
+        burn-in ask for the same values."""
         return {}
 
     def step_size(self, given: float | str, largest_gain: float) -> tuple[float, bool]:
@@ -240,8 +240,8 @@ class Constraints:
             gains = np.minimum(np.minimum(cap, calibrated), self.power_gains)
         else:
             gains = planned_gain(uplink, cap, self.active, rounds, num_devices, self.model.dim)
-        # On a random channel there are more planned gains than rounds in the plan, and the numbers
-        # of active devices are repeated as often as its rounds are.
+        # On a random channel ``planned_gain`` may draw more channels than the plan has rounds, and
+        # goes through these rounds several times: so do the numbers of active devices here.
         active = self.num_active[np.arange(len(gains)) % len(self.num_active)]
         noise = (
             uplink.noise_power / np.square(gains)
@@ -315,8 +315,8 @@ class Constraints:
         gain = langevin_gain(mode, self.uplink, steps, num_devices, num_active, self.scheduler)
         if self.rounds is None:
             return gain
-        # In the run each round gets the gain that suits its own devices; the cap is the largest of
-        # these gains over the drawn rounds.
+        # During a run each round has the gain that suits its own devices, and the limit must not
+        # lower any of these gains: it is the largest of them over the drawn rounds.
         return np.full((1, 1), np.minimum(gain, self.power_gains).max())
 
     def cap(

@@ -120,15 +120,16 @@ def decide(
 
 def _check_batches(model: Model, uplink: Uplink) -> None:
     """Raise ``InvalidSetting`` where devices are to use batches of their examples and the model has
-    no gradients of single examples, or wrong ones; nothing is known of public sizes alone."""
+    no gradients of single examples, or wrong ones. A public model, of which only the sizes of the
+    data are known, has no gradients to check."""
     if not isinstance(model, PublicModel):
         check_batches(model, uplink.example_rule)
 
 
 def _with_automatic_burn_in(task: Constraints, request: Request) -> Plan:
-    """The plan with the shortest burn-in that was found long enough for the sampler; where none is,
-    with a burn-in of nine tenths of all rounds. Raises ``InvalidSetting`` where the needed burn-in
-    is not known."""
+    """The plan with a burn-in as long as the sampler needs, found by trying ever longer ones from 1
+    round on, but of at most nine tenths of all rounds. Raises ``InvalidSetting`` where the needed
+    burn-in is not known."""
     total = checks.at_least("num_rounds with burn_in 'auto'", task.num_rounds, 2)
     most = total - max(1, total // 10)
     burn_in = 1
@@ -269,8 +270,9 @@ def _bytes_of_plan(
 ) -> float:
     """Estimate of the memory that planning takes, in bytes, so that a plan too large is refused
     before it starts."""
-    # Bytes as measured: for each round; for each device in each round, where devices or path gains
-    # are drawn for the whole run; and for each device's Hessian, where the posterior is known.
+    # Bytes as measured: 64 or 300 for each round; 40 more for each device in each round, where
+    # devices or path gains are drawn for the whole run; and 32 for each entry of each device's
+    # gradient, or of its Hessian where the posterior is known.
     each = 300.0 if limits.allocation == "adaptive" else 64.0
     fading = uplink.known_fading
     if not policy.everyone or not (fading.constant or fading.independent):
@@ -280,8 +282,8 @@ def _bytes_of_plan(
 
 
 def _check_kinds(model: Model, uplink: Uplink, limits: Limits) -> None:
-    """Raise ``InvalidSetting`` if the model, the uplink or the limits are not of the class that
-    they must be."""
+    """Raise ``InvalidSetting`` unless ``model`` is an instance of ``Model``, ``uplink`` of
+    ``Uplink`` and ``limits`` of ``Limits``: users pass them, and may mix them up."""
     kinds = {"model": (model, Model), "uplink": (uplink, Uplink), "limits": (limits, Limits)}
     for name, (value, kind) in kinds.items():
         if not isinstance(value, kind):
@@ -308,8 +310,9 @@ def _check_update(request: Request, limits: Limits) -> None:
 
 
 def _draw_at(request: Request) -> str:
-    """Where draws are taken: as the request says, else as the server's update does. Raises
-    ``InvalidSetting`` for midpoints of an update whose midpoints nobody knows."""
+    """Where draws are taken, ``positions`` or ``midpoints``: as the request says, or if it says
+    ``auto``, as the server's update does. Raises ``InvalidSetting`` for midpoints of an update that
+    does not declare them to have the posterior's variance."""
     own = request.update.draw_at
     if request.draw_at == "auto":
         return own

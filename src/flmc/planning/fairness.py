@@ -202,7 +202,8 @@ class Equality:
                 f"equal {self.name!r} cannot be reached: the {plan.uplink.scheme} uplink has no"
                 f" {self.quantity.words}{self._why_unknown(plan)}"
             )
-        # Plans with equal steps may still differ in early burn-in, so they are changed in any case.
+        # Plans with equal effective steps may still differ in the larger steps of early burn-in, so
+        # for the quantity "step" settings are changed even where the value is close.
         close = abs(own - self.value) <= self.quantity.slack(plan, self.value)
         if plan == self.setter or (close and self.name != "step"):
             return {}
@@ -232,10 +233,10 @@ class Equality:
         return {"name": self.name, "definition": definition, "value": self.value}
 
     def findings(self, changes: dict[str, Any], own: Plan) -> tuple[Finding, ...]:
-        """Findings of a plan that shares the value of the quantity: by which ``changes`` of
-        settings, and what follows from the budget that was asked for in the plan without them,
-        ``own``. A budget that stands for the comparison alone is no protection that anybody asked
-        for, so that equal methods are judged alike."""
+        """Findings about how a plan was brought to the shared value: a note with the ``changes`` of
+        settings, and where epsilon is shared, findings about the privacy budget that ``own`` (the
+        plan before the changes) was asked to keep. A budget that only the comparison has set is
+        noted as such: nobody asked for its protection, and equal methods must be judged alike."""
         findings = [self._note(changes)]
         if self.name == "privacy" and changes:
             findings += [each for each in judge_budget(own) if each.code == ROUND_BUDGET]
@@ -270,6 +271,6 @@ def with_changes(held: Candidate, changes: dict[str, Any]) -> Candidate:
     which has values by name."""
     for name, value in changes.items():
         changed = held.with_value(name, value)
-        assert changed is not None  # only links can be missing, and none is changed
+        assert changed is not None  # it is None for a missing link only, and no link is changed
         held = changed
     return held

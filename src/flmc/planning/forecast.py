@@ -62,7 +62,8 @@ converges: half steps help where the posterior is far from normal, or a link nea
 _MOST_ITERATIONS = 60
 """Largest number of iterations of the search for a normal law, of the chain or of the posterior."""
 _BATCH_NODES, _BATCH_WEIGHTS = _hermite(16)
-"""Nodes and weights of the quadrature over the noise of batches."""
+"""Nodes and weights of the Gauss-Hermite rule by which symbols are averaged over the noise that
+batches of examples bring into a gradient entry, which is taken for normal."""
 _NUM_STARTS = 8
 """Number of draws from the prior from which chains without noise are followed to their mean."""
 _NUM_NOISY, _CARRIED_OFF = 32, 8.0
@@ -125,7 +126,8 @@ def _nodes(dim: int) -> Array:
     exact."""
     count = max(_FEWEST_NODES // 2, dim)
     half = generator(0, Purpose.CHECK, 1).standard_normal((count, dim))
-    # The polar factor is the closest set of points whose second moments are exact.
+    # The random points are replaced by their polar factor (times a number): of all sets of points
+    # whose second moments are exactly the identity, the closest to them.
     left, _, right = np.linalg.svd(half, full_matrices=False)
     half = left @ right * math.sqrt(count)
     return np.concatenate([half, -half])
@@ -138,11 +140,10 @@ def noise_of(plan: Plan) -> Array:
 
 
 class Reception:
-    """What the server receives at given theta, on average over bits, channels and schedules: called
-    with theta (place, dim), it returns the expected estimate of the summed gradient and the
-    variance of the estimate, both (place, dim). Where devices use batches of their examples, the
-    mean is over these too; the spread of their gradients over batches is that at theta ``near``
-    (dim)."""
+    """The server's estimate of the summed gradient at any theta, on average over bits, channels,
+    schedules and batches of examples: called with theta (place, dim), it returns the expected
+    estimate and its variance, both (place, dim). The spread of a device's gradient over batches is
+    computed at one theta only, ``near`` (dim)."""
 
     def __init__(self, plan: Plan, model: Model, near: Array) -> None:
         self._plan, self._model = plan, model
@@ -158,7 +159,8 @@ class Reception:
         noise = np.square(share) * plan.uplink.noise_power / np.square(expected.gain)
         self._noise = np.asarray(noise.mean(axis=0))
         if model.local_variance is not None and plan.uplink.slope is not None:
-            # What the devices' own parameters add, which passes through the link.
+            # The variance of the gradients that the devices' local parameters cause; the link
+            # scales gradients by its slope, so variances by the slope's square.
             self._noise = self._noise + plan.uplink.slope**2 * model.local_variance
         self._share = float(share.mean())
         arrival = arrival_of(plan.uplink, plan.num_devices, plan.scheduler)
@@ -191,12 +193,13 @@ class Reception:
             return symbol.sum(axis=1), variance
         mean, deviation = self._weights
         if deviation is None:
-            # A round draws K_a of K devices without replacement, which adds to the estimate's
-            # variance: K^2/K_a - K times the variance of the mean symbol over devices.
+            # A round draws K_a of K devices without replacement. This adds to the estimate's
+            # variance (K^2/K_a - K) times the variance of the mean symbol over devices.
             spread = symbol.var(axis=1, ddof=1) if len(mean) > 1 else np.zeros_like(variance)
             return symbol.sum(axis=1), variance + len(mean) * (self._share - 1.0) * spread
-        # The rows of ``deviation`` are single schedules. Their effect is treated as noise that is
-        # independent from round to round, which overstates it where devices take turns.
+        # ``deviation`` (round, device) says who is heard more or less than on average in single
+        # rounds. This is treated as noise that is independent from round to round, which overstates
+        # its effect where devices take turns.
         drift = np.einsum("k,pkd->pd", mean, symbol)
         return drift, variance + np.square(np.tensordot(symbol, deviation, (1, 1))).mean(axis=2)
 
@@ -219,15 +222,17 @@ class Reception:
 
     @property
     def _spread(self) -> Array | float:
-        """Standard deviation of the entries of devices' gradients over batches, (device, dim)."""
+        """Standard deviation of each entry of each device's gradient over random batches of its
+        examples, (device, dim); 0 where devices use all their examples."""
         if not self._plan.uplink.batched:
             return 0.0
         return np.sqrt(np.diagonal(self._batches, axis1=1, axis2=2))
 
     @cached_property
     def correlated(self) -> Array:
-        """Covariance of the entries of an estimate that batches cause, zero on the diagonal, which
-        is in the variances, (dim, dim): a batch has one set of examples for all entries."""
+        """Covariances between entries of the server's estimate that batches cause, (dim, dim),
+        because all entries of a gradient come from the same examples. The diagonal is zero: the
+        variances are part of what a call of this object returns."""
         uplink, dim = self._plan.uplink, self._model.dim
         if not uplink.batched:
             return np.zeros((dim, dim))
@@ -249,9 +254,9 @@ class Reception:
 
 def _weights(plan: Plan) -> tuple[Array, Array | None]:
     """Mean weight of every device in the server's estimate over the kept rounds, (device), and the
-    deviations from this mean in single rounds, (round, device). In a round the weight is the number
-    of all devices over that of active ones for an active device, and 0 for a silent one. Where all
-    devices are equally likely, the means are 1 and None takes the place of the deviations."""
+    deviations from this mean in single rounds, (round, device), of some 256 rounds if there are
+    many. In a round an active device has the weight K/K_a, a silent one 0. Where devices are drawn
+    with equal chances, the means are 1 and None takes the place of the deviations."""
     if plan.scheduler.random and plan.uplink.fading.alike:
         return np.ones(plan.num_devices), None
     active = plan.planned_active
@@ -407,8 +412,8 @@ def _search(plan: Plan, model: Model, posterior: Law, share: float) -> Forecast 
 
 class Travel(NamedTuple):
     """How chains get from their starts to their stationary law, for the worst start. The numbers
-    come from chains without noise; chains with noise correct them where the noise carries chains
-    away in the burn-in, or brings them to their law sooner."""
+    come from chains that are followed without noise, corrected by chains with noise where noise
+    carries these away in the burn-in, or brings them to their law sooner."""
 
     rounds_to_arrive: int
     """Rounds until a chain is within a quarter of a standard deviation of its stationary mean."""
@@ -489,8 +494,8 @@ def follow_starts(plan: Plan, model: Model, law: Law, jacobian: Array) -> Travel
     if not farthest <= _CARRIED_OFF * math.sqrt(model.dim):
         carried = farthest if math.isfinite(farthest) else math.inf
         return Travel(rounds, max(shift, carried), variance)
-    # Larger first steps widen the law of a chain, and its variance then shrinks at the rate of
-    # squared distances.
+    # Larger first steps leave the chains with too large a variance after the burn-in. The excess
+    # then shrinks twice as fast as distances do, hence 0.5/slowest below.
     away = (after - law.mean) @ whiten.T
     widest = float(np.linalg.eigvalsh(away.T @ away / len(away))[-1])
     # By chance alone the widest direction of n draws with d entries has about the variance (1 +
@@ -577,8 +582,9 @@ def _mean_jacobian(values: Array, nodes: Array, law: Law) -> Array:
 
 
 def _bend(values: Array, linear: Array, noise: Array) -> float:
-    """Largest eigenvalue of the covariance of ``values`` less ``linear``, both (place, dim), where
-    a unit of an entry is the root of ``noise`` (dim)."""
+    """Variance of the part of ``values`` that is not linear in theta (their difference from
+    ``linear``, both (place, dim)) in the direction in which it is largest, where entries are
+    measured in the standard deviations of their noise; ``noise`` (dim) is its variance."""
     rest = (values - values.mean(axis=0) - linear) / np.sqrt(noise)
     return float(np.linalg.norm(rest, ord=2) ** 2 / len(rest))
 

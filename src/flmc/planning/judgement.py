@@ -72,8 +72,9 @@ def law_of(decided: Plan, model: Model) -> Prediction | PublicLaw | None:
 
 
 def chain_law(decided: Plan, model: Model) -> ChainLaw:
-    """The prediction of :func:`law_of`, with the curvature and noise that the server sees in its
-    estimates."""
+    """Prediction of what a plan's chain will sample, with the curvature and noise that the server
+    sees in its estimates; all None for a server's update other than Langevin's, and where the
+    chain's law is not found."""
     if not is_langevin(decided.update):  # the laws below are those of Langevin's chain
         return ChainLaw(None)
     if isinstance(model, PublicModel):
@@ -117,7 +118,7 @@ _BENT = 0.1
 """Largest part of the gradient that is not linear in theta where the chain goes, as a variance over
 that of the estimate's noise, that brings no warning. Of right plans on published posteriors the
 largest was 0.05; chains of a hierarchical model, whose curvature grows without bound in its tail,
-left it at 0.15."""
+left the posterior at 0.15."""
 _START_ERROR, _HOPELESS_START_ERROR = 0.1, 0.5
 """Errors of the kept rounds that the chains' starts cause, in their mean (in standard deviations)
 or variance (relative): the largest that brings no finding, and the one above which a plan is
@@ -139,9 +140,11 @@ class Tolerances(NamedTuple):
     burn_in: float
     """Largest ratio of the needed rounds of burn-in to the planned ones."""
     narrow: float
-    """Smallest ratio of the samples' variance to the variance that they should have."""
+    """Smallest ratio of the samples' variance to the variance that they should have: the
+    posterior's, or this times the temperature."""
     wide: float
-    """Largest ratio of the samples' variance to the variance that they should have."""
+    """Largest ratio of the samples' variance to the variance that they should have: the
+    posterior's, or this times the temperature."""
     clipped: float
     """Largest share of gradient entries that the clip may cut without a finding."""
 
@@ -182,10 +185,10 @@ def judge_chain(
 
     ``cure`` takes a shift of the mean, in posterior standard deviations, and returns words that say
     what helps; it is called only where the mean is off. For a ``candidate`` of a search the chains
-    of a linear regression are not followed: its burn-in is compared with the rule's alone, which is
-    longer than most chains need and takes no time."""
+    of a linear regression are not followed from their starts, to save time: its burn-in is compared
+    with an estimate by a formula, which is longer than most chains need."""
     heat = decided.temperature
-    if heat is None:  # nothing is known of the law
+    if heat is None:  # without it nothing is known of the law
         against = [no_slope()] if decided.slope is None else []
         return JudgedChain(None, [*against, *_judge_update(decided)])
     public = isinstance(model, PublicModel)
@@ -215,7 +218,7 @@ def judge_chain(
         )
         of_answer = answer if decided.aim == "answer" else None
         findings += judge_shift(shift, words, tolerances, answer=of_answer)
-    if decided.aim == "answer":  # a known temperature is taken out of the answer
+    if decided.aim == "answer":  # its temperature is known and taken out: not judged
         findings += judge_linearity(answer, law)
     else:
         findings += judge_temperature(heat, cure_of_heat(decided))
@@ -234,7 +237,8 @@ def judge_chain(
 
 
 def _asks_pilot(model: Model) -> bool:
-    """Whether a model has data at hand and its posterior is not known."""
+    """Whether a pilot is needed to find the posterior of a model: it has data, its posterior is not
+    known in closed form, and it is not too large for a pilot."""
     return (
         model.posterior is None
         and not isinstance(model, PublicModel)
@@ -296,8 +300,8 @@ def with_forecast(
     """
     curvature = request.curvature(model)
     law, against, answer = judge_chain(decided, model, curvature, cure)
-    # A chain that never comes near the posterior is worth no draw of it, though its law at rest
-    # would give it one: that draw would be of the start.
+    # Effective draws are computed for a chain at rest. A chain that never comes near the posterior
+    # still shows its start, so it is worth no draw of the posterior.
     lost = any(each.code == "burn-in" and each.severity == "infeasible" for each in against)
     lost = replace(decided, findings=tuple(against)).never_arrives
     draws = 0.0 if lost else _draws_of(decided, law)
@@ -531,8 +535,8 @@ def cure_of_heat(decided: Plan) -> str:
     if heat < 1:
         return f"; use a smaller gain, langevin 'calibrated', or {step}"
     if not decided.uplink.known_fading.constant and decided.binding == "power":
-        # An automatic step is as large as the power limit of usual rounds allows, so more power
-        # makes it larger, and the share of rounds below that limit stays.
+        # With more power an automatic step would grow as well, and as many rounds in a deep fade
+        # would still lack power for it: more SNR helps only if the step stays.
         chosen = math.isclose(decided.gain_limits.langevin, decided.gain_limits.power, rel_tol=1e-9)
         power = "more SNR at this step" if chosen else "more SNR"
         return f"; deep fades do it: let devices in them be silent, or use {power}, or {step}"
@@ -555,10 +559,10 @@ def judge_shift(
     answer: PredictedAnswer | None = None,
 ) -> list[Finding]:
     """List with one finding where the samples' mean is off by more than ``tolerances`` accept; else
-    empty. ``shift`` is its distance in posterior standard deviations, in the worst direction; where
-    the mean is that of an ``answer``, it is compared with the answer's own, in the direction in
-    which they are smallest, because wide intervals hold in spite of it. ``cure`` returns words that
-    say what helps, and is called only for a finding: it may search for a long time."""
+    empty. ``shift`` is the mean's distance from the posterior mean, in posterior standard
+    deviations, in the worst direction. For an ``answer`` the accepted shift grows with the answer's
+    width in its narrowest direction, because wide intervals hold in spite of a shift. ``cure``
+    returns words that say what helps, and is called only for a finding: it may search long."""
     unit = 1.0 if answer is None else max(1.0, answer.least_width)
     if shift <= tolerances.shift * unit:
         return []
@@ -576,10 +580,10 @@ def judge_shift(
 def _burn_in_needed(
     decided: Plan, model: Model, law: Prediction | PublicLaw | None, curvature: Curvature
 ) -> int | None:
-    """Rounds of burn-in that the sampler needs; None where nothing is known. Where a forecast
-    followed chains without noise to the posterior, it is their number of rounds; else the number by
-    the rule of the plan, for the distance to the posterior mean where this is known and further
-    away than the rule assumes."""
+    """Rounds of burn-in that the sampler needs; None where nothing is known. Where the prediction
+    ``law`` followed chains from their starts to the posterior, it is the rounds that they took;
+    else the estimate of the plan (``rounds_needed``), made again for the distance to the posterior
+    mean where that is known and further away than the plan assumed."""
     if isinstance(law, Prediction) and law.rounds_to_arrive is not None:
         return law.rounds_to_arrive
     needed, exact = decided.rounds_needed, model.posterior
@@ -587,9 +591,9 @@ def _burn_in_needed(
         return needed
     at_prior = decided.start == "prior"
     away = exact.mean[:EXPERIMENTS_PREDICTED] - (model.prior.mean if at_prior else 0.0)
-    # The rule's distance is two standard deviations of start minus truth, which a draw exceeds with
-    # a probability of 4.6 %. Here the truth is known, so only the start varies, and only on one
-    # side: 1.7 standard deviations are exceeded with that probability.
+    # ``distance_to_travel`` is two standard deviations of start minus truth, which a draw exceeds
+    # with a probability of 4.6 %. Here the posterior mean stands for the truth, so only the start
+    # varies, and only on one side: it exceeds 1.7 standard deviations with that probability.
     distance = float((np.abs(away) + (1.7 * model.prior.sd if at_prior else 0.0)).max())
     if distance <= distance_to_travel(model, decided.start):
         return needed
@@ -612,7 +616,7 @@ def _travel_of(
     """Errors of the kept rounds that the chains' starts cause: of their mean, in standard
     deviations, and of their variance, relative to the chain's; None where chains were not followed.
     The chains of a linear regression are followed only if its burn-in is ``short``, that is below
-    the rule's, which often asks for more than is needed."""
+    an estimate by a formula, which is often more than chains need."""
     if not isinstance(law, Prediction):
         return None
     if law.left_shift is not None and law.left_variance is not None:
@@ -713,11 +717,11 @@ def judge_burn_in(
 
 def _judge_bend(decided: Plan, bend: float | None) -> list[Finding]:
     """List with one finding where the mean gradient estimate is so far from a linear function of
-    theta that a normal law need not be the chain's; else empty.
+    theta that a normal law need not be the chain's; else empty. ``bend`` is the variance of its
+    nonlinear part over that of a round's noise (None: not known), and grows with the step.
 
-    The forecast leaves this part out. It grows with the step, and where it is large the curvature
-    differs so much over the posterior that a step which suits its middle may be unstable in its
-    tail."""
+    The forecast leaves the nonlinear part out. Where it is large the curvature differs so much over
+    the posterior that a step which suits its middle may be unstable in its tail."""
     if bend is None or bend <= _BENT:
         return []
     short = f"the gradient bends: {100 * bend:.2g} % of a round's noise, at most 10 % are accepted"
@@ -733,7 +737,7 @@ def unstable_step(decided: Plan, curvature: Curvature) -> list[Finding]:
     """List with one finding where the effective step times the smoothness is above 2, so that
     chains diverge; else empty."""
     relative = (decided.effective_step_size or 0.0) * (curvature.smoothness or 0.0)
-    if relative <= 2.0 or not is_langevin(decided.update):  # others have bounds of their own
+    if relative <= 2.0 or not is_langevin(decided.update):  # the bound 2 is for Langevin's update
         return []
     text = (
         f"the effective step times the smoothness is {relative:.3g}, and above 2 chains diverge"
@@ -762,8 +766,9 @@ def unstable_early_steps(decided: Plan, curvature: Curvature) -> list[Finding]:
 
 def judge_use(draws: float | None, unknown_step: str | None = None) -> list[Finding]:
     """List with one finding where the kept rounds of one chain are worth too few independent draws
-    to describe the posterior, or where their number ``draws`` is not known (None): because the
-    effective step is not, for the reason ``unknown_step``, or else the convexity; else empty."""
+    to describe the posterior, or where the number of these, ``draws``, is None, not known; else
+    empty. ``unknown_step`` says why the effective step is not known; with None the convexity is
+    what is missing."""
     if draws is None:
         text = "how many independent draws the kept rounds are worth is not known" + (
             " without the convexity of the model: give public_convexity"

@@ -115,8 +115,8 @@ _BEYOND_1 = {
     "midpoints": "the chain is at least twice as wide as its draws, and these are wrong unless the"
     " posterior is normal",
 }
-"""What is wrong with draws, in words, where that product is above 1, by the place where they are
-taken."""
+"""What is wrong with draws, in words, where the effective step times the largest curvature is above
+1, by where draws are taken (``draw_at`` of the plan)."""
 _ASYMMETRIC = 0.1
 """Largest asymmetry of the measured curvature matrix, relative to its diagonal, that is taken for
 an error of the difference quotients."""
@@ -124,7 +124,7 @@ an error of the difference quotients."""
 
 class Survey:
     """What a pilot learns of a model before any plan: the posterior's mode and curvature, the
-    normal law closest to the posterior, and findings against the gradients themselves."""
+    normal law closest to the posterior, and findings against the model's gradients and modes."""
 
     def __init__(self, model: Model) -> None:
         rng = generator(0, Purpose.CHECK)
@@ -137,7 +137,8 @@ class Survey:
         with np.errstate(all="ignore"):
             draws = np.stack([model.prior.draw(rng, model.dim) for _ in range(_NUM_PRIOR_DRAWS)])
             self.findings = _not_finite(model, draws)
-            """Findings against the gradients themselves."""
+            """Findings of the survey: gradients that are not finite or random, a mode that was not
+            found, or several modes."""
             if _is_random(self.pilot):
                 self.random = True
                 self.findings.append(_random_gradient())
@@ -186,8 +187,8 @@ def survey(model: Model) -> Survey:
 
 
 def check_claims(model: Model, plan: Plan, surveyed: Survey) -> list[Finding]:
-    """Findings of the survey, and findings where it contradicts what a model claims, or what a
-    plan's step and clip assume."""
+    """Findings of the survey (what a pilot learnt of the model), and findings where the survey
+    contradicts the model's smoothness or convexity, or does not fit the plan's step or clip."""
     pilot = surveyed.pilot
     findings = list(surveyed.findings)
     with np.errstate(all="ignore"):

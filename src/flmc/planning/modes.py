@@ -1,10 +1,11 @@
 r"""A search for modes of the posterior beside the one that the pilot found.
 
-A chain stays in the mode in whose basin it begins, and chains that begin close together agree
-there, however little of the posterior it is. So costs are descended from 32 starts all over the
-prior, wherever chains begin. Only gradients are needed: differences of cost follow from their
-integral along a line, and the mass of a mode is that of a normal law with its curvature H, in
-proportion to :math:`e^{-U}/\sqrt{\det H}` for the cost U there."""
+A chain stays in the mode in whose basin it begins, and chains that begin close together agree with
+each other, however small the mode's share of the posterior. So the cost (the negative log posterior
+density) is descended from 32 starts all over the prior, even if chains begin elsewhere. Only
+gradients are needed: differences of cost are integrals of the gradient along a line, and the mass
+of a mode is that of a normal law with its curvature H, in proportion to :math:`e^{-U}/\sqrt{\det
+H}` for the cost U there."""
 
 from __future__ import annotations
 
@@ -23,19 +24,21 @@ _NUM_STARTS = 32
 """Number of draws from the prior from which modes are searched. A mode that a share p of the prior
 leads to is missed with the probability (1 - p)^32: 0.03 for a tenth."""
 _NUM_POINTS = 128
-"""Number of values of theta at which gradients are evaluated at a time: for models that are
-compiled for each number of them, one that other parts of a plan use too."""
+"""Number of values of theta at which gradients are evaluated at a time. It is a number that the
+forecast uses too, because some models are compiled anew for each such number."""
 _NUM_MOVES, _FASTER, _SLOWER = 60, 1.5, 0.5
 """Number of moves of a descent, and factors by which an entry's step grows where the sign of its
 gradient stays, and shrinks where it changes."""
 _MOST_SEARCHES = 6
-"""Largest number of ends of descents from which Newton's method looks for a mode."""
+"""Largest number of pilots (Newton's method) that look for a mode, each from the end of another
+descent of the cost."""
 _MOST_RESTARTS = 3
 """Largest number of ends of descents from which another pilot sets out where the first one did not
 arrive."""
 _SEPARATE = 3.0
-"""Height of the cost between two modes, over the higher of them, from which on a chain is kept in
-one of them: e^3 = 20 times less likely than either."""
+"""Rise of the cost (negative log density) on the way between two modes, above the mode of higher
+cost, from which on they count as separate: the density there is e^3 = 20 times lower than at
+either mode, so that a chain hardly crosses."""
 _LEAST_SHARE = 0.01
 """Least share of the posterior's mass in other modes that counts."""
 _NUM_PRIOR_STEPS = 8
@@ -43,9 +46,10 @@ _NUM_PRIOR_STEPS = 8
 
 
 class Mode(NamedTuple):
-    """A local maximum of the posterior density: its place (dim), the curvature of the cost there
-    (dim, dim), and its cost beyond that of the pilot's mode, with the height of the cost between
-    both over the higher one."""
+    """A local maximum of the posterior density: its place ``theta`` (dim), the ``curvature`` of the
+    cost (negative log density) there (dim, dim), its ``cost`` less that of the pilot's mode, and
+    the ``barrier``, the rise of the cost between these two modes above the higher of their costs.
+    """
 
     theta: Array
     curvature: Array
@@ -60,8 +64,8 @@ class Mode(NamedTuple):
 
 def judge_modes(model: Model, pilot: Pilot) -> list[Finding]:
     """List with a warning where the posterior of the first data set has modes apart from the one at
-    which the ``pilot`` arrived, and these have more than a hundredth of its mass; else empty, also
-    where the pilot did not arrive or entries are too many for a forecast."""
+    which the ``pilot`` arrived, and these other modes have more than a hundredth of the posterior's
+    mass; else empty, also where the pilot did not arrive or theta has more than 128 entries."""
     if not pilot.arrived or model.dim > MOST_DIRECTIONS:
         return []
     modes = find_modes(model, pilot)
@@ -82,8 +86,8 @@ def judge_modes(model: Model, pilot: Pilot) -> list[Finding]:
 
 
 def arriving(model: Model, pilot: Pilot) -> Pilot:
-    """The ``pilot`` itself if it arrived at a mode; else another one that did, from the end of a
-    descent, if there is one."""
+    """The ``pilot`` itself if it arrived at a mode; else the first of three further pilots that
+    arrives, each begun at the end of a descent of the cost; if none does, the ``pilot`` again."""
     if pilot.arrived or model.dim > MOST_DIRECTIONS:
         return pilot
     rng = generator(0, Purpose.CHECK, 6)
@@ -132,8 +136,8 @@ class _Starts(NamedTuple):
 
 
 def _starts(model: Model) -> _Starts:
-    """Starts from a normal law about the prior's mode with the prior's spread there. That is not
-    the law from which chains start, where a user has narrowed that one."""
+    """Starts drawn from a normal law about the prior's mode with the prior's spread there, both
+    found from the prior's gradient. Chains may start from a narrower law, if a user has set one."""
     mean = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (model.dim,)) + 0.0
     sd = np.broadcast_to(np.asarray(model.prior.sd, dtype=np.float64), (model.dim,)) + 0.0
 
@@ -145,8 +149,8 @@ def _starts(model: Model) -> _Starts:
         found = slopes(np.concatenate([mean[None], mean + reach, mean - reach]))
         change = np.diagonal(found[1 : model.dim + 1] - found[model.dim + 1 :]) / (2e-2 * sd)
         curved = change > 1e-12
-        # Where the prior is flat, the spread of the chains' starts stays; where it bends the other
-        # way, the step is a standard deviation downhill.
+        # In an entry in which the prior's cost has no positive curvature there is no Newton step:
+        # ``sd`` stays as it is, and the step is one ``sd`` downhill.
         sd = np.where(curved, np.maximum(sd, 1.0 / np.sqrt(np.where(curved, change, 1.0))), sd)
         step = np.where(curved, found[0] / np.where(curved, change, 1.0), sd * np.sign(found[0]))
         step = np.clip(step, -3.0 * sd, 3.0 * sd)
@@ -158,7 +162,8 @@ def _starts(model: Model) -> _Starts:
 
 
 def _slopes(pilot: Pilot, theta: Array, along: Array) -> Array:
-    """Derivative of the summed cost along ``along`` at each theta, (place), both (place, dim)."""
+    """Derivative of the summed cost in the direction ``along`` (place, dim), not normalised, at
+    each theta (place, dim); (place)."""
     parts = [
         pilot.summed(theta[first : first + _NUM_POINTS])
         for first in range(0, len(theta), _NUM_POINTS)
@@ -207,16 +212,16 @@ def _descend(pilot: Pilot, theta: Array, sd: Array) -> Array:
 
 
 def _far(mode: Mode, ends: Array) -> BoolArray:
-    """Whether each of ``ends`` (place, dim) is farther from a mode than three standard deviations
-    and the root of dim, (place)."""
+    """Whether each of ``ends`` (place, dim) is more than 3 + sqrt(dim) standard deviations of the
+    mode's normal law away from the ``mode``, (place)."""
     away = ends - mode.theta
     square = np.einsum("pi,ij,pj->p", away, mode.curvature, away)
     return np.asarray(square > (3.0 + math.sqrt(len(mode.theta))) ** 2)
 
 
 def _barriers(pilot: Pilot, ends: Array) -> Array:
-    """Height of the cost on the line from each of ``ends`` (place, dim) to the pilot's mode, over
-    the end, (place), from the slopes at 16 points."""
+    """Largest rise of the cost above its value at each of ``ends`` (place, dim), on the line from
+    there to the pilot's mode, (place), from slopes at 16 points of the line."""
     if not len(ends):
         return np.zeros(0)
     slopes = np.nan_to_num(_on_lines(pilot, ends, (np.arange(16) + 0.5) / 16), nan=math.inf)
@@ -224,15 +229,16 @@ def _barriers(pilot: Pilot, ends: Array) -> Array:
 
 
 class _Heights(NamedTuple):
-    """Cost at the end of a line over that at its begin, and the height of the cost between them
-    over the higher one."""
+    """Rise of the cost along a line: at its end above its beginning (``cost``), and of the highest
+    point between above the higher of the two (``barrier``)."""
 
     cost: float
     barrier: float
 
 
 def _heights(pilot: Pilot, begin: Array, end: Array) -> _Heights:
-    """Costs on the line from ``begin`` to ``end``, both (dim)."""
+    """Rise of the cost on the line from ``begin`` to ``end``, both (dim): at the end, and of the
+    highest point between."""
     # The midpoint rule has an error in proportion to the difference of the integrand's slopes at
     # both ends, which are curvatures at modes: next to nothing beside a barrier.
     shares = (np.arange(_NUM_POINTS) + 0.5) / _NUM_POINTS

@@ -111,8 +111,8 @@ class Pilot:
         """Present theta of the pilot's search, which ends at the posterior's mode, (dim)."""
         self._reach = 1e-4 * self._sd
         self.curves: list[MeasuredCurvature] = []
-        """Curvatures measured at the values of theta that the search visited: near the prior's mean
-        first, at its end last."""
+        """Curvatures measured at the values of theta that the search visited: at its start first,
+        at its end last."""
         self.num_batches = 0
         """Number of batches of gradients that were evaluated so far, each at one or more values of
         theta."""
@@ -134,8 +134,8 @@ class Pilot:
         return summed_gradients(self._model, theta)
 
     def travel(self) -> None:
-        """Go from the prior's mean to the mode by Newton's method, and set ``curves``, ``theta``
-        and ``arrived``."""
+        """Go from the search's start to the posterior's mode by Newton's method, and set
+        ``curves``, ``theta`` and ``arrived``."""
         long = len(self.theta) > MOST_DIRECTIONS
         gradient = self.summed(self.theta[None])[0]
         curve = self._curve(gradient)
@@ -197,8 +197,8 @@ class Pilot:
             return self._lanczos(gradient)
         basis = np.eye(len(self.theta))
         if not self.curves:
-            # A first estimate, from gradients that are very close together, tells how far apart
-            # those of the second estimate should be.
+            # Curvatures from gradients at values of theta that are very close together are rough;
+            # they tell how far apart these values should be for the curvatures that are used.
             self._reach = self._reaches(np.diag(self._differences(basis, self._reach)), self._sd)
         matrix = self._differences(basis, self._reach)
         if not np.isfinite(matrix).all():

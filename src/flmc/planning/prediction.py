@@ -45,8 +45,8 @@ _NUMBERS_AT_ONCE = 2_000_000
 """Largest number of entries, over data sets, devices, entries of theta and nodes of the quadrature,
 of an array that is held in memory at a time: 16 MB."""
 _MOST_WORK = 5e8
-"""Number of multiplications in one iteration above which a problem counts as too large to be
-predicted."""
+"""Number of multiplications in one iteration (devices x dim cubed) above which a problem counts as
+too large to be predicted."""
 _MOST_DOUBLINGS = 100
 """Largest number of times that the number of rounds is doubled until a chain has forgotten its
 start: 1e30 rounds."""
@@ -70,7 +70,7 @@ class Prediction:
     """Largest ratio of the chain's predicted variance to the posterior's, over all directions of
     theta."""
     mean_error_squared: float
-    """Squared distance of the chain's mean from the posterior mean."""
+    """Squared Euclidean distance of the chain's mean from the posterior mean."""
     relative_mean_error: float
     """Squared distance of the chain's mean from the posterior mean, over the trace of the
     posterior's covariance."""
@@ -92,12 +92,12 @@ class Prediction:
     without noise, are within a quarter of a standard deviation of the mean of their stationary law;
     None where that was not computed."""
     left_shift: float | None = None
-    """Error that the worst start of a chain leaves in the mean of the kept rounds, in standard
-    deviations of the chain; where noise carries a chain away in the burn-in, its distance from the
-    mean. None where chains were not followed from their starts."""
+    """Error that the worst of several starts leaves in the mean of a chain's kept rounds, in
+    standard deviations of the chain; where noise carries a chain away from its mean in the burn-in,
+    its distance from the mean after it. None where chains were not followed from their starts."""
     left_variance: float | None = None
-    """Excess that the worst start of a chain leaves in the variance of the kept rounds, over the
-    chain's variance; None where chains were not followed from their starts."""
+    """Excess that the worst of several starts leaves in the variance of a chain's kept rounds, over
+    the chain's stationary variance; None where chains were not followed from their starts."""
 
 
 def predict(
@@ -128,9 +128,9 @@ def predict_with_response(
     *,
     midpoints: bool = False,
 ) -> tuple[Prediction, Response] | None:
-    """What :func:`predict` returns; and, for the first data set, the curvature and noise that the
-    server sees in its estimates, from which its answer is predicted, not yet divided by the link's
-    slope. None as in :func:`predict`."""
+    """The prediction that :func:`predict` returns, and the curvature and noise that the server of
+    the first data set sees in its gradient estimates. From these its answer is predicted; they are
+    not yet divided by the link's slope. None where :func:`predict` returns None."""
     solved = _solve(model, uplink, step_size, noise_variance)
     if solved is None:
         return None
@@ -162,17 +162,19 @@ def compare_laws(
     memory: float,
     travel: tuple[int, float, float] | None = None,
 ) -> Prediction:
-    """Prediction that compares the chain's normal law with the posterior's, for several data sets:
-    means (experiment, dim) and covariances (experiment, dim, dim). ``travel`` holds the
-    prediction's ``rounds_to_arrive``, ``left_shift`` and ``left_variance``; None where chains were
-    not followed."""
+    """Prediction that compares the normal law of a chain, ``chain_mean`` and ``chain_covariance``,
+    with that of the posterior, ``mean`` and ``covariance``, for several data sets: means are
+    (experiment, dim), covariances (experiment, dim, dim). ``travel`` holds the prediction's
+    ``rounds_to_arrive``, ``left_shift`` and ``left_variance``; None where chains were not followed
+    from their starts."""
     trace = np.trace(covariance, axis1=1, axis2=2)
     shift = np.square(chain_mean - mean).sum(axis=1)
     root = np.linalg.cholesky(covariance)
     away = np.linalg.solve(root, (chain_mean - mean)[..., None])[..., 0]
     half = np.linalg.solve(root, chain_covariance)
-    # Variances in coordinates in which the posterior is standard normal. The smallest and the
-    # largest are over all directions, so no single entry is off by more than these say.
+    # The eigenvalues are the chain's variances along its principal axes, in coordinates in which
+    # the posterior is standard normal. The variance ratio of any direction, so of any entry, lies
+    # between the smallest and the largest of them.
     spread = np.linalg.eigvalsh(np.linalg.solve(root, np.swapaxes(half, 1, 2)))
     squared = np.square(away).sum(axis=1)
     return Prediction(
@@ -198,8 +200,9 @@ def midpoint_covariance(covariance: Array, jacobian: Array, step_size: float) ->
     the covariance C of its positions and the mean Jacobian J of the received gradient, all
     (experiment, dim, dim).
 
-    By Stein's identity successive positions have the cross covariance :math:`(I - \eta J) C`, so
-    that it is :math:`C - \eta(JC + CJ^\top)/4`."""
+    By Stein's identity successive positions have the cross covariance :math:`(I - \eta J) C`, with
+    the step size :math:`\eta`, so that the midpoints have the covariance :math:`C - \eta(JC +
+    CJ^\top)/4`."""
     turned = jacobian @ covariance
     return np.asarray(covariance - 0.25 * step_size * (turned + np.swapaxes(turned, 1, 2)))
 
@@ -235,14 +238,14 @@ def predict_law(
 def _solve(
     model: LinearGaussian, uplink: Uplink, step_size: float, noise_variance: float | Array
 ) -> tuple[_Stationary, Array, Array] | None:
-    """The equations for the stationary law of the first data sets (at most 8), and their solution:
-    mean (experiment, dim) and covariance (experiment, dim, dim). None where no solution is found,
-    or the problem is too large."""
+    """The equations for the stationary law of a chain on the first data sets (at most 8), and their
+    solution: mean (experiment, dim) and covariance (experiment, dim, dim). None where no solution
+    is found, or the problem is too large."""
     work = model.num_devices * model.dim**3
     if work > _MOST_WORK:
         return None
-    # An average over several data sets is a refinement, so large problems are predicted for one
-    # data set only.
+    # One data set gives a prediction already, and more of them only refine it, so large problems
+    # are predicted for one data set to save time.
     experiments = slice(0, EXPERIMENTS_PREDICTED if work < _MOST_WORK / 100 else 1)
     mean, covariance = model.posterior.mean[experiments], model.posterior.covariance[experiments]
     stationary = _Stationary(*model.quadratic(experiments), uplink, step_size, noise_variance)
@@ -252,10 +255,10 @@ def _solve(
 
 @dataclass(frozen=True)
 class _Stationary:
-    """Expectations that fix the mean and the covariance of a chain's stationary law, for several
-    data sets (leading axis) at once.
+    """Equations for the mean and the covariance of a chain's stationary law, for several data sets
+    (leading axis) at once.
 
-    The gradient of device k at theta is ``hessian[:, k] @ theta - offset[:, k]``."""
+    The gradient of the cost of device k at theta is ``hessian[:, k] @ theta - offset[:, k]``."""
 
     hessian: Array
     """Hessians of the devices' costs, (experiment, device, dim, dim)."""
@@ -267,8 +270,9 @@ class _Stationary:
     """Variance of the channel's noise in the server's estimate, a number or (dim)."""
 
     def gradient_law(self, mean: Array, covariance: Array) -> tuple[Array, Array]:
-        """Mean and standard deviation of every device's gradient entries, each (experiment, device,
-        dim), when theta is normal with the given mean and covariance."""
+        """Mean and standard deviation of every entry of every device's gradient, each (experiment,
+        device, dim), where theta is normal with the given mean (experiment, dim) and covariance
+        (experiment, dim, dim)."""
         centre = np.einsum("ekij,ej->eki", self.hessian, mean) - self.offset
         variance = np.einsum(
             "ekij,ejl,ekil->eki", self.hessian, covariance, self.hessian, optimize=True
@@ -278,9 +282,10 @@ class _Stationary:
         return centre, np.sqrt(np.maximum(variance, np.finfo(float).tiny))
 
     def averages(self, mean: Array, covariance: Array) -> tuple[Array, Array, Array]:
-        """Sum of the devices' expected symbols (experiment, dim), its Jacobian in the mean
-        (experiment, dim, dim), and the variance of the server's estimate (experiment, dim), for a
-        normal theta with the given mean and covariance."""
+        """Sum of the devices' expected symbols (experiment, dim), its Jacobian with respect to the
+        mean of theta (experiment, dim, dim), and the variance of the server's estimate (experiment,
+        dim), where theta is normal with the given mean (experiment, dim) and covariance
+        (experiment, dim, dim)."""
         centre, spread = self.gradient_law(mean, covariance)
         drift, variance = np.zeros(mean.shape), np.zeros(mean.shape)
         jacobian = np.zeros(covariance.shape)
@@ -313,16 +318,17 @@ class _Stationary:
 
     def solve(self, mean: Array, covariance: Array) -> tuple[Array, Array] | None:
         """Stationary mean (experiment, dim) and covariance (experiment, dim, dim), by iteration
-        from the given ones; None where the iteration fails.
+        that starts at the given ones; None where the iteration fails.
 
-        In each iteration the mean takes a Newton step, and the covariance solves its equation with
-        the mean Jacobian and the noise at the present mean and covariance."""
+        In each iteration the mean takes a Newton step towards a drift of 0, and the covariance
+        solves its equation with the mean Jacobian and the noise at the present mean and covariance.
+        """
         identity = np.eye(mean.shape[-1])
         for _ in range(_MOST_ITERATIONS):
             drift, jacobian, variance = self.averages(mean, covariance)
             try:
-                # This is Newton's step: gradients are linear in theta, so the Jacobian of ``drift``
-                # in the mean is J.
+                # This is Newton's step for a ``drift`` of 0: gradients are linear in theta, so
+                # ``jacobian`` is the derivative of ``drift`` with respect to the mean.
                 shift = np.linalg.solve(jacobian, drift[..., None])[..., 0]
             except np.linalg.LinAlgError:  # every gradient is clipped, so that J is singular
                 return None
@@ -342,7 +348,8 @@ class _Stationary:
 
     def clipped_fraction(self, mean: Array, covariance: Array) -> float:
         """Expected fraction of gradient entries beyond the clip, over devices, entries and data
-        sets."""
+        sets, where theta is normal with the given mean (experiment, dim) and covariance
+        (experiment, dim, dim)."""
         centre, spread = self.gradient_law(mean, covariance)
         inside = ndtr_once((self.uplink.clip - centre) / spread) - ndtr_once(
             (-self.uplink.clip - centre) / spread
@@ -368,12 +375,12 @@ def solve_stationary(decay: Array, noise: Array) -> Array | None:
     It iterates :math:`C_{2n} = C_n + M^n C_n (M^n)^\top` from :math:`C_1 = Q`.
     """
     covariance, identity = noise, np.eye(decay.shape[-1])
-    # The iteration holds X in place of M = I - X, because rounding would swallow an X of a short
-    # step: M^2n = I - (2 X_n - X_n^2). The rest of the sum is of the order of the squared power of
-    # M: nothing at 1e-20.
+    # ``decay`` is X_n with M^n = I - X_n, because M^n itself would round away the small X of a
+    # short step; it is doubled by X_2n = 2 X_n - X_n^2. Once no entry of M^n is above 1e-10, what
+    # is left of the sum is of the order of 1e-20, and is left out.
     for _ in range(_MOST_DOUBLINGS):
         power = identity - decay
-        # A chain is called unstable where a power of the matrix has grown so far.
+        # The powers of M vanish if the chain is stable, so an entry above 1e6 shows that it is not.
         if not np.isfinite(power).all() or np.abs(power).max() > 1e6:
             return None
         if np.abs(power).max() < 1e-10:

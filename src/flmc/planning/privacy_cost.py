@@ -63,8 +63,8 @@ class Cost:
     """Whether the computation composed so many rounds that the accountant's grid is coarser than
     usual; epsilon is an upper bound all the same."""
     delta_at_zero: float | None = None
-    """Delta at epsilon 0, where epsilon is 0; it is smaller than the delta that was asked for. None
-    elsewhere."""
+    """Delta that goes with epsilon 0, at most ``delta``, where ``epsilon`` of a round is 0, because
+    0 alone would look like perfect privacy; None elsewhere."""
 
     def __str__(self) -> str:
         suffix = " (on a coarsened grid: an upper bound, looser than usual)" if self.coarse else ""
@@ -82,15 +82,16 @@ def exposure_of(
     *,
     average: bool = False,
 ) -> Exposure:
-    """Privacy events, for the worst round and for the run, of gains at their caps, ``gain`` (1 or
-    round, 1 or dim). Where the scheduler is random, its declared worst case counts; with
+    """Privacy events of the worst round and of the run, if every gain is at its cap, ``gain`` (1 or
+    round, 1 or dim). Where the scheduler is random, the worst case that it declares counts; with
     ``average``, delta is averaged over its schedules if their law is known and all rounds have one
     cap.
 
-    In a round the largest cap of every entry counts. Over the run, the number of rounds of the
-    device that transmits most often counts; with gains that change over rounds, an imagined device
-    whose loudest gain, second loudest gain and so on are the largest of any device, or, where
-    devices are not compared one by one, of any round.
+    The event of the worst round has, in each entry, the largest cap of any round. The event of the
+    run has as many rounds as the device that transmits most often. Where caps differ over rounds,
+    it is that of an imagined device: its loudest gain, second loudest gain and so on are the
+    largest that any device has, or, where devices are not compared one by one, the largest of any
+    round.
     """
     caps = np.broadcast_to(finite_cap(uplink, gain), (len(gain), dim))
     often = scheduler.most_rounds(num_rounds, num_devices)
@@ -112,8 +113,8 @@ def exposure_of(
     # ranked, each by its largest entry.
     if shared:
         caps = caps.max(axis=1, keepdims=True)
-    # Sorting the gains of every device takes memory, so larger problems are charged by the bound in
-    # the else branch.
+    # Sorting the gains of every device takes memory, so larger problems are charged for the largest
+    # caps of any rounds instead, as in the ``else`` branch.
     if (
         isinstance(scheduler, GivenDevices)
         and caps.size * scheduler.active.shape[1] <= _MOST_SORTED
@@ -132,9 +133,10 @@ def exposure_of(
 
 def chance_of(uplink: Uplink, scheduler: Scheduler, num_devices: int) -> float | None:
     """Probability with which a device transmits in a round, rounded up; None where the law of the
-    schedule is not known, or a device transmits in every round, or nearly so."""
+    schedule is not known, where channel estimates are inexact, or where a device transmits in every
+    round, or nearly so."""
     # With inexact channel estimates the error that makes a device louder may also decide whether it
-    # transmits: the two must not be averaged apart.
+    # transmits, so delta must not be averaged over schedules as if they were independent.
     if uplink.estimated is not None or scheduler.everyone:
         return None
     chance = scheduler.chance(num_devices, uplink.known_fading)
@@ -155,15 +157,15 @@ def why_unknown(uplink: Uplink, neighbouring: str) -> str | None:
 
 
 def _loudest_of_each_rank(caps: Array, active: Array) -> Array:
-    """The largest first gain, second gain and so on of any device, (rank), where the gains of each
-    device are sorted from the largest to the smallest. ``caps`` are (round, entry), ``active``
-    (round, device) says with 1 or 0 who transmits.
+    """Largest gain of each rank, (rank), over devices, where the gains at which a device transmits
+    are sorted from the largest to the smallest and the largest has rank 1. ``caps`` are the gains
+    (round, entry); ``active`` (round, device) says with 1 or 0 who transmits.
 
-    No device's sorted gains exceed these at any rank, and a louder transmission reveals more: so
-    these gains cost at least as much privacy as any device's own."""
+    At no rank has any device a larger gain, and a louder transmission reveals more: so the result
+    costs at least as much privacy as any device's own gains."""
     loudest = np.zeros(caps.size)
-    # Devices that transmit in the same rounds have the same gains, so each set of rounds is looked
-    # at once.
+    # Devices that transmit in the same rounds have the same gains, so each distinct set of rounds
+    # is sorted once.
     for talks in np.unique(active.T > 0, axis=0):
         sent = np.sort(caps[talks].ravel())[::-1]
         np.maximum(loudest[: len(sent)], sent, out=loudest[: len(sent)])
@@ -211,11 +213,12 @@ def affordable_rounds(
     num_devices: int,
     dim: int,
 ) -> int:
-    """Number of rounds, from the first, whose caps of the gain (1 or round, 1 or dim) stay within a
-    privacy budget of the run; all rounds without such a budget.
+    """Number of rounds, counted from the first, whose privacy cost is within the budget of the run,
+    with caps of the gain ``gain`` (1 or round, 1 or dim); ``num_rounds`` without a budget of the
+    run.
 
-    The cost of a gain that a plan chose stays within the budget in all rounds; that of a gain which
-    the user gave may not.
+    Where a plan chose the gain, all rounds are within the budget; where the user gave it, they may
+    not be.
     """
     if limits.scope != "run" or not has_budget(uplink, limits):
         return num_rounds

@@ -31,8 +31,9 @@ which is a few per cent more than for any one sum."""
 
 
 def sensitivity(uplink: Uplink, neighbouring: str) -> float:
-    """Largest difference between a device's mean symbols for two neighbouring data sets, which
-    differ in all of its data (``device``) or one example of it (``example``)."""
+    """Largest difference, in one entry, between a device's mean symbols for two neighbouring data
+    sets, which differ in all data of the device (``device``) or in one example of it (``example``).
+    """
     clip = uplink.clip
     if neighbouring == "device" or not uplink.clips_examples:
         low, high = uplink.mean_symbol(np.array([-clip, clip]))
@@ -50,8 +51,8 @@ def estimate_gain(
 ) -> float:
     """Estimate of the largest constant gain within the privacy budget; infinite without a budget.
 
-    A device transmits in ``num_transmitting`` rounds. For other criteria than ``tight`` the exact
-    accountant's value is returned.
+    A device transmits in ``num_transmitting`` rounds. For a criterion other than ``tight`` the
+    accountant's exact limit is returned.
     """
     return gain_estimator(uplink, limits, num_devices, dim)(num_transmitting)
 
@@ -62,7 +63,8 @@ def gain_estimator(
     """Function that estimates the largest constant gain within the privacy budget, as
     :func:`estimate_gain` does; its argument is the number of rounds in which a device transmits.
 
-    It is for a search that tries many numbers: what does not depend on the number is computed once.
+    It is for a search that tries many numbers of rounds: all that does not depend on the number is
+    computed once, here.
     """
     if limits.criterion != "tight" or not has_budget(uplink, limits):
         return partial(privacy_limited_gain, uplink, limits, num_devices, dim)
@@ -97,8 +99,9 @@ def gain_estimator(
 
 
 def estimate_limit(model: Model, uplink: Uplink, limits: Limits, request: Request) -> float | None:
-    """Estimate of the largest gain that a privacy budget of the whole run allows for a request;
-    None for other budgets, for which the exact accountant is quick."""
+    """Estimate of the largest gain that a privacy budget of the whole run allows for the rounds and
+    the scheduler of ``request``. None where there is no budget, where it is for a round, for which
+    the exact accountant is quick, or where it is allocated adaptively."""
     if limits.scope != "run" or limits.allocation != "static" or not has_budget(uplink, limits):
         return None
     policy = request.scheduler or AllDevices()
@@ -114,8 +117,8 @@ def estimate_epsilon(plan: Plan) -> float:
         return math.inf
     apart = sensitivity(plan.uplink, plan.limits.neighbouring)
     run = plan.exposure.run
-    # A random schedule is replaced by the number of rounds in which a device is expected to
-    # transmit.
+    # A random schedule is replaced by one in which the device transmits as often as it is expected
+    # to, rounded up.
     if isinstance(run, ScheduledEvent):
         run = run.once.repeated(math.ceil(run.rounds * run.chance))
     sent = (run.loud if isinstance(run, UncertainGainEvent) else run).transmissions

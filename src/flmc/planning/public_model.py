@@ -30,18 +30,18 @@ class PublicLaw(NamedTuple):
     """Typical distance of the samples' mean from the posterior mean in the worst direction, in
     posterior standard deviations; infinite where the step is too large."""
     clipped_fraction: float
-    """Share of a device's gradient entries that the clip cuts."""
+    """Share of the entries of a device's gradients that lie beyond the clip."""
 
     @property
     def variance_ratio_smallest(self) -> float:
-        """The variance ratio, which is taken to be the same in every direction; the name is that of
-        the field of ``Prediction``."""
+        """Smallest variance ratio over directions, under the name that ``Prediction`` has for it:
+        equal to ``variance_ratio``, because all directions are taken to be alike."""
         return self.variance_ratio
 
     @property
     def variance_ratio_largest(self) -> float:
-        """The variance ratio, which is taken to be the same in every direction; the name is that of
-        the field of ``Prediction``."""
+        """Largest variance ratio over directions, under the name that ``Prediction`` has for it:
+        equal to ``variance_ratio``, because all directions are taken to be alike."""
         return self.variance_ratio
 
 
@@ -63,9 +63,9 @@ class PublicModel(Model):
 
     @property
     def typical_convexity(self) -> float:
-        """The smallest curvature that is likely: the edge of Marchenko and Pastur's law without a
-        margin, at least a twentieth of the number of examples. ``convexity`` is a safe bound for
-        the sampler's step; this is what the width of an answer is predicted with."""
+        """Smallest curvature that is likely: the lower edge of Marchenko and Pastur's law, and at
+        least a twentieth of the number of examples. The width of an answer is predicted with it;
+        the sampler's step follows from ``convexity``, a bound that is never larger."""
         ratio = math.sqrt(self.dim / self.num_samples)
         return max(0.05, (1 - ratio) ** 2) * self.num_samples
 
@@ -76,19 +76,22 @@ class PublicModel(Model):
         return math.sqrt(self.num_samples / self.num_devices)
 
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
-        """Zeros, (..., device, dim), for ``theta`` (..., dim): nothing is known of the data."""
+        """Zeros, (..., device, dim), for ``theta`` (..., dim), in place of gradients, which cannot
+        be computed without data."""
         return np.zeros((*theta.shape[:-1], self.num_devices, self.dim))
 
     def clipped_gradient(
         self, theta: Array, example_clip: float, experiments: slice = slice(None)
     ) -> Array:
-        """Zeros, (..., device, dim), for ``theta`` (..., dim): nothing is known of the data."""
+        """Zeros, (..., device, dim), for ``theta`` (..., dim), in place of gradients, which cannot
+        be computed without data."""
         return self.gradient(theta, experiments)
 
     def norm_clipped_gradient(
         self, theta: Array, example_norm: float, experiments: slice = slice(None)
     ) -> Array:
-        """Zeros, (..., device, dim), for ``theta`` (..., dim): nothing is known of the data."""
+        """Zeros, (..., device, dim), for ``theta`` (..., dim), in place of gradients, which cannot
+        be computed without data."""
         return self.gradient(theta, experiments)
 
     def law(self, plan: Plan) -> PublicLaw:
@@ -96,13 +99,13 @@ class PublicModel(Model):
 
         With the step :math:`\eta`, N examples, the averaged slope :math:`\bar\kappa` and the
         averaged variance :math:`\bar V` of the server's estimate, the variance ratio is
-        :math:`\eta\bar V/(\bar\kappa(2 - \eta\bar\kappa N))` at positions and
-        :math:`\eta\bar V/(2\bar\kappa)` at midpoints. Where local gradients sum to zero,
-        mean symbols need not: their sum over K devices has in each of m entries the variance
-        :math:`K r^2`, where :math:`r^2` is the part of a mean symbol's variance that a straight
-        line in the gradient does not explain. This moves the mean by :math:`\sqrt{m K
-        r^2/N}/\bar\kappa` posterior standard deviations in the worst direction. Clipping single
-        examples moves it as well.
+        :math:`\eta\bar V/(\bar\kappa(2 - \eta\bar\kappa N))` at positions and :math:`\eta\bar
+        V/(2\bar\kappa)` at midpoints. Where local gradients sum to zero, mean symbols need not:
+        their sum over K devices has in each of m entries the variance :math:`K r^2`, where
+        :math:`r^2` is the part of a mean symbol's variance that a straight line in the gradient
+        does not explain. This moves the mean by :math:`\sqrt{m K r^2/N}/\bar\kappa` posterior
+        standard deviations in the worst direction. The shift that clipping single examples causes
+        is added to it in squares.
         """
         uplink = plan.uplink
         gradient = self.spread * NODES
@@ -117,25 +120,26 @@ class PublicModel(Model):
         outside = 2.0 * float(
             ndtr(np.array(-uplink.clip / self.spread * math.sqrt(uplink.batch_share)))
         )
-        # ``rest`` is not positive where chains diverge: where the effective step times the
-        # curvature N is 2 or more.
+        # ``rest`` is 0 or less where the effective step times the curvature N is 2 or more: chains
+        # then diverge.
         rest = 2.0 - step * slope * self.num_samples
         if slope <= 0 or rest <= 0:
             return PublicLaw(math.inf, math.inf, outside)
         squared = self.num_devices * bent / self.num_samples / slope**2
         squared += typical_shift_variance(uplink.example_clip, uplink.example_norm, self.dim)
         shift = math.sqrt(self.dim * squared)
-        # The midpoints of successive positions, whose correlation is rest - 1, have half of
-        # rest times the variance of the positions.
+        # Successive positions have the correlation rest - 1, so the variance of their midpoints is
+        # rest/2 times that of positions.
         ratio = step * variance / (slope * rest)
         return PublicLaw(ratio * rest / 2.0 if plan.midpoints else ratio, shift, outside)
 
     def _over_batches(self, uplink: Uplink, gradient: Array) -> tuple[Array, Array]:
-        """Mean and variance of a symbol, over bits and batches of examples, (node) each, for the
-        entries ``gradient`` (node) of a local gradient from all examples."""
+        """Mean and variance of a symbol, (node) each, over random bits and batches of examples,
+        where ``gradient`` (node) holds values of an entry of a local gradient from all examples."""
         if not uplink.batched:
             return uplink.mean_symbol(gradient), uplink.symbol_variance(gradient)
-        # Residuals and features of unit variance: a batch of the share q has (1/q - 1) N/K.
+        # With residuals and features of unit variance, drawing a batch, the share q of a device's
+        # N/K examples, adds the variance (1/q - 1) N/K to an entry of its gradient.
         noise = self.spread * math.sqrt(1.0 / uplink.batch_share - 1.0)
         drawn = gradient[:, None] + noise * NODES
         symbol = uplink.mean_symbol(drawn)

@@ -48,7 +48,8 @@ def _epsilon(cost: Cost | None) -> float | None:
 
 
 def _predicted(plan: Plan, name: str) -> float | None:
-    """The number ``name`` of a plan's prediction; None where there is no prediction."""
+    """Value of the field ``name`` of a plan's ``Prediction``; None where the plan has no
+    prediction."""
     value: float | None = getattr(plan.prediction, name, None)
     return value
 
@@ -74,7 +75,8 @@ _QUANTITIES: dict[str, Callable[[Plan], float | None]] = {
     "margin.privacy": lambda plan: plan.margins_db["privacy"],
     "received_snr_db": lambda plan: plan.radio.received_snr_db,
 }
-"""Numbers of a plan that requirements may bound, by name; margins are in decibels."""
+"""Functions that give the numbers of a plan that requirements may bound, by name; margins are in
+decibels. A number that is not known is None."""
 
 
 @dataclass(frozen=True)
@@ -92,16 +94,16 @@ class Requirement:
     """Bound of the number; without meaning for a requirement that is a word."""
 
     def broken(self, plan: Plan, *, roughly: bool = False) -> str | None:
-        """Sentence that says why a plan (with prediction and findings) does not meet the
-        requirement; None if it does. With ``roughly`` the run's epsilon is estimated quickly, not
-        bounded by the accountant."""
+        """Sentence that says why a plan does not meet the requirement; None if it does. A plan that
+        was not judged meets no requirement that is a word. With ``roughly`` the run's epsilon is
+        estimated quickly, not bounded by the accountant."""
         if not self.relation:
             return self._broken_word(plan)
         of_run = self.name == "run.epsilon" and roughly
         value = estimate_epsilon(plan) if of_run else _QUANTITIES[self.name](plan)
         if value is None:
             return f"{self.text} is not met: {self.name} is unknown"
-        # The slack is for rounding: 5.000000000005 meets a bound of 5.
+        # A relative excess of 1e-9 counts as rounding: 5.000000000005 meets a bound of 5.
         slack = 1e-9 * abs(self.bound) if self.relation in ("<=", ">=") else 0.0
         bound = self.bound + (slack if self.relation == "<=" else -slack)
         if _RELATIONS[self.relation](value, bound):

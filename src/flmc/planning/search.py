@@ -45,15 +45,15 @@ has ten warnings, so one ``infeasible`` finding outweighs all warnings."""
 
 
 class Sloped(NamedTuple):
-    """A link by its family: the link of the ``family`` with the given ``slope`` at 0, whatever the
-    clip; with slope None, ``family`` itself."""
+    """Choice of a link by its slope, before the clip is known: the link of the ``family`` that has
+    the ``slope`` at 0; with slope None, ``family`` itself."""
 
     family: Link
     slope: float | None = None
 
     def at(self, clip: float) -> Link | None:
-        """The link for gradients clipped at ``clip``; None where no link of the family has so large
-        a slope."""
+        """The chosen link, for gradients clipped at ``clip``; None where no link of the family has
+        so large a slope with this clip."""
         return self.family if self.slope is None else self.family.with_slope(self.slope, clip)
 
 
@@ -74,11 +74,12 @@ class Candidate:
     request: Request = field(default_factory=Request)
 
     def with_value(self, name: str, value: Any) -> Candidate | None:
-        """The candidate with another value of one setting, named as in its uplink, limits or
-        request; None where no link of the family has so large a slope.
+        """The candidate with another value of the setting ``name``, which is a field of its uplink,
+        limits or request, or a size of its public model; None where the new link would need a
+        larger slope than any link of its family has.
 
-        A ``link`` is a :class:`Sloped`; an ``example_norm`` takes the place of any bound of single
-        examples; ``num_samples`` and ``num_devices`` are those of a public model.
+        A ``link`` is given as a :class:`Sloped`. An ``example_norm`` replaces any bound of single
+        examples. ``num_samples`` and ``num_devices`` are the sizes that may be changed.
         """
         if name == "link":
             link = value.at(self.uplink.clip)
@@ -110,8 +111,9 @@ class Candidate:
         none can be made.
 
         ``limit`` returns a gain that is taken for the largest within the privacy budget; where it
-        returns None, the accountant computes it. Without ``limit`` it is estimated for a budget of
-        the run, for which the accountant is slow, and computed by the accountant for others.
+        returns None, the accountant computes that gain. Without ``limit`` the gain is estimated
+        where the budget is for the run, for which the accountant is slow, and computed by the
+        accountant elsewhere.
         """
         model, uplink, limits, request = self.model, self.uplink, self.limits, self.request
         try:
@@ -143,8 +145,8 @@ class Trial:
 
     candidate: Candidate
     plan: Plan | None
-    """The plan, into which prediction and findings are not entered; None where no plan can be made.
-    """
+    """The plan. Its own fields for prediction and findings are empty: the trial holds them, as
+    ``law`` and ``findings``. None where no plan can be made."""
     law: Prediction | PublicLaw | None
     """The law that the plan's chain is predicted to sample; None where it is not known."""
     findings: tuple[Finding, ...]
@@ -174,18 +176,19 @@ class Trial:
 
     @property
     def score(self) -> float:
-        """Predicted interval score of the plan's answer over that of the exact posterior, with the
-        shift of its mean; infinite where it is not known."""
+        """Predicted interval score of the plan's answer, with the shift of its mean counted in,
+        over the score of the exact posterior; infinite where the answer is not known."""
         if self.plan is None or self.answer is None:
             return math.inf
-        # The shift is that of the worst direction, where the squares of all entries add up.
+        # ``mean_shift`` is the length of the shift over all entries together, in posterior standard
+        # deviations; the score needs the mean square of one entry.
         return interval_score(self.answer, self.mean_shift**2 / self.plan.dim)
 
     @property
     def closeness(self) -> tuple[float, float]:
-        """Sort key, smallest for the best samples: the weight of the findings (``gravity``), then
-        the expected squared distance of a chain's draws from the posterior, in posterior units. For
-        a plan whose aim is an answer, the best one, by the predicted interval score.
+        """Sort key, smallest for the best samples. The first number is ``gravity``, the weight of
+        the findings; the second is the expected squared distance of a chain's draws from the
+        posterior, in posterior units, or ``score`` for a plan whose aim is an answer.
 
         The distance is roughly the squared 2-Wasserstein distance of the predicted law, plus dim
         over the number of independent draws that the kept rounds are worth; infinite without a
@@ -198,8 +201,8 @@ class Trial:
             return self.gravity, self.score
         law = self.law
         off = (law.distance_squared or 0.0) if isinstance(law, Prediction) else math.inf
-        # The needed burn-in is about five relaxation times, and an independent draw takes about
-        # two.
+        # Effective draws of the kept rounds: the needed burn-in is about five relaxation times of
+        # the chain, and an independent draw takes about two.
         draws = (plan.num_rounds - plan.num_burn_in) * 5.0 / (2.0 * (plan.rounds_needed or 1))
         return self.gravity, off + plan.dim / draws
 
@@ -229,8 +232,8 @@ class Answer:
 
     @property
     def obstacles(self) -> dict[str, int]:
-        """Number of trials by the code of a finding against them, or by the message that says why
-        no plan can be made; the most frequent first."""
+        """Number of trials, for each code of a finding about them, or for each message that says
+        why no plan can be made; the most frequent first."""
         counts: Counter[str] = Counter()
         for each in self.table:
             codes = {finding.code for finding in each.findings}
@@ -260,11 +263,11 @@ def lengthen(
 ) -> Trial:
     """Trial of a run that grows from ``first`` rounds until it has as many as it needs.
 
-    ``at`` makes the trial of a number of rounds, ``wanted`` gives the number of rounds that a trial
-    needs. Under a budget of the run more rounds leave a smaller gain, which needs a smaller step,
-    which needs more rounds: the result is the fixed point, if there is one. Growth also ends after
-    ``most_trials`` longer runs, or with the last run that had at least ``worthwhile`` times as many
-    effective draws as the one before.
+    ``at`` makes the trial with a number of rounds; ``wanted`` gives the number of rounds that a
+    trial needs. Under a budget of the run more rounds leave a smaller gain, which needs a smaller
+    step, which needs more rounds: the result is the fixed point, if there is one. Growth also ends
+    after ``most_trials`` longer runs, or with the last run that had at least ``worthwhile`` times
+    as many effective draws as the one before.
     """
     trial = at(first)
     for _ in range(most_trials):
@@ -324,9 +327,9 @@ def smallest(meets: Callable[[float], bool], start: float, axis: Axis) -> float 
 def _bracket(
     meets: Callable[[float], bool], start: float, axis: Axis
 ) -> tuple[float, float] | None:
-    """Two values on the scale ``axis`` to halve between: a lower one at which ``meets`` is false,
-    or which is the end of the search's reach, and an upper one at which ``meets`` is true. None if
-    it is true at no tried value."""
+    """Two values on the scale ``axis`` between which a search by halving may begin: a lower one at
+    which ``meets`` is false, or at which the search ends, and an upper one at which ``meets`` is
+    true. None if ``meets`` is true at no tried value."""
     step, last = axis.step, start
     if meets(start):
         while last > start - axis.reach:
@@ -334,8 +337,8 @@ def _bracket(
             if not meets(there):
                 return there, last
             last, step = there, 1.5 * step
-        # ``meets`` is true everywhere within reach: these two values are so close that nothing is
-        # left to halve.
+        # ``meets`` is true at every tried value within reach, so the lowest of them is the result:
+        # the two returned values are closer than the resolution, and leave nothing to halve.
         return last - axis.resolution / 2, last
     for sign in (1.0, -1.0):
         step, last = axis.step, start
@@ -348,9 +351,9 @@ def _bracket(
 
 
 def _bracket_below(meets: Callable[[float], bool], place: float, axis: Axis) -> tuple[float, float]:
-    """Two values to halve between, found downwards from ``place``, at which ``meets`` is true: a
-    lower one at which it is false, or at which the search ends, and an upper one at which it is
-    true."""
+    """Two values on the scale ``axis`` between which a search by halving may begin, found by
+    growing steps downwards from ``place``, at which ``meets`` is true: a lower one at which
+    ``meets`` is false, or at which the search ends, and an upper one at which it is true."""
     step = axis.step
     while meets(place - step) and step < axis.reach:
         place, step = place - step, 1.5 * step

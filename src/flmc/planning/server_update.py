@@ -29,10 +29,10 @@ class ServerState(NamedTuple):
     Attributes
     ----------
     theta
-        Present values of theta of the chains, (..., dim).
+        Theta of every chain after the latest round, (..., dim).
     memory
-        What the update remembers beside it, (..., slot, dim), with ``num_slots`` slots; zeros
-        before round 1.
+        Vectors that the update remembers beside theta, (..., slot, dim), with ``num_slots``
+        slots; zeros before round 1.
     """
 
     theta: Array
@@ -40,8 +40,8 @@ class ServerState(NamedTuple):
 
 
 class ServerUpdate(ABC):
-    r"""Base of the server's updates: pure functions from state, estimate, step and own noise to the
-    next state.
+    r"""Base of the server's updates: functions, without side effects, from state, estimate, step
+    and random numbers of the update's own to the next state.
 
     Two numbers say what is known of the law that an update samples, to leading order in the step.
     Its chain moves in the long run like one of Langevin's update with the step :math:`c\,\eta`,
@@ -54,7 +54,8 @@ class ServerUpdate(ABC):
     num_slots: ClassVar[int] = 0
     """Number of vectors, of ``dim`` numbers each, that the update remembers beside theta."""
     random: ClassVar[bool] = False
-    """Whether the update needs standard normal numbers of its own in every round."""
+    """Whether the update needs standard normal numbers of its own in every round, one for each
+    entry of theta."""
     draw_at: ClassVar[str] = "positions"
     """Where draws are taken unless the user says: at the ``positions`` of the chain, or at its
     ``midpoints`` if their variance, for a normal posterior at temperature 1, is known to be the
@@ -74,9 +75,10 @@ class ServerUpdate(ABC):
 
     @property
     def heat(self) -> float | None:
-        """Factor of the step for the choice of the gain, c/(1 - own temperature): the gain that
-        gives Langevin's update the temperature 1 at so much larger a step gives it to this update
-        at its own step. None: not known."""
+        """Factor by which the step is multiplied where the gain is chosen, c/(1 -
+        ``own_temperature``) with c = ``step_factor``: the gain at which Langevin's update has
+        temperature 1 with the multiplied step is the gain at which this update has it with its own
+        step. None: not known."""
         factor = self.step_factor
         return None if factor is None else factor / (1.0 - self.own_temperature)
 
@@ -100,13 +102,13 @@ class ServerUpdate(ABC):
         Returns
         -------
         ServerState
-            Arrays of the same shapes. A round in which no device transmits is skipped: the update
-            is not asked.
+            The state after the round, with arrays of the same shapes. The method is not called for
+            a round in which no device transmits.
         """
 
     def check(self) -> None:
-        """Raise ``InvalidSetting`` if a number that the update declares (``step_factor``,
-        ``own_temperature``) is out of its bounds."""
+        """Raise ``InvalidSetting`` if a number that the update declares (``num_slots``,
+        ``step_factor``, ``own_temperature``) is out of its bounds."""
         checks.at_least("num_slots", self.num_slots, 0)
         if self.step_factor is not None:
             checks.positive("step_factor", self.step_factor)
@@ -143,13 +145,14 @@ class Momentum(ServerUpdate):
     :math:`\hat g` of the summed gradient, :math:`u \leftarrow \beta u - \eta\hat g` and
     :math:`\theta \leftarrow \theta + u`.
 
-    The impulse response of the filter sums to :math:`1/(1-\beta)`: a chain moves as with Langevin's
-    update and a step larger by that, and so does its temperature. In a direction of curvature
-    :math:`\lambda` the variance is that of the normal posterior times the temperature over :math:`1
-    - a/(2(1+\beta))`, with :math:`a = \eta\kappa\lambda` and the slope :math:`\kappa` of the link:
-    at an equal effective step the discretisation error is smaller than Langevin's by
-    :math:`(1-\beta)/(1+\beta)`. Successive positions have the correlation :math:`1 -
-    a/(1+\beta)`, so that midpoints have no such error, as with Langevin's update.
+    As a linear filter of the estimates, momentum has an impulse response that sums to
+    :math:`1/(1-\beta)`: a chain moves as under Langevin's update with a step that is larger by this
+    factor, and its temperature is larger by it, too. In a direction of curvature :math:`\lambda`
+    the variance is that of the normal posterior times the temperature over :math:`1 -
+    a/(2(1+\beta))`, with :math:`a = \eta\kappa\lambda` and the slope :math:`\kappa` of the link: at
+    an equal effective step the discretisation error is smaller than Langevin's by
+    :math:`(1-\beta)/(1+\beta)`. Successive positions have the correlation :math:`1 - a/(1+\beta)`,
+    so that midpoints have no discretisation error, as under Langevin's update.
 
     Parameters
     ----------
@@ -167,15 +170,16 @@ class Momentum(ServerUpdate):
 
     @property
     def step_factor(self) -> float:
-        """Step factor of momentum, 1/(1 - beta): an estimate moves theta in its round, by the share
-        beta of this move in the next round, by beta squared in the one after, and so on."""
+        """Step factor of momentum, 1/(1 - beta): the sum of 1, beta, beta squared and so on, the
+        factors with which an estimate moves theta in its own round, in the next one, in the one
+        after, and so on."""
         return 1.0 / (1.0 - self.beta)
 
     def next(
         self, state: ServerState, estimate: Array, step_size: float, normal: Array | None
     ) -> ServerState:
-        """State after a round: the velocity changed by the estimate, and theta moved by the
-        velocity."""
+        """State after a round: the velocity is beta times the one before, less the step times the
+        estimate, and theta has moved by the new velocity."""
         velocity = self.beta * state.memory[..., 0, :] - step_size * estimate
         return ServerState(state.theta + velocity, velocity[..., None, :])
 
@@ -197,8 +201,8 @@ class MajorityVote(ServerUpdate):
 
 
 def why_not_updated(update: ServerUpdate) -> str | None:
-    """Reason, as the end of a sentence, why an update other than Langevin's cannot be used by code
-    that itself takes Langevin's steps; None for Langevin's."""
+    """Reason, as the end of a sentence, why code that itself takes Langevin's steps cannot run a
+    plan with this update; None for Langevin's update."""
     if is_langevin(update):
         return None
     return f"it takes Langevin's steps, and the server's update is {type(update).__name__}"

@@ -59,9 +59,10 @@ the largest curvature, for draws at positions: the discretisation error of the v
 mu = L, and 25 % at most."""
 _MIDPOINT_SHARE = 0.4
 """Largest product of an automatic effective step and the largest curvature, for draws at midpoints.
-Their variance has no such error where the posterior is normal; of others that were measured
-(``docs/sampling.md``, section 3) it is the largest with standard deviations within 3 % plus three
-standard errors, and means move by up to 0.15 of one."""
+Their variance has no discretisation error where the posterior is normal. For other posteriors
+(``docs/sampling.md``, section 3) 0.4 is the largest product at which all measured standard
+deviations were right within 3 % plus three standard errors; means move by up to 0.15 standard
+deviations."""
 QUANTISATION_SHARE = 0.6
 """Largest share of the noise that Langevin sampling needs which the randomness of bits may supply
 when the step is automatic; the channel supplies the rest."""
@@ -77,20 +78,21 @@ the direction of the largest curvature; 0.05 would bring a warning."""
 
 
 def batch_heat(batch_share: float, effective_step: Number, curvature: float) -> Number:
-    r"""Excess of the temperature by batches of examples, along a direction with this curvature of
-    the negative log posterior.
+    r"""Excess of the temperature that batches of examples cause, along a direction in which the
+    negative log posterior has the curvature ``curvature``.
 
-    In a likelihood that fits, the gradients of N examples have the covariance H, the curvature
-    (Fisher's information). With the share q of them in a batch, weighted by 1/q, the estimate of
-    the gradient has the additional covariance :math:`(1/q - 1) H`, and Langevin's step
-    :math:`\eta` needs :math:`2/\eta`. The prior's part of the curvature makes this an upper
-    bound."""
+    Where the likelihood fits the data, the gradients of N examples have the covariance H, the
+    curvature (Fisher's information). A batch has the share q of them (``batch_share``), weighted by
+    1/q, which adds the covariance :math:`(1/q - 1) H` to the estimate of the gradient; Langevin's
+    step :math:`\eta` (``effective_step``) needs the covariance :math:`2/\eta` in all. The excess is
+    an upper bound, because a part of the curvature is the prior's."""
     return 0.5 * effective_step * curvature * (1.0 / batch_share - 1.0)
 
 
 def stable_step(smoothness: float, convexity: float | None, *, midpoints: bool) -> float:
-    """Largest automatic effective step for a posterior with these largest and smallest curvatures
-    (None: not known), where draws are taken at positions, or at ``midpoints``."""
+    """Largest automatic effective step for a posterior whose negative logarithm has curvatures from
+    ``convexity`` (None: not known) to ``smoothness``; draws are taken at positions, or at
+    ``midpoints``."""
     if midpoints:
         return _MIDPOINT_SHARE / smoothness
     return _STABLE_SHARE * 2.0 / (smoothness + (smoothness if convexity is None else convexity))
@@ -107,7 +109,8 @@ def auto_step_size(
     *,
     midpoints: bool = False,
 ) -> float:
-    r"""Automatic step: the smallest of these, each of which keeps one error small.
+    r"""Automatic step: the smallest of the following steps, each of which is the largest that keeps
+    one error small.
 
     * Stability: :math:`0.2 \cdot \frac{2}{\mu + L}/\kappa`, or :math:`0.4/(\kappa L)` where draws
       are ``midpoints``.
@@ -116,10 +119,10 @@ def auto_step_size(
       :math:`0.04 \cdot 2/(\kappa L (1/q - 1))`.
     * The largest gain attains T = 1: :math:`2\kappa (K_a/K)^2/(V_q + N_0/A_{\max}^2)`.
 
-    Where the number of devices changes from round to round, the noise of all rounds together counts
-    (a chain adds up variances), not that of the round with the fewest devices: quantisation is
-    averaged over rounds, and the mean temperature at the largest step is 1.02. Raises
-    ``InvalidSetting`` if the smoothness is not known.
+    Where the number of devices changes from round to round, the bounds are kept on average over
+    rounds, because a chain adds up the variances of its rounds, and not in the round with the
+    fewest devices: quantisation is averaged over rounds, and the mean temperature at the largest
+    step is 1.02. Raises ``InvalidSetting`` if the smoothness is not known.
     """
     if smoothness is None:
         raise InvalidSetting(
@@ -135,8 +138,8 @@ def auto_step_size(
     stable = stable_step(smoothness, convexity, midpoints=midpoints) / slope
     if uplink.batched:
         stable = min(stable, BATCH_HEAT / batch_heat(uplink.batch_share, slope, smoothness))
-    # A smaller step needs more noise, and so a smaller gain; a larger one would need a larger gain
-    # than is allowed.
+    # At the step ``reached`` the largest allowed gain gives temperature 1. A smaller step needs
+    # more noise, and so a smaller gain; a larger step would need a larger gain than is allowed.
     least_noise = variance + uplink.noise_power / largest_gain**2
     with np.errstate(divide="ignore"):
         quantised = QUANTISATION_SHARE * 2.0 * slope * share / variance
@@ -162,7 +165,8 @@ def _step_for_all(steps: Array) -> float:
     if low == steps.max():
         return low
     high = (1 + _UNEVEN_HEAT) * _step_for_mean(steps)
-    # Bisection in logarithms, to the last bit; the mean grows with the step.
+    # The mean grows with the step, so bisection finds the step; in logarithms it does so to the
+    # last bit.
     for _ in range(200):
         middle = math.sqrt(low * high)
         fits = np.mean(np.maximum(1.0, middle / steps)) <= 1.0 + _UNEVEN_HEAT

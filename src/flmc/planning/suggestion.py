@@ -2,9 +2,9 @@
 data, and the scale of the features.
 
 Many plans are made with a quick estimate of the privacy limit; the best are made again with the
-exact accountant, and returned only if they have no findings but notes. Where nothing fits, the same
-search with one requirement relaxed at a time tells which requirements are too strict, and by how
-much."""
+exact accountant, and returned only if they have no findings but notes. Where no settings fit, the
+same search with one requirement relaxed at a time tells which requirements are too strict, and by
+how much."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ rough estimate."""
 _MOST_TRIALS = 39
 """Largest number of trials with one uplink, each with more rounds than the one before."""
 _LONGER = 2.0
-"""Ratio of the suggested kept rounds to those after which a chain with a straight link is useful:
-with links that bend, chains forget more slowly."""
+"""Ratio of the suggested kept rounds to those that make one chain worth enough independent draws if
+the link is straight: with links that bend, chains forget more slowly."""
 MOST_SUGGESTIONS = 4
 """Largest number of candidates, the best of the search, whose plans are made again with the exact
 privacy accountant."""
 _LARGEST_FACTOR = math.log(1000.0)
-"""Natural logarithm of the largest factor by which a requirement is relaxed in the search for what
-keeps settings from fitting."""
+"""Natural logarithm of the largest factor by which a requirement is relaxed, in the search for
+requirements that keep all settings from fitting."""
 _RESOLUTION = 0.03
-"""Largest error, in natural logarithms, of the smallest factor by which a requirement must be
-relaxed."""
+"""Largest error, in natural logarithms, of the smallest factor that is found by which a requirement
+must be relaxed."""
 PROMISING = 4
-"""Number of candidates, those that need the fewest rounds, that are tried again with a relaxed
-requirement."""
+"""Number of candidates that are tried again with a relaxed requirement: those that need the fewest
+rounds."""
 
 
 @dataclass(frozen=True)
@@ -78,14 +78,15 @@ class PublicQuestion:
     ``example_bound``, ``num_rounds`` and ``num_burn_in``; the rest of these are free. A step, a
     gain, a start and a factor of early steps are fixed by the request itself."""
     steepness: ClassVar[tuple[float, ...]] = (0.07, 0.1, 0.14, 0.2, 0.28, 0.4)
-    """Slopes of links that are tried, times the standard deviation of an entry of a local gradient:
-    links of larger slope bend more."""
+    """Slopes of links that are tried, multiplied by the standard deviation of an entry of a local
+    gradient; links of larger slope bend more."""
     clips: ClassVar[tuple[float, ...]] = (3.0, 3.5, 4.5)
     """Clips that are tried where privacy hides whole devices, in standard deviations of an entry of
     a local gradient."""
     wide_clips: ClassVar[tuple[float, ...]] = (3.5, 6.0)
-    """Clips that are tried where privacy hides single examples, in the same unit: the bound of
-    examples decides the privacy cost then, so the device's clip may be wide."""
+    """Clips that are tried where privacy hides single examples, in standard deviations of an entry
+    of a local gradient. They may be wide, because the bound of examples decides the privacy cost.
+    """
     example_norms: ClassVar[tuple[float, ...]] = (2.1, 2.5, 3.0, 3.5)
     """Bounds of the norm of an example's gradient that are tried, divided by sqrt(dim + 2)."""
     correction: float = 1.0
@@ -94,7 +95,7 @@ class PublicQuestion:
 
     @property
     def model(self) -> PublicModel:
-        """The candidate's model: a linear regression of which only sizes are known."""
+        """The model of the search: a linear regression of which only sizes are known."""
         assert isinstance(self.held.model, PublicModel)
         return self.held.model
 
@@ -140,7 +141,8 @@ class PublicQuestion:
         return ask(self.candidates(), self.rank, required=self.fits, try_out=self.settle)
 
     def rank(self, trial: Trial) -> tuple[float, float]:
-        """Sort key, smallest for the best trial: that of the shortest run."""
+        """Sort key of a trial, smallest for the best: its number of rounds, then its needed rounds
+        of burn-in."""
         return trial.length
 
     def fits(self, trial: Trial) -> bool:
@@ -150,8 +152,8 @@ class PublicQuestion:
 
     @property
     def lacking(self) -> str:
-        """What the best trial lacks, as the end of a sentence, where none fits; mostly empty,
-        because the obstacles tell more."""
+        """What the best trial lacks, as the end of a sentence, for the message that no settings
+        fit. It is empty here, because the obstacles tell more; subclasses may have it."""
         return ""
 
     def candidates(self) -> Iterator[Candidate]:
@@ -179,7 +181,8 @@ class PublicQuestion:
         if given is None or "slope_parameter" in self.fixed:
             return []
         families = [given] if "link" in self.fixed else [Sigmoid(), Linear()]
-        # Families without a link of so small a slope have no slope to choose, and are left out.
+        # A family without a link of the small slope 1e-3/clip has no slope to choose, and is left
+        # out.
         families = [each for each in families if each.with_slope(1e-3 / clip, clip) is not None]
         links = [
             Sloped(family, steepness / self.model.spread)
@@ -192,8 +195,8 @@ class PublicQuestion:
         return [*links, Sloped(Linear())] if straight else links
 
     def settle(self, candidate: Candidate) -> Trial:
-        """Trial of the candidate with the estimated privacy limit, and with the number of rounds
-        that the user fixed, or as many as the candidate needs."""
+        """Trial of the candidate with the estimated privacy limit of the gain. Its number of rounds
+        is the one that the user fixed, or else as many as the candidate needs."""
         open_rounds = "num_rounds" not in self.fixed
         first = _FEWEST_BURN_IN + _KEPT if open_rounds else candidate.request.num_rounds
 
@@ -207,8 +210,8 @@ class PublicQuestion:
         return lengthen(at, first, wanted, _MOST_TRIALS if open_rounds else 0)
 
     def trial_of(self, candidate: Candidate) -> Callable[[int], Trial]:
-        """Function that makes the trial of the candidate with the estimated privacy limit; its
-        argument is the number of rounds."""
+        """Function that makes the trial of the candidate for a number of rounds, its argument, with
+        the estimated privacy limit of the gain."""
         try:
             estimate = gain_estimator(
                 candidate.uplink, candidate.limits, self.model.num_devices, self.model.dim
@@ -224,8 +227,8 @@ class PublicQuestion:
         return at
 
     def more_rounds(self, plan: Plan) -> int:
-        """Number of rounds to try next where the exact privacy limit leaves findings against a
-        plan."""
+        """Number of rounds to try next, at least 5 % more than the plan's, where findings speak
+        against a plan that was made with the exact privacy limit."""
         return max(math.ceil(1.05 * plan.num_rounds), self._rounds_for(plan))
 
     def _rounds_for(self, plan: Plan) -> int:
@@ -259,8 +262,8 @@ class PublicQuestion:
         return replace(candidate, request=asked)
 
     def _verified(self, trial: Trial) -> Trial | None:
-        """The trial made again with the exact privacy accountant, with a few more rounds where it
-        needs them; None where warnings or graver findings remain."""
+        """The trial made again with the exact privacy limit of the gain, and with more rounds, up
+        to twice, where findings speak against it; None where findings graver than notes remain."""
         candidate, rounds = trial.candidate, _plan_of(trial).num_rounds
         for _ in range(3):
             again = self.asked(candidate, rounds).try_out(lambda: None)
@@ -293,8 +296,8 @@ class PublicQuestion:
 
     @property
     def promising(self) -> list[int]:
-        """Indices, among the candidates of the search, of the four that need the fewest rounds
-        without a privacy budget.
+        """Indices of the four candidates of the search that need the fewest rounds where the
+        privacy budget is left out.
 
         Indices are returned, not candidates, because the candidates of a relaxed search have other
         clips and slopes, in the same order."""
@@ -316,8 +319,9 @@ def _plan_of(trial: Trial) -> Plan:
 
 
 def rounds_may_mend(findings: Sequence[Finding]) -> bool:
-    """Whether another number of rounds might remove all findings. It cannot where many gradients
-    are clipped or the mean is shifted by a finite amount, which depend on the uplink alone."""
+    """Whether a plan with another number of rounds might have none of the ``findings``. It cannot
+    help where many gradients are clipped, or the mean is shifted by a finite amount: both depend on
+    the uplink alone."""
     # An infinite shift says that the step is too large, and the step does depend on the rounds.
     return not any(
         each.code == "clipped"
@@ -334,7 +338,8 @@ _WHY_STEP = {
 
 
 def _expected(trial: Trial) -> str:
-    """What is expected of a trial: the width of its answer, or the variance ratio of its chain."""
+    """Text with what is predicted of a trial: the width and the score of its answer, or the
+    variance ratio of its chain."""
     if _plan_of(trial).aim == "chain" or trial.answer is None:
         return f"variance ratio {0.0 if trial.law is None else trial.law.variance_ratio:.3g}"
     return (
@@ -379,7 +384,7 @@ def reasons(trial: Trial) -> list[tuple[str, str]]:
 
 
 class Obstacle(NamedTuple):
-    """A requirement that keeps a search from any suggestion, by its ``name``: if it alone were
+    """A requirement that keeps a search from any suggestion: if the requirement ``name`` alone were
     relaxed, some settings would fit."""
 
     name: str
@@ -404,15 +409,15 @@ class Obstacle(NamedTuple):
 
 def find_obstacles(question: PublicQuestion) -> list[Obstacle]:
     """Requirements that keep a search from any suggestion: if one of these alone were relaxed, some
-    settings would fit. Settings that the user fixed come first, then budget, SNR, examples and
-    devices."""
+    settings would fit. Settings that the user fixed come first, then privacy budget, SNR, number of
+    examples and number of devices."""
     return [*_fixed_obstacles(question), *_scaled_obstacles(question)]
 
 
 def _fixed_obstacles(question: PublicQuestion) -> Iterator[Obstacle]:
     """Obstacles among the settings that the user fixed: each of these, left open alone, would let
-    some settings fit. The neighbouring relation is one if hiding examples in place of devices
-    would."""
+    some settings fit. The neighbouring relation is an obstacle if settings would fit where privacy
+    hides examples in place of devices."""
     held = question.held
     for name in sorted(question.fixed):
         best = replace(question, fixed=question.fixed - {name}).answer.best
@@ -450,8 +455,9 @@ def _setting_number(name: str, uplink: Uplink, counts: Request | Plan) -> float 
 
 
 def _scaled_obstacles(question: PublicQuestion) -> Iterator[Obstacle]:
-    """Obstacles among the requirements that are numbers: privacy budget, SNR, examples and devices.
-    Each is scaled by up to 1000 (the SNR as an amplitude)."""
+    """Obstacles among the requirements that are numbers: privacy budget, SNR, and numbers of
+    examples and devices. Each number is multiplied by up to 1000, the SNR as a ratio of amplitudes.
+    """
     uplink, limits, model = question.held.uplink, question.held.limits, question.model
     samples, devices, snr = model.num_samples, model.num_devices, uplink.snr_db
     # With fewer than four examples per device local gradients are not nearly normal, although the

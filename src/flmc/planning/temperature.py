@@ -105,9 +105,10 @@ def langevin_gain(
     num_active: Array,
     policy: Scheduler | None = None,
 ) -> Array:
-    """Largest gain that leaves enough noise for the sampler, in the shape of step and
-    ``num_active``, by ``mode``: ``calibrated`` (temperature 1), ``paper`` (the limit as the paper
-    prints it) or ``off`` (infinite, in the shape of ``num_active``)."""
+    """Largest gain that leaves enough noise for the sampler, in the common shape of ``step_size``
+    and ``num_active``, by ``mode``: ``calibrated`` (temperature 1), ``paper`` (the limit as the
+    paper prints it) or ``off`` (infinite, in the shape of ``num_active``). ``num_active`` of
+    ``num_devices`` devices transmit, as the scheduler ``policy`` says."""
     if mode == "off":
         return np.full(np.shape(num_active), np.inf)
     if mode == "paper":

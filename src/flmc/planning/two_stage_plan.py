@@ -53,7 +53,7 @@ class TwoStagePlan:
 
     @property
     def most_gain(self) -> float:
-        """Largest gain of any round, in the pilot's stage or in the main one."""
+        """Largest gain that any round of the pilot or of the second stage may have."""
         return float(self.whole.gain.max())
 
     @property
@@ -242,12 +242,12 @@ def plan_two_stages(
         "public_smoothness": public_smoothness,
         "public_convexity": public_convexity,
     }
-    # The cap of every round is the gain that the budget allows if all rounds of both stages have
-    # it.
+    # All rounds of both stages get one cap of the gain: the one that the budget allows if all of
+    # them transmit at it.
     rounds: dict[str, Any] = {"num_rounds": total, "num_burn_in": first}
     alone = plan(model, uplink, limits, forecast=False, **rounds, **settings)
     request = Request(num_rounds=first, num_burn_in=pilot_burn_in, **settings)
-    if uplink.noise_is_exact:  # no gain is chosen, and there is no privacy to speak of
+    if uplink.noise_is_exact:  # the ideal uplink has neither a gain nor privacy
         return TwoStagePlan(
             decide(model, uplink, limits, request), alone, total - first, num_burn_in
         )
@@ -271,7 +271,8 @@ def _check_two(
     model: Model, uplink: Uplink, scheduler: Scheduler | None, total: int, first: int
 ) -> None:
     """Raise ``InvalidSetting``, before the pilot runs, for a model, uplink or scheduler with which
-    the second stage could not be run, or could break the budget."""
+    the second stage could not be run, or could break the budget. Of ``total`` rounds the pilot has
+    the ``first``."""
     if model.coordinates is not None:
         raise InvalidSetting("the model has coordinates of its own already: plan one stage")
     if uplink.clips_examples and not hasattr(model, "in_coordinates"):

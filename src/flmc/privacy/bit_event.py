@@ -253,7 +253,7 @@ class BitEvent(ComposedEvent):
             return quick > delta and spent(factor) > delta
 
         # Noise practically never changes a bit whose amplitude is 12 standard deviations of the
-        # noise.
+        # noise. Where all gains are that large, delta no longer changes, so the ladder ends there.
         top = min(gain, 12.0 * math.sqrt(self.noise_power) / self.softest)
         first = min(min(1.0, epsilon) / self.mu, top) / 2
         while breaks(first):

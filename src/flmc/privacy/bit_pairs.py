@@ -103,7 +103,8 @@ class PairHull:
 
     def loss(self, w: Array, amplitude: float) -> Array:
         """Privacy losses (vertex, point) at the received values ``w`` (point), limited to the range
-        from -600 to 600; values and amplitude are in standard deviations of the noise."""
+        from -600 to 600; ``w`` and the ``amplitude`` of a bit are in standard deviations of the
+        noise."""
         u = np.clip(2.0 * min(amplitude, _LOUD) * np.asarray(w), -700.0, 700.0)
         low, gap, miss = self.low[:, None], self.gap[:, None], self.miss[:, None]
         with np.errstate(divide="ignore"):

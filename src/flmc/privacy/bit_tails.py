@@ -129,8 +129,8 @@ class BitPair:
 
 
 _LOUDEST = 40.0
-"""Largest amplitude of a bit, in standard deviations of the noise, for which the quadrature over
-received values is fine enough; it stands for all larger ones."""
+"""Largest amplitude of a bit, in standard deviations of the noise, that the quadrature over
+received values uses; it stands for all larger ones, which would need too many nodes."""
 
 
 @dataclass(frozen=True)
@@ -435,9 +435,10 @@ def _powers(base: ComplexArray, count: int) -> ComplexArray:
 
 
 def _saddle(parts: Sum, epsilon: float, spread: float) -> float:
-    """Real s at which K(s) - s epsilon is least, approximately, K being the cumulant generating
-    function of the sum: a contour through it has an integrand that falls off fast away from the
-    real line."""
+    """Real s at which K(s) - s epsilon is least, to a relative 2 %. K is the cumulant generating
+    function of the sum of privacy losses, whose laws and counts are ``parts``; ``spread`` is the
+    standard deviation of the sum. On a contour through s the integrand of the tail probability
+    falls off fast away from the real line."""
 
     @cache  # cached, because the ends of a bracket are evaluated twice
     def slope(s: float) -> float:

@@ -327,8 +327,8 @@ class ComposedLoss:
 
     def _chernoff_delta(self, s: float, epsilon: float) -> float:
         r"""Upper bound of the delta that goes with ``epsilon`` by Chernoff's bound, which is
-        :math:`e^{K(s) - s\epsilon} s^s/(1+s)^{1+s}` with the cumulant generating function K and any
-        s > 0."""
+        :math:`e^{K(s) - s\epsilon} s^s/(1+s)^{1+s}` for any s > 0, plus the probability of an
+        infinite loss. K is the cumulant generating function of the sum of all privacy losses."""
         if s <= 0:
             return 1.0
         peak = s * math.log(s / (1 + s)) - math.log1p(s)
@@ -336,8 +336,9 @@ class ComposedLoss:
         return min(1.0, math.exp(min(exponent, 0.0)) * (1 + 1e-9) + self._infinite())
 
     def _chernoff_epsilon(self, s: float, target: float) -> float:
-        """Epsilon at which Chernoff's bound of delta with the parameter ``s`` is ``target``;
-        infinite if there is none."""
+        """Epsilon >= 0, rounded up, at which the Chernoff bound of delta with the parameter ``s``
+        is at most ``target``; infinite if ``s`` is not positive or infinite privacy losses alone
+        use up ``target``."""
         left = target - self._infinite()
         if s <= 0 or left <= 0:
             return math.inf

@@ -70,9 +70,11 @@ class GaussianRate(NamedTuple):
 @lru_cache(maxsize=4096)
 def _steeper(ratio: float, farthest: float) -> float:
     """Upper bound, nearly the maximum, of 1/(y coth y - r y) over y from 0 to ``farthest``, with r
-    = ``ratio``."""
+    = ``ratio``: the factor that ``GaussianRate.soft`` needs for a straight link with parameter
+    r."""
     if ratio < 0.01:
-        # y coth y >= 1 + y^2/3 - y^4/45, so y coth y - r y is at least 1 - 3 r^2/4 - r^4/8.
+        # y coth y >= 1 + y^2/3 - y^4/45, so y coth y - r y is at least 1 - 3 r^2/4 - r^4/8. Its
+        # inverse is at most 1 + r^2 for an r this small.
         return 1.0 + ratio**2
 
     # The denominator y coth y - r y is convex in y. This function is its derivative, which grows

@@ -114,8 +114,8 @@ def _bracketed(
 ) -> tuple[float, float] | None:
     """Natural logarithms of two gains, the smaller one first, between which ``excess`` (positive
     where delta is too large) changes its sign. If it is positive at every tried point down from
-    ``start``, the result is None. If it is positive nowhere up from ``start``, the result is the
-    highest tried point, after some smaller number.
+    ``start``, the result is None. If it is positive at no tried point up from ``start``, the result
+    is a pair of numbers whose second one is the highest tried point.
 
     The first step from ``start`` has the length ``step``. Each later one aims 2 % beyond the root
     of the secant through the last two points. The next three are at most four times as long as the

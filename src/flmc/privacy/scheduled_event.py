@@ -28,9 +28,9 @@ class ScheduledEvent(Event):
     once
         The event of a round in which the device transmits.
     rounds
-        Number of rounds, those in which it is silent included.
+        Number of rounds, those in which the device is silent included.
     chance
-        Probability that it transmits in a round, above 0.
+        Probability that the device transmits in a round, above 0.
     """
 
     once: Event

@@ -48,7 +48,7 @@ class ShiftedBitEvent(ComposedEvent):
     clip: float
     """Bound of a gradient entry, which lies anywhere in [-clip, clip]."""
     shift: float
-    """Largest move of a gradient entry: twice the bound of an entry of one example's gradient."""
+    """Largest move of a gradient entry: twice the largest magnitude that one example adds to it."""
     noise_power: float
     transmissions: Transmissions
 
@@ -117,7 +117,7 @@ class SharedShiftEvent(Event):
     clip: float
     """Bound of a gradient entry, which lies anywhere in [-clip, clip]."""
     shift: float
-    """Largest norm D of the gradient's move, twice the bound of the norm of one example's
+    """Largest norm D of the gradient's move: twice the largest norm of what one example adds to the
     gradient."""
     dim: int
     """Number of entries that are sent in a round."""
@@ -149,10 +149,11 @@ class SharedShiftEvent(Event):
 
     @property
     def _ways(self) -> list[tuple[float, float]]:
-        r"""Alternative upper bounds of the privacy cost: each is a Gaussian mechanism, given by the
-        distance :math:`\mu` of its means, and a probability that is added to its delta. In all but
-        the last, received values far beyond the bits are left out, where the bits of some links
-        tell most, and their probability is what is added."""
+        r"""Alternative upper bounds of the privacy cost, each a pair: the distance :math:`\mu` of
+        the means of a Gaussian mechanism, in standard deviations, and a probability that is added
+        to its delta. The last pair counts all received values and adds 0. The others leave out
+        received values far beyond the bits, where bits of a straight link reveal most, and add the
+        probability of these values."""
         rate = self.link.gaussian_rate(self.clip)
         entries = 2.0 * self.dim * sum(count for _, count in self.transmissions)
         reaches = _REACHES if rate.ratio else ()

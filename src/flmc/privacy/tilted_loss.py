@@ -178,8 +178,8 @@ class TiltedLoss:
     def _in_wide_cells(self, factor: int, offset: int) -> Array:
         """Probabilities (3) of this law on a grid whose step is ``factor`` times as long, and
         longer than the whole law. The law starts ``offset`` fine steps after the first coarse
-        point, and lies in one coarse cell or in two: only as many shares are computed as the law
-        has points."""
+        point, and lies in one coarse cell or in two. The work grows with the number of the law's
+        points, not with ``factor``."""
         wide = factor * self.step
         inside = min(len(self.mass), factor - offset)
         coarse = np.zeros(3)
@@ -361,9 +361,9 @@ def _window(terms: Terms, truncated: float) -> tuple[int, int]:
 
 
 def _least(bound: Callable[[float], float]) -> float:
-    """Smallest value of ``bound`` over the multiples in ``_SHARES`` of the parameter of Chernoff's
-    bound. The values fall and then rise as the parameter grows, so not all of them need be
-    computed."""
+    """Smallest value of the function ``bound`` over the numbers in ``_SHARES``, by which the
+    parameter s of Chernoff's bound is multiplied. The values fall and then rise as s grows, so not
+    all of them need be computed."""
     best = bound(_SHARES[-2])
     after = bound(_SHARES[-1])
     if after < best:

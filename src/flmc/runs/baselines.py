@@ -1,7 +1,7 @@
 r"""Baselines: other methods to compare a plan with. Each baseline is itself a plan, made from the
-given plan and with the same number of rounds.
+plan that it is compared with, and has the same number of rounds.
 
-Steps follow three rules, which look at no data that is held out:
+The step sizes follow three rules, which look at no held-out examples:
 
 * Descent (analog FedSGD, DP-FedSGD) takes the textbook step of stochastic gradients with averaging,
   :math:`\min(\max(1/L, e), R/\sqrt{n\,m\,v})`: L is the smoothness, e the plan's effective step
@@ -39,8 +39,8 @@ from flmc.uplink.schemes import Analog, Digital, Ideal
 from flmc.uplink.uplink import Uplink
 
 _NO_CHANNEL_DB = 390.0
-"""SNR in dB, so large that the power limit of the gain never binds. DP-FedSGD has it, whose noise
-the privacy budget alone decides."""
+"""SNR in dB, so large that the power limit of the gain never binds. It is for DP-FedSGD, where the
+privacy budget alone decides the noise."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,8 @@ def baselines_of(plan: Plan, model: Model) -> tuple[Baseline, ...]:
 
 
 def analog_descent(plan: Plan, model: Model) -> Plan:
-    """Plan of FedSGD: clipped gradients over the plan's channel as an analog uplink.
+    """Plan of FedSGD: clipped gradients, transmitted by an analog uplink over the channel of
+    ``plan``.
 
     The gain is the largest that the power limit and the privacy budget of ``plan`` allow. The third
     limit of a gain, which leaves a Langevin sampler enough channel noise, is off, because descent
@@ -175,8 +176,8 @@ def _local_samplers(plan: Plan, model: Model) -> Iterator[tuple[Plan, Model]]:
 
 
 def distance(model: Model) -> float:
-    """Root mean square Euclidean distance of the optimum from zero, if the optimum is a draw from
-    the prior."""
+    """Root mean square Euclidean distance between zero, where descent starts, and an optimum that
+    is a draw from the model's prior."""
     square = np.square(model.prior.sd) + np.square(model.prior.mean)
     return float(np.sqrt(np.broadcast_to(square, (model.dim,)).sum()))
 
@@ -197,9 +198,9 @@ def estimate_variance(plan: Plan) -> float:
 
 
 def _descent(plan: Plan, model: Model, uplink: Uplink, limits: Limits) -> Plan:
-    """Plan of stochastic gradient descent with averaging. Its effective step is the larger of that
-    of ``plan`` and one over the model's smoothness, but at most the distance that the prior expects
-    over the noise: ``distance(model) / sqrt(rounds * dim * variance of an entry of the estimate)``.
+    """Plan of stochastic gradient descent with averaging. Its effective step is the larger of the
+    effective step of ``plan`` and 1/smoothness of the model, but at most ``distance(model) /
+    sqrt(rounds * dim * variance)``, with the variance of an entry of the server's estimate.
     ``InvalidSetting`` if neither ``plan`` has an effective step nor the model a smoothness."""
     made = _plan(plan, model, uplink, limits, step=1.0)
     steps = [] if plan.effective_step_size is None else [plan.effective_step_size]
@@ -225,8 +226,8 @@ def _plan(
     step: float,
     update: ServerUpdate = LANGEVIN,
 ) -> Plan:
-    """Plan of a point estimate over ``uplink`` with the given step and server's update. It starts
-    at zero, and has the rounds and the scheduler of ``plan``."""
+    """Plan of a point estimate over ``uplink``, with the step size ``step`` and the server's
+    ``update``. It starts at zero, and has the rounds and the scheduler of ``plan``."""
     return make_plan(
         model,
         uplink,
@@ -235,7 +236,7 @@ def _plan(
         scheduler=plan.scheduler,
         step_size=step,
         burn_in_step_factor=1.0,
-        draw_at="positions",  # what is averaged are the points of descent
+        draw_at="positions",  # a point estimate averages the points of descent
         update=update,
         forecast=False,
     )

@@ -26,8 +26,8 @@ PAPER_AUTHORS = ("Zhang, Yunchuan", "Liu, Dongzhu", "Simeone, Osvaldo")
 PAPER_IN = "IEEE International Workshop on Signal Processing Advances in Wireless Communications"
 PAPER_YEAR = 2022
 PAPER_EPRINT = "2202.13932"
-"""Number of the paper on arXiv. The constants above, from titles to this number, repeat
-``CITATION.cff``, which has no date of flmc's own, because no version has been released."""
+"""Number of the paper on arXiv. All constants from ``TITLE`` to this one repeat ``CITATION.cff``,
+which has no date for flmc itself, because no version has been released."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def _of_record(record: Record) -> Iterator[str]:
     scheduler, update = plan.get("scheduler"), plan.get("update")
     if scheduler is not None and scheduler["type"] != "AllDevices":
         yield f"Who transmitted in a round was decided by {_object(scheduler)}."
-    if update is not None:  # left out where it is the sampler's own
+    if update is not None:  # the document has no update if it is Langevin's
         yield f"The server's update was {_object(update)} in place of a Langevin step."
     gain = plan["gain"] if isinstance(plan["gain"], float) else None
     step = plan.get("effective_step_size")
@@ -214,8 +214,9 @@ def _of_problem(
 
 
 def _of_sizes(settings: Mapping[str, Any], words: str) -> str:
-    """The text ``words`` with the sizes of the data from settings in place of their names in
-    braces; a size that varies, or is not known, is so called. Empty if no size is known."""
+    """The text ``words``, with the sizes of the data from ``settings`` put in place of names in
+    braces, as in ``{samples} examples``. A size that varies or is not known reads ``(samples not
+    fixed)``. Empty if no size is known."""
     names = ("samples", "devices", "dim", "experiments")
     if all(settings.get(name) is None for name in names):
         return ""
@@ -241,7 +242,7 @@ def _of_privacy(record: Record) -> str:
     )
     if covered.get("stated_by") is not None:
         text += f", as stated by {covered['stated_by']}, which flmc has not proven"
-    elif "stated_by" not in covered:  # a record of an earlier version
+    elif "stated_by" not in covered:  # records of earlier versions do not say who states it
         link = plan["uplink"].get("link") or {"type": ""}
         for what, kind in (("uplink", plan["uplink"]["type"]), ("link", link["type"])):
             if ":" in kind:
@@ -266,8 +267,9 @@ def _of_privacy(record: Record) -> str:
 
 
 def _of_sweep(grid: Mapping[str, Any]) -> Iterator[str]:
-    """Sentences about a sweep: the settings that varied, the settings that were fixed, and the
-    quantity in which methods were made equal."""
+    """Sentences about a sweep, from the content of its ``sweep.json``: the settings that varied,
+    the settings that were fixed, limits of the privacy statements, and the quantity in which
+    methods were made equal."""
     axes = grid["sweep"]
     count = 1
     for values in axes.values():
@@ -303,8 +305,8 @@ def _of_sweep(grid: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _of_study(study: Mapping[str, Any]) -> Iterator[str]:
-    """Sentences about the reproduction of a published study: the command, changed settings of its
-    base case, and the settings of the user's own curves."""
+    """Sentences about the reproduction of a published study: the command, the settings changed in
+    the study's base case, and the settings of curves that the user added."""
     yield (
         f"The study {study['paper']!r} was measured again by `{study['command']}`, with"
         f" {study['experiments']} experiments and seed {study['seed']}."

@@ -47,7 +47,7 @@ NO_STATEMENT = "no statement"
 _OWN = "flmc"
 """Name in the tables of an uplink or plan that the caller gives without a name."""
 _METRICS = ("variance_ratio", "wasserstein2_squared", "mean_error_squared", "mse")
-"""Metrics of all chains together that the table shows beside the scores of single chains."""
+"""Metrics of all chains together, which the table shows beside the scores of single chains."""
 _EQUAL_STEPS = 1.2
 """Largest ratio of the effective steps of two uplinks that brings no warning that one sampler is
 slower than the other."""
@@ -483,9 +483,9 @@ def _equal_plans(
     limits: Limits | None,
     settings: Mapping[str, Any],
 ) -> tuple[Equality, dict[str, Plan]]:
-    """The quantity in which uplinks are made equal, with its value, and the plans with that value,
-    by name. ``InvalidSetting`` for a single uplink, for ready plans, which cannot be changed, and
-    where a plan cannot reach the value."""
+    """Plans of the uplinks ``given``, by name, made equal in the quantity that ``equal`` names;
+    with them, that quantity and the value that they share. ``InvalidSetting`` for a single uplink,
+    for ready plans, which cannot be changed, and where a plan cannot reach the value."""
     if not isinstance(given, Mapping) or len(given) < 2:
         raise InvalidSetting(f"equal {equal!r} is for two uplinks or more, by name")
     fixed = [name for name, each in given.items() if isinstance(each, Plan)]
@@ -501,11 +501,11 @@ def _equal_plans(
 
 
 def _made_equal(shared: Equality, own: Plan, model: Model, settings: Mapping[str, Any]) -> Plan:
-    """The plan ``own``, which was made with ``settings``, made anew so that its step, epsilon,
-    energy or airtime has the value that all methods share."""
+    """A new plan in place of ``own``, which was made with ``settings``: its step, epsilon, energy
+    or airtime has the value that ``shared`` holds for all methods."""
     names = [each.name for each in fields(Request)]
     asked: dict[str, Any] = {name: settings[name] for name in names if name in settings}
-    if asked.get("num_rounds") == "auto":  # burn-in was chosen with the rounds
+    if asked.get("num_rounds") == "auto":  # the rule that chose the rounds also chose the burn-in
         asked |= {"num_rounds": own.num_rounds, "num_burn_in": own.num_burn_in}
     held = Candidate(model, own.uplink, own.limits, Request(**asked))
     changes = shared.changes(held, own)
@@ -528,9 +528,9 @@ def _plans(
     limits: Limits | None,
     settings: Mapping[str, Any],
 ) -> dict[str, Plan]:
-    """Plans by name: those given, and those made here for the uplinks given. ``InvalidSetting`` if
-    there are none, a plan is for another model or overspends its privacy budget, or limits or
-    settings come with plans only."""
+    """Plans by name: the plans in ``given``, and plans made here for its uplinks.
+    ``InvalidSetting`` if ``given`` is empty, a plan is for another model or overspends its privacy
+    budget, or limits or settings come with plans only."""
     named = {_OWN: given} if isinstance(given, Uplink | Plan) else given
     if not isinstance(named, Mapping) or not named:  # type: ignore[redundant-expr]
         raise InvalidSetting(
@@ -558,8 +558,8 @@ def _plans(
 
 
 def _method_of(name: str, result: Result, scorers: tuple[Scorer, ...]) -> Method:
-    """The entry of the comparison for an uplink or plan that was run: held-out scores are computed
-    from its draws, errors against the exact posterior are taken from the result."""
+    """The entry of the comparison for an uplink or plan that was run. Held-out scores are computed
+    from its draws; errors against the exact posterior are taken from ``result``."""
     plan = result.plan
     scores: dict[str, Estimate] = {}
     of_data_sets: dict[str, Array] = {}
@@ -593,8 +593,8 @@ def _method_of(name: str, result: Result, scorers: tuple[Scorer, ...]) -> Method
 def _run_baseline(
     baseline: Baseline, scorers: tuple[Scorer, ...], seed: int, chains: int, engine: str | Engine
 ) -> Method:
-    """Run and score one baseline; where every device samples alone, scores are averaged over
-    devices, chain by chain."""
+    """Run and score one baseline. Where every device samples alone, a chain's scores are averaged
+    over the devices."""
     each: list[dict[str, Array]] = []
     plans: list[Plan] = []
     experiments = 1
@@ -626,7 +626,8 @@ def _run_baseline(
 
 
 def _draws(plan: Plan, model: Model, seed: int, chains: int, engine: Engine | str) -> Array:
-    """Theta of the kept rounds in the model's own coordinates, (experiment * chain, draw, dim)."""
+    """Run the plan and return all draws in the model's own coordinates, (experiment * chain, draw,
+    dim)."""
     # The matrices of a LinearGaussian are small: with several BLAS threads the run would be slower,
     # and their number would change the last bits of the result.
     with one_blas_thread() if isinstance(model, LinearGaussian) else nullcontext():
@@ -638,11 +639,11 @@ def _draws(plan: Plan, model: Model, seed: int, chains: int, engine: Engine | st
 
 
 def _estimate(values: Array) -> Estimate:
-    """Mean of ``values``, one for each chain, with its standard error; NaN in place of the error
-    where ``values`` has one chain only."""
+    """Mean of ``values`` (chain), one score for each chain, with its standard error; the error is
+    NaN if there is one chain only."""
     return Estimate.over(values) if len(values) > 1 else Estimate(float(values[0]), math.nan)
 
 
 def _plain(value: float) -> float | None:
-    """The number as JSON can hold it: None, which JSON writes as null, where it is not finite."""
+    """``value`` as JSON can hold it: None, which JSON writes as null, if it is not finite."""
     return value if math.isfinite(value) else None

@@ -120,8 +120,9 @@ def run(
         "identity": job.identity,
         "contents": {**job.code, **Fingerprints().of_settings(settings or {})},
     }
-    # A run that is refused must not leave a record behind, which would stand in the way of the
-    # corrected one.
+    # ``activity`` raises an error if the scheduler breaks its promise. It is computed before the
+    # record is created, because a run that is refused must not leave a record in the way of the
+    # corrected run.
     _ = job.activity
     kept = {
         "settings": None if settings is None else dict(settings),
@@ -177,9 +178,9 @@ def resume(
             asked.get("thin", 1),
         )
         now = {**job.code, **Fingerprints().of_settings(asked.get("settings") or {})}
-        then = asked.get("contents", now)  # older records have no ``contents``, only the identity
-        # Before the plan: an edited file or module often changes the plan too, and its name says
-        # more than two digests.
+        then = asked.get("contents", now)  # older records have no ``contents``: skip the comparison
+        # Files and modules are compared before the plans, because an edited file often changes the
+        # plan too, and its name tells the user more than two digests of plans would.
         changed = what_changed(then, now, repr(str(path)))
         if changed is not None:
             raise InvalidSetting(f"{changed}, or begin a new run")
@@ -203,8 +204,9 @@ def resume(
 
 
 def _why_another(asked: dict[str, Any]) -> str:
-    """Clause that names what may have made the plan of the record ``asked`` another one, where no
-    file and no module that the record has digests of was changed."""
+    """Clause of an error message that names the likely reason why the plan is not the one in the
+    record ``asked``: another version of flmc, or else other settings or data. It is for the case
+    that no recorded file or module was changed."""
     made_by = asked["versions"]["flmc"]
     if made_by != VERSION:
         return f"it was made by flmc {made_by}, and this is {VERSION}"
@@ -212,9 +214,9 @@ def _why_another(asked: dict[str, Any]) -> str:
 
 
 def _engine_of(path: Path, name: str, given: Engine | None) -> str | Engine:
-    """The engine with which the record in ``path`` goes on: the name of one of flmc's engines, or
-    the engine ``given`` by the user, whose name must be that in the record; ``InvalidSetting``
-    otherwise."""
+    """The engine with which the recorded run in ``path`` continues: ``name``, if that is one of
+    flmc's engines, or the user's own engine ``given``. ``InvalidSetting`` if the record began with
+    another engine than ``given``, or with an engine of a user's own that is not given."""
     if given is None and name not in ENGINES:
         raise InvalidSetting(
             f"the record in {str(path)!r} began with the engine {name!r}, which is not one of"

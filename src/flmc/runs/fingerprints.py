@@ -23,22 +23,22 @@ from flmc.settings.registry import CURRENT_DIRECTORY
 
 _INSTALLED = tuple(str(Path(sysconfig.get_path(name)).resolve()) for name in ("purelib", "platlib"))
 MISSING = "missing"
-"""Word in place of the digest of a file or module that does not exist. It raises no error here,
-because the run itself fails then with a message about it."""
+"""Word in place of the digest of a file or module that does not exist. No error is raised for it
+when digests are made, because the run itself then fails with a message about it."""
 
 
 class Fingerprints:
-    """SHA-256 digests of files and modules. Each is computed when it is first asked for and then
-    remembered: later changes need a new object."""
+    """SHA-256 digests of files and modules. Each digest is computed when it is first asked for and
+    then remembered, so a change made later is seen by a new object only."""
 
     def __init__(self) -> None:
         self._files: dict[Path, str] = {}
         self._modules: dict[str, dict[str, str]] = {}
 
     def of_settings(self, settings: Mapping[str, Any]) -> dict[str, str]:
-        """SHA-256 digests of all data files, and of all Python modules of the user, that
-        ``settings`` name, by path or module name; empty where they name none. ``InvalidSetting``
-        for code without readable source."""
+        """SHA-256 digests of all data files (by path) and of the user's Python modules (by module
+        name) that ``settings`` name; empty where they name none. ``InvalidSetting`` for code
+        without readable source."""
         digests: dict[str, str] = {}
         if not settings:
             return digests
@@ -57,9 +57,9 @@ class Fingerprints:
 
     def of_objects(self, *objects: object) -> dict[str, str]:
         """SHA-256 digests, by module name, of the user's modules that define the classes of
-        ``objects`` and their base classes; modules of flmc and of Python are left out. Of a class
-        in a script it is its own source and all that its code names there, by name.
-        ``InvalidSetting`` for a class without readable source."""
+        ``objects`` and their base classes; modules of flmc and of Python are left out. For a class
+        in a script, the digests are of the class itself and of everything in the script that its
+        code uses, by name. ``InvalidSetting`` for a class without readable source."""
         digests: dict[str, str] = {}
         for each in objects:
             for kind in type(each).__mro__:
@@ -82,7 +82,9 @@ class Fingerprints:
         return self._modules[name]
 
     def _of_own_module(self, name: str, what: str) -> dict[str, str]:
-        """As ``of_module``; empty for a module of flmc, of Python or of an installed package."""
+        """SHA-256 digests, by module name, of the user's module ``name`` and the modules that it
+        imports; empty for a module of flmc, of Python or of an installed package. ``what`` says in
+        error messages who needs the module."""
         path = _source_of(name)
         if path is None or str(path.resolve()).startswith(_INSTALLED):
             return {}
@@ -90,8 +92,8 @@ class Fingerprints:
 
     def _collect(self, name: str, what: str, digests: dict[str, str]) -> None:
         """Add to ``digests`` the SHA-256 digests of the module ``name`` and of the modules that it
-        imports, directly or through others, except installed packages; ``what`` is as for
-        ``of_module``."""
+        imports, directly or through others, except installed packages. ``what`` says in error
+        messages who needs the module, such as a setting or a class."""
         path = _source_of(name)
         if path is None:
             digests[name] = MISSING
@@ -109,8 +111,8 @@ class Fingerprints:
                     self._collect(other, what, digests)
 
     def _of_file(self, path: Path) -> str:
-        """SHA-256 of the contents of a file, or the word ``missing`` if it cannot be read;
-        remembered for the next call."""
+        """SHA-256 of the contents of a file, or the word ``missing`` if it cannot be read. The
+        digest is remembered for the next call."""
         if path not in self._files:
             try:
                 self._files[path] = _digest(path)
@@ -120,12 +122,13 @@ class Fingerprints:
 
 
 def option_for(named: Iterable[str]) -> str:
-    """Option with which `flmc resume` finds the user's code that these texts name, each
-    ``package.module:object``: ``--code-from`` with its directory, relative to the current one if it
-    lies within that, or ``--trust-code`` if all of it is in installed packages. Nothing is
-    imported."""
+    """Option with which `flmc resume` finds the user's code that the texts ``named`` name, each as
+    ``package.module:object``: ``--code-from`` with the code's directory (a relative path if it is
+    below the current directory), or ``--trust-code`` if all of the code is in installed packages.
+    Nothing is imported."""
     for text in named:
-        # Only the package at the top is looked for: to find a module in it would import it.
+        # Only the top package is looked for, because finding a module in it would import the
+        # package.
         source = _source_of(text.partition(":")[0].partition(".")[0])
         if source is None or not source.is_file():
             return "--code-from DIR"
@@ -138,9 +141,10 @@ def option_for(named: Iterable[str]) -> str:
 
 
 def what_changed(then: Mapping[str, str], now: Mapping[str, str], where: str) -> str | None:
-    """The beginning of an error message about the first file or module, by name, whose digest in
-    ``now`` differs from that in ``then``, when the run in the directory ``where`` began, or that is
-    no longer found; None if all digests are the same."""
+    """The beginning of an error message about the first file or module, by name, that was changed
+    or is no longer found since the run in the directory ``where`` began; None if nothing was
+    changed. ``then`` and ``now`` have digests by name, from the beginning of the run and of
+    today."""
     changed = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
     if not changed:
         return None
@@ -154,7 +158,7 @@ def what_changed(then: Mapping[str, str], now: Mapping[str, str], where: str) ->
 
 
 def _digest(path: Path) -> str:
-    """SHA-256 of the contents of a regular file; ``OSError`` for anything else."""
+    """SHA-256 of the contents of a regular file, in hexadecimal; ``OSError`` for anything else."""
     if not path.is_file():  # opening a pipe would wait for a writer
         raise OSError(f"{path} is no regular file")
     with path.open("rb") as stream:
@@ -174,16 +178,16 @@ def _files_of(settings: Mapping[str, Any]) -> Iterator[Path]:
 
 
 def _is_own(module: str) -> bool:
-    """Whether a module is neither flmc's nor in Python's standard library; ``__main__`` is the
-    user's. Installed packages are not told apart here."""
+    """Whether a module is neither flmc's nor in Python's standard library. ``__main__``, a script,
+    is the user's, and so is, for this function, an installed package."""
     top = module.partition(".")[0]
     return (top != "flmc" and top not in sys.stdlib_module_names) or top == SCRIPT
 
 
 def _source_of(module: str) -> Path | None:
-    """Path of the source file of a module that is neither flmc's nor in Python's standard library;
-    None if it is one of these, or there is no such module. A loaded module without a file gives its
-    bare name as a path."""
+    """Path of the source file of a module; None for a module of flmc or of Python's standard
+    library, or if there is no such module. For a loaded module without a file it is the bare name
+    of the module, as a path."""
     if not _is_own(module):
         return None
     loaded = sys.modules.get(module)
@@ -202,8 +206,8 @@ def _source_of(module: str) -> Path | None:
 
 
 def _imports(path: Path, module: str) -> Iterator[str]:
-    """Names that a source file may import as modules, at its top or within functions, and the
-    packages above ``module``, the name of the file's own module."""
+    """Names that the source file ``path`` may import as modules, at its top or within functions,
+    and the packages that contain ``module``, which is the name of the file's own module."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):

@@ -63,14 +63,16 @@ def _measure_one_chain(
 
 
 def _measured_before(quality: OneChain | None) -> OneChain | None:
-    """The argument itself: the quality of single chains that was computed earlier. This is a
+    """Return ``quality``, the quality of single chains that was computed earlier. This is a
     function of the module, not a lambda, because a result that refers to it must be picklable."""
     return quality
 
 
 def _answer_from(plan: Plan, seed: int, model: Model, path: ChainPath, **words: Any) -> Answer:
-    """The answer of a finished run from the positions in its path, which are read only here; the
-    other arguments are those of :func:`~flmc.evaluation.answer.find_answer`."""
+    """The answer of a finished run, computed from the stored positions in ``path``, which are read
+    only at this call; ``words`` are keyword arguments of
+    :func:`~flmc.evaluation.answer.find_answer`. ``InvalidSetting`` if positions were thinned
+    out."""
     if path.thin > 1:
         kept = plan.num_rounds - plan.num_burn_in
         raise InvalidSetting(
@@ -132,9 +134,9 @@ class Job:
 
     @cached_property
     def code(self) -> dict[str, str]:
-        """SHA-256 digests of the modules of a user's own that define the uplink, its link, fading
-        and noise, the scheduler, the server's update, the model or the engine, by name of the
-        module; ``InvalidSetting`` for a class without readable source."""
+        """SHA-256 digests, by module name, of a user's own modules that define the uplink, its
+        link, fading or noise, the scheduler, the server's update, the model or the engine.
+        ``InvalidSetting`` for a class without readable source."""
         uplink = self.plan.uplink
         parts = (uplink, uplink.link, uplink.known_fading, uplink.fading, uplink.noise_law)
         used = (*parts, self.plan.scheduler, self.plan.update, self.model, self.engine)
@@ -144,8 +146,8 @@ class Job:
         """Gradients, starting points and bit probabilities at fixed thetas. They stand for the
         data, the prior and a user's own link in the run's digest, because these cannot be hashed
         themselves."""
-        # Gradients at two thetas, of the first eight data sets at most, are enough to notice other
-        # data, and take no time.
+        # Gradients at two thetas, of at most eight data sets, suffice to notice other data, and
+        # take almost no time.
         model, uplink = self.model, self.plan.uplink
         rows = slice(0, min(model.num_experiments, 8))
         at = np.random.default_rng(0).standard_normal((rows.stop, 2, model.dim))
@@ -153,9 +155,9 @@ class Job:
         yield np.array([model.num_experiments])
         if model.posterior is not None:
             yield model.posterior.mean
-        # Chains start from draws of the prior, so a draw stands for it. A normal prior needs none,
-        # because it changes the gradients above, except for models from log densities, whose chains
-        # may start from a law that is not their prior.
+        # Chains start from draws of the prior, so one draw is part of the fingerprint. A normal
+        # prior needs no draw, because it changes the gradients above. The exception are models from
+        # log densities, whose chains may start from a law that is not their prior.
         if type(model.prior) is not Normal or isinstance(model, LogDensityModel):
             yield model.prior.draw(np.random.default_rng(0), model.dim)
         if uplink.link is not None:
@@ -169,8 +171,8 @@ class Job:
         if self.model.posterior is None or kept < 1 or not chains.moments.has_covariance:
             return None
         moments = chains.moments.in_batches()
-        # ``moments.counts`` has the numbers of draws of a finished run, here scaled to the rounds
-        # that are kept so far.
+        # ``moments.counts`` has numbers of draws as of a finished run, so they are scaled down to
+        # the rounds that are kept so far.
         counts = moments.counts * kept / (self.plan.num_rounds - self.plan.num_burn_in)
         so_far = replace(moments, counts=counts)
         return measure(
@@ -189,11 +191,12 @@ class Job:
 
     def _one_chain(self, chains: Chains) -> Callable[[], OneChain | None]:
         """A function that returns the quality of single chains of a finished run against the exact
-        posterior, or None if the posterior is not known or theta has too many entries for a
+        posterior; it returns None if the posterior is not known or theta has too many entries for a
         covariance of the draws.
 
-        The function computes when it is called. Where the result keeps only sums over batches of
-        chains, the quality is computed here, while the sums of single chains still exist."""
+        The quality is computed when that function is called. Only where the result will keep
+        nothing but sums over batches of chains is it computed at once, while the sums of single
+        chains exist."""
         if self.model.posterior is None or not chains.moments.has_covariance:
             return partial(_measured_before, None)
         one_thread = isinstance(self.model, LinearGaussian)
@@ -278,8 +281,8 @@ class Job:
         """The result of chains that have run all rounds. ``active`` has the numbers of transmitting
         devices, (experiment or 1, round), ``seconds`` the CPU time, and ``checked`` the findings of
         the check of the model before the run. ``RunFailed`` if no gradient was finite."""
-        # The right side is the number of all gradient entries of the run, defined or not:
-        # transmissions in all rounds times entries of theta in all chains.
+        # The product is the number of all gradient entries of the run, finite or not: transmissions
+        # in all rounds times entries of theta in all chains.
         if chains.num_undefined >= active.mean(axis=0).sum() * chains.position.size:
             raise RunFailed("not one gradient was finite: nothing was sampled")
         path = chains.path if self.keep_draws else None
@@ -307,7 +310,7 @@ class Job:
 
     def _answer(self, path: ChainPath | None) -> FindAnswer | None:
         """A function that computes the answer of a finished run, that is what the server knows of
-        theta; None if no draws were kept."""
+        theta; None if no draws were kept (``path`` is None)."""
         if path is None:
             return None
         return partial(_answer_from, self.plan, self.seed, self.model, path)
@@ -339,8 +342,8 @@ class Job:
             return (Finding("model-not-checked", "warning", text),)
 
     def _examine(self, chains: Chains) -> Evidence | None:
-        """Stein ratios and shifts of the first data set, from gradients at its draws or, if these
-        were not kept, at the last draw of each chain; None if the posterior is known."""
+        """Stein ratios and shifts of the first data set, from gradients at its draws or, if no
+        draws were kept, at the last position of each chain; None if the posterior is known."""
         if self.model.posterior is not None:
             return None
         if chains.path is not None:
@@ -358,14 +361,16 @@ class Job:
 
     @property
     def _judges_tails(self) -> bool:
-        """Whether a run stores some draws, even if it is to keep none, because the shape of the
-        draws is in doubt and the posterior is known: under noise that is not normal."""
+        """Whether some draws are stored, even in a run that is to keep none, to judge their tails:
+        if noise that is not normal puts the shape of the draws in doubt, and the posterior is
+        known."""
         doubted = shape_in_doubt(self.plan)
         return doubted and self.model.posterior is not None
 
     @property
     def _thin(self) -> int:
-        """Number of kept rounds for each draw that is stored while the run goes on."""
+        """Number of kept rounds for each draw that is stored while the run goes on. It is chosen
+        here if draws are stored only to judge their tails."""
         if self.keep_draws or not self._judges_tails:
             return self.thin
         numbers = self.model.num_experiments * self.num_chains * self.plan.dim
@@ -375,7 +380,7 @@ class Job:
 
     def _tail_draws(self, chains: Chains) -> Array | None:
         """About 10,000 draws of the first data set, (1, chain, draw, dim), by which the tails are
-        judged; None where they are not in doubt, or the posterior is not known."""
+        judged; None where the tails are not in doubt, or the posterior is not known."""
         if chains.path is None or not chains.keeps_draws or not self._judges_tails:
             return None
         drawn, coordinates = chains.path.some_draws(slice(0, 1)), self.model.coordinates

@@ -42,12 +42,12 @@ class Ledger:
         with the keys ``round`` (number from 1), ``gain`` (a list of one number, or one for each
         entry of theta) and ``silent`` (numbers, from 0, of the devices that do not transmit).
 
-        The gain is the plan's cap of it. Where the path gains decide who transmits, it is the
+        The gain is the cap that the plan sets. Where the path gains decide who transmits, it is the
         realised gain, rounded up, and the key ``temperature`` has the temperature of the round,
         null if nobody transmits."""
         plan, rounds = self.plan, range(first, until)
-        # If every device transmits in every round with one gain, entries differ in the number of
-        # the round only, and the rest of the text is made once.
+        # If every device transmits in every round with one gain, entries differ only in the number
+        # of the round, so the rest of the text is made once, to save time.
         if plan.scheduler.everyone and len(plan.gain) == 1:
             same = self._gain_and_silent(0, [])
             return [f'{{"round":{index + 1},{same}' for index in rounds]
@@ -67,14 +67,14 @@ class Ledger:
         return lines
 
     def _realised(self, rounds: range) -> list[str]:
-        """Ledger entries of some rounds, counted from 0, where the path gains decide who transmits
-        at which gain."""
+        """Ledger entries, as lines of JSON, of ``rounds`` (counted from 0) of a plan in which the
+        path gains decide who transmits and at which gain."""
         active, gain, heat = draw_realised(self.plan, self.seed, self.num_experiments, rounds)
         caps = finite_cap(self.plan.uplink, self.plan.gain)
         lines = []
         for index, who, loud, hot in zip(rounds, active, gain, heat, strict=True):
             cap = caps[0 if len(caps) == 1 else index]
-            stated = np.minimum(rounded_up(loud), cap)  # rounding up must not exceed the plan's cap
+            stated = np.minimum(rounded_up(loud), cap)  # the rounded gain must not exceed the cap
             same = bool((stated == stated[0]).all())
             entry = {
                 "round": index + 1,

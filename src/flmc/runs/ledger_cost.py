@@ -30,20 +30,21 @@ from flmc.uplink.csi import silent_exceedance
 from flmc.uplink.uplink import Uplink
 
 _POINTS = 12
-"""Largest number of points of a curve, that is of rounds up to which epsilon is computed."""
+"""Largest number of points of a curve of epsilon against rounds."""
 IF_FIXED = "valid if the round to stop at was fixed beforehand"
 """Condition under which the cost of the first rounds of a run is a bound, in words."""
 
 
 @dataclass(frozen=True)
 class SpentCurve:
-    """Epsilon of a whole planned run, which holds whenever the run stops, and epsilon up to each of
-    some rounds (``points``), for the device that spends most; ``devices`` has the epsilon of every
+    """Epsilon of a whole planned run, a bound whenever the run stops, and epsilon of its first
+    rounds (``points``), both for the device that spends most; ``devices`` has the epsilon of every
     device."""
 
     points: list[tuple[int, float]]
-    """Pairs of a round, from 1, and the epsilon of all rounds up to and including it, which is a
-    bound for a run that stops there only if that was fixed beforehand."""
+    """Pairs of a round, counted from 1, and the epsilon of all rounds up to and including that
+    round. The epsilon is a bound for a run that stops there only if the stop was fixed
+    beforehand."""
     transmitted: list[int]
     """Number of rounds, up to and including round ``at``, in which each device transmitted, in the
     order of the devices."""
@@ -55,7 +56,7 @@ class SpentCurve:
     """The data that epsilon protects, in words: what is replaced between two neighbouring data
     sets."""
     budget: float | None = None
-    """Epsilon that the run may spend; None: it has no such budget."""
+    """Epsilon that the whole run may spend; None: the plan has no budget for the whole run."""
     planned: int | None = None
     """Number of rounds that the epsilon of the whole run covers; None: only the rounds that the
     ledger lists."""
@@ -89,7 +90,7 @@ class SpentCurve:
 
     @property
     def partial(self) -> bool:
-        """Whether fewer rounds are counted than the run was planned to have."""
+        """Whether the curve ends (at round ``at``) before the last planned round."""
         return self.planned is not None and self.at < self.planned
 
     def to_document(self) -> dict[str, Any]:
@@ -116,8 +117,8 @@ class SpentCurve:
         return str(self.grid())
 
     def grid(self) -> Grid:
-        """A table of epsilon, up to each of some rounds, for the device that spends most, with
-        notes on what all devices spent and on what epsilon covers."""
+        """A table of epsilon against rounds, for the device that spends most, with notes on what
+        all devices spent and on what epsilon covers."""
         rounds = self.at if self.planned is None else self.planned
         head = (
             f"epsilon {format_up(self.epsilon)} at delta {self.run_delta:g} for the device that"
@@ -210,11 +211,11 @@ def spent(record: Record, plan: Plan, *, at: int | None = None) -> SpentCurve:
     if at is not None and checks.at_least("at", at, 1) > rounds:
         raise InvalidSetting(f"at must be a round of the ledger, at most {rounds}, got {at}")
     planned = record.asked["plan"]
-    # The air of a federation adds noise on a public grid, and privacy is accounted with the caps of
-    # the gain on this grid, which the record of a federation holds.
+    # In a federation the air adds noise on a public grid. Privacy is then accounted with caps of
+    # the gain on this grid, which the record holds.
     caps = np.array(record.asked.get("accounted_caps", plan.gain))
-    # ``affordable_rounds`` was fixed before round 1: a run that its budget ends early would have
-    # ended there whatever it gave out, so the rounds behind cost nothing.
+    # The round at which the budget is spent, ``affordable_rounds``, was fixed before round 1. The
+    # run would have ended there whatever it gave out, so later rounds cost nothing.
     last = plan.affordable_rounds if record.result is None else rounds
     ahead = planned_entries(plan, caps, range(rounds, last))
     curve = spent_curve(
@@ -252,7 +253,7 @@ def check_ledger(record: Record) -> None:
 
 
 def _mend(record: Record) -> str:
-    """End of an error message: what a user can do about a damaged ledger."""
+    """End of an error message: what a user can do about the damaged ledger of ``record``."""
     if record.result is None:
         return "`flmc resume` mends the ledger of a run that is not finished"
     return (

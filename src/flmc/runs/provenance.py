@@ -43,7 +43,8 @@ def provenance(engine: str | None = None) -> dict[str, Any]:
     values: ``flmc``, ``commit`` and ``sources`` (SHA-256 of flmc's own source files), versions of
     the libraries that this process has imported and of those of the ``engine`` that ran chains,
     Python, system, processor and its features, BLAS. What is not known is None."""
-    # The machine code of an engine may come from a file, without an import of its compiler.
+    # SciPy and the libraries of the engine count even if they are not imported: machine code that
+    # an engine loads from a file comes without an import of its compiler.
     used = {"scipy"} if engine is None else {"scipy", *libraries_of(engine)}
     loaded = [name for name in _LIBRARIES if name in sys.modules or name in used]
     return {
@@ -60,16 +61,16 @@ def provenance(engine: str | None = None) -> dict[str, Any]:
 
 
 def digest_of(document: dict[str, Any]) -> str:
-    """First 12 hexadecimal digits of the SHA-256 of a provenance, by which equal provenances are
-    stored once."""
+    """First 12 hexadecimal digits of the SHA-256 of the provenance ``document``. It names the file
+    of the provenance, so that equal provenances are stored once."""
     text = json.dumps(document, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 @cache
 def _version(module: str) -> str | None:
-    """Version of a library, as its module states it if that is imported, else that of the installed
-    package; None if neither is known."""
+    """Version of a library: the module's own ``__version__`` if the module is imported and has one,
+    else the version of the installed package; None if neither is known."""
     stated = getattr(sys.modules.get(module), "__version__", None)
     if isinstance(stated, str):
         return stated
@@ -83,14 +84,14 @@ def _version(module: str) -> str | None:
 def _commit() -> str | None:
     """Git commit of the checkout from which flmc runs; None for an installed package, or where it
     cannot be read. Changes since the commit show in ``sources`` only."""
-    # Only for src/flmc in a checkout of flmc: an installed package may lie in the checkout of
-    # another project, whose commit says nothing.
+    # The commit is read only for src/flmc in a checkout of flmc, because an installed package may
+    # lie in the checkout of another project, whose commit says nothing.
     root = _PACKAGE.parents[1]
     if _PACKAGE.parent.name != "src" or not (root / "CITATION.cff").is_file():
         return None
     try:
         place = root / ".git"
-        if place.is_file():  # a worktree, whose references lie in the main checkout
+        if place.is_file():  # in a worktree .git is a file that names the directory
             place = root / place.read_text().removeprefix("gitdir:").strip()
         head = (place / "HEAD").read_text().strip()
         if not head.startswith("ref:"):

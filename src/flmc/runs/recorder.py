@@ -25,7 +25,7 @@ from flmc.sampling.chains import Chains
 _log = logging.getLogger(__name__)
 
 CHECKPOINT_SECONDS = 5.0
-"""Seconds between checkpoints, where their interval is not given in rounds."""
+"""Seconds between checkpoints, where the user gives no number of rounds between them."""
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 """Arrays by name, as they are written to an npz file."""
@@ -74,8 +74,8 @@ class Recorder:
         self.ledger.check(self._log)
 
     def begins(self, until: int) -> None:
-        """Record the rounds up to number ``until``, from 1, as spent; called before they are
-        run."""
+        """Enter the rounds up to number ``until`` (the first is 1) into the ledger, as spent;
+        called before these rounds are run."""
         with _writing(self.directory):
             self.ledger.spend(self._log, until)
 
@@ -91,14 +91,15 @@ class Recorder:
                 self._save(chains)
 
     def _save(self, chains: Chains) -> None:
-        """Write the positions of the chains since the last checkpoint (where they are stored), then
-        a new checkpoint, then the progress file."""
+        """Write the positions of the chains since the last checkpoint (if the run stores
+        positions), then a new checkpoint, then the progress file."""
         # Positions are written first: a checkpoint must not count any that are not on the disk. A
         # file of positions without its checkpoint does no harm, because the resumed run writes the
         # same positions again.
         path = chains.path
         if path is not None:
-            # The start has a place, too, where draws are midpoints: it comes with the first rounds.
+            # The first stored position may be one before the stored rounds, such as the start of
+            # the chain. No round writes it, so counting from 0 adds it to the first file.
             done = path.places_until(self._saved_round) if self._saved_round else 0
             new = range(done, path.places_until(chains.round))
             if len(new):
@@ -200,8 +201,8 @@ class Recorder:
                 try:
                     part = read_arrays(file)["positions"]
                 except RunFailed as error:
-                    # The positions of the damaged file are then missing, so an earlier checkpoint
-                    # is used, and the rounds that made them run again.
+                    # Without the positions of the damaged file this checkpoint fails. An earlier
+                    # one is used, and the rounds that made these positions run again.
                     _log.warning("%s is damaged and removed", error)
                     file.unlink()
                     continue
@@ -216,7 +217,7 @@ class Recorder:
         """Write the result and remove the checkpoints; ``RunFailed`` if another process changed the
         ledger."""
         with _writing(self.directory):
-            # If another process wrote into the ledger, it is no proof of what was spent.
+            # If another process wrote into the ledger, the ledger does not prove what was spent.
             if not self._log.is_ours:
                 raise RunFailed(
                     f"{str(self._log.path)!r} was changed by somebody else while the run went on"
@@ -227,7 +228,7 @@ class Recorder:
 def finish_record(directory: Path, document: Mapping[str, Any], arrays: Arrays) -> None:
     """Write ``result.json`` and ``draws.npz`` of a finished run, and remove its checkpoints."""
     # ``result.json`` marks a run as finished. So it is written after ``draws.npz``, and before the
-    # checkpoints, with which the run could go on, are removed.
+    # removal of the checkpoints, with which the run could be continued.
     draws = directory / "draws.npz"
     write_arrays(draws, arrays)
     files = {draws.name: digest_of_file(draws)}

@@ -62,8 +62,8 @@ _READ = (1, 2, 3)
 
 
 def check_new(directory: Path) -> None:
-    """Raise ``InvalidSetting`` for a directory in which a new record cannot begin. It may be
-    missing or empty, or hold only the lock and temporary file of a record that was never begun."""
+    """Raise ``InvalidSetting`` unless a new record can begin in ``directory``: it must be missing
+    or empty, or hold only the lock and the temporary file of a record that was never begun."""
     if directory.exists() and (
         not directory.is_dir()
         or any(not p.name.startswith((".lock", ".run.json.")) for p in directory.iterdir())
@@ -117,8 +117,9 @@ def create(directory: Path, description: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _head(description: Mapping[str, Any]) -> dict[str, Any]:
-    """Versions of the record format, of flmc, NumPy and Python, and the whole provenance, for the
-    ``run.json`` with the entries of ``description``."""
+    """The first entries of a new ``run.json``: versions of the record format, of flmc, NumPy and
+    Python, and the whole provenance. ``description`` has the run's other entries, of which only the
+    engine is used."""
     versions = {"flmc": VERSION, "numpy": np.__version__, "python": platform.python_version()}
     made_by = {"versions": versions, "provenance": provenance(description.get("engine"))}
     return {"schema_version": SCHEMA_VERSION, **made_by}
@@ -126,8 +127,8 @@ def _head(description: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def reopen(directory: Path) -> Iterator[dict[str, Any]]:
-    """Context with the content of the ``run.json`` of an unfinished run, whose lock is held;
-    ``InvalidSetting`` if the run is finished."""
+    """Context in which the record of an unfinished run is locked; its value is the content of
+    ``run.json``. ``InvalidSetting`` if the run is finished."""
     document = describe(directory)
     with ExitStack() as held:
         try:
@@ -162,7 +163,8 @@ def clean_up(directory: Path, *, finished: bool = True) -> None:
 
 
 def is_finished(directory: Path) -> bool:
-    """Whether a record has ``result.json``, which a run writes last."""
+    """Whether the run of a record is finished: whether ``result.json`` exists, which a run writes
+    last."""
     return (directory / "result.json").exists()
 
 
@@ -375,7 +377,8 @@ class Record:
         return self._doubting(find, plan), shape
 
     def _doubting(self, find: FindAnswer, plan: Plan) -> FindAnswer:
-        """The function ``find`` with the findings of the finished run that doubt its answers."""
+        """The function ``find``, which computes answers, wrapped so that each answer has those
+        findings of the finished run that put it in doubt."""
         result = self.result or {}
         findings = [Finding.from_document(each) for each in result.get("findings", ())]
         clipped = result.get("clipped_fraction")
@@ -383,9 +386,10 @@ class Record:
         return doubting(find, findings, share, plan)
 
     def _in_pilot_coordinates(self, model: Model) -> Model:
-        """The model in the coordinates in which the second of two stages was sampled, which follow
-        from the record of the pilot beside this one; ``InvalidSetting`` if there is none."""
-        from flmc.runs.two_stage_run import in_pilot_coordinates  # it imports this module
+        """The ``model`` of the second of two stages, in the coordinates in which that stage was
+        sampled. These are computed from the record of the pilot, in the directory beside this one;
+        ``InvalidSetting`` if there is none."""
+        from flmc.runs.two_stage_run import in_pilot_coordinates  # that module imports this one
 
         place = self.directory.absolute().parent / "pilot"
         if not (place / "run.json").exists():
@@ -412,10 +416,10 @@ class Record:
 
 
 def _positions(plan: Plan, arrays: Mapping[str, Array]) -> tuple[Array, Array | None]:
-    """Theta after every kept round, and after every round of the burn-in (None: not stored), both
-    (experiment, chain, round, dim), from the arrays of a record. Where these have the draws alone,
-    draws at positions are returned, all of them or thinned out. ``InvalidSetting`` for midpoints
-    alone."""
+    """Two arrays (experiment, chain, round, dim) from the ``arrays`` of a record: theta after every
+    kept round, and after every round of the burn-in (None if that was not stored). Where draws are
+    positions, the draws themselves are the first array, thinned out as they are. ``InvalidSetting``
+    if the record has midpoints only."""
     if not plan.midpoints:
         return arrays["draws"], arrays.get("burn_in")
     if "positions" not in arrays:
@@ -424,7 +428,8 @@ def _positions(plan: Plan, arrays: Mapping[str, Array]) -> tuple[Array, Array | 
             " them: run with thin=1"
         )
     theta, burn_in = arrays["positions"], plan.num_burn_in
-    # The first place is that of the start, or of the last round of the burn-in.
+    # The first position in ``theta`` is the start, if all rounds are stored (``whole``), or else
+    # the position after the last round of the burn-in.
     whole = burn_in > 0 and theta.shape[2] == plan.num_rounds + 1
     first = theta.shape[2] - (plan.num_rounds - burn_in)
     return theta[:, :, first:], theta[:, :, 1:first] if whole else None

@@ -44,14 +44,14 @@ from flmc.uplink.noise import is_normal
 _MOST_ROWS = 12
 """Largest number of entries whose mean and standard deviation are printed."""
 _MOST_NAMES = 2048
-"""Largest number of entries whose names are in JSON."""
+"""Largest number of entries for which JSON lists the names."""
 
 
 def listing(result: Result, answer: AnswerMode = "auto") -> Listing:
-    """All rows of a printed result: metrics with standard errors beside their expected values
-    (mean, standard deviation and Stein ratios if the posterior is not known), quality and privacy
-    of one chain, agreement of the chains, findings and, if ``answer`` asks for it, what the server
-    knows after the run."""
+    """All rows of a printed result: metrics with standard errors beside their expected values (or,
+    if the posterior is not known, mean, standard deviation and Stein ratios), quality and privacy
+    of one chain, agreement of the chains, findings and, unless ``answer`` is ``chain``, what the
+    server knows after the run."""
     title = (
         f"{result.plan.uplink.scheme} uplink, {len(result.mean)} data set(s), {result.num_chains}"
         " chain(s) each"
@@ -79,9 +79,10 @@ def listing(result: Result, answer: AnswerMode = "auto") -> Listing:
 
 
 def _rows_without_posterior(result: Result) -> list[Row]:
-    """Rows of a result whose exact posterior is not known: mean and standard deviation of the draws
-    of the first data set by name of the parameter, and its Stein ratios and shifts, from gradients
-    at the draws. Without draws these are of free numbers, where parameters have supports."""
+    """Rows of a result whose exact posterior is not known: by name of the parameter, mean and
+    standard deviation of the draws of the first data set, and its Stein ratios and shifts. If no
+    draws were kept, mean and standard deviation are of the entries of theta, from which the model
+    computes parameters with a limited range."""
     names, mean = named_draws.entry_names(result.plan.dim, result.layout), result.mean[0]
     sd = np.sqrt(result.variance[0])
     if result.layout is not None and not result.layout.free and result.chains is not None:
@@ -122,8 +123,8 @@ def _rows_against_posterior(result: Result, metrics: Metrics) -> list[Row]:
 
 
 def one_chain_rows(one: OneChain) -> list[Row]:
-    """Rows that state the quality of a single chain, shown beside the metrics of all chains
-    together."""
+    """Rows that state the quality of a single chain, for a table that also has metrics of all
+    chains together."""
     common, shared = one.common_error.mean, ""
     if not math.isnan(common):
         shared = f"; {100 * common:.2g} % is common to all chains of a data set"
@@ -158,9 +159,9 @@ def _over_chains(sd: float, unit: str) -> str:
 
 
 def _expected(result: Result, metrics: Metrics) -> tuple[float, float, str]:
-    """Three values: the expected variance ratio, the expected squared distance of the draws' mean
-    from the posterior mean, and the words "predicted" if the plan has a prediction, else "exact
-    draws", for which the expectations then are."""
+    """Three values: the expected variance ratio; the expected squared distance of the draws' mean
+    from the posterior mean; and words that say what is expected, "exact draws" if the plan has no
+    prediction, else "predicted", with a range if single runs differ."""
     # The mean of n independent draws is off by trace(Sigma)/n in squared distance, even if the
     # draws are exact.
     chance = metrics.posterior_trace / metrics.independent_draws
@@ -189,31 +190,35 @@ def _predicted_runs(plan: Plan) -> OverRuns | None:
 
 
 _SURE_OF_MEDIAN = 0.9973
-"""Probability with which an interval holds the median over data sets that is used in place of three
-standard errors of the mean where tails are heavy."""
+"""Probability with which an interval must hold the median over data sets. The interval is used
+where heavy tails make a mean useless, in place of the mean plus or minus three standard errors."""
 _CERTAIN_OF_MEDIAN = 0.9999
-"""The same in place of five standard errors. The sign test behind it takes 15 data sets."""
+"""Probability with which an interval must hold the median over data sets, used where heavy tails
+make a mean useless, in place of the mean plus or minus five standard errors. The interval comes
+from a sign test, and takes 15 data sets."""
 _OFF_FROM_PREDICTION = 0.1
-"""Share of the predicted variance ratio by which a measured one may be off beyond chance, for what
-the prediction neglects."""
+"""Share of the predicted variance ratio by which a measured one may be off beyond chance, because
+the prediction neglects small effects."""
 _OFF_IN_VARIANCE, _HOPELESS_IN_VARIANCE, _OFF_IN_MEAN = 0.25, 0.5, 0.25
-"""Limits, beyond three standard errors, of a measured result: the largest deviation of the variance
-ratio from 1 without a warning, the largest that is a warning and not yet infeasible, and the
-largest error of the mean without a warning, in posterior standard deviations."""
+"""Limits of a measured result, to be exceeded by more than three standard errors: the deviation of
+the variance ratio from 1 that brings a warning, the deviation that makes the run infeasible, and
+the error of the mean that brings a warning, in posterior standard deviations."""
 
 
 def _measured(metrics: Metrics) -> list[Finding]:
-    """Findings against draws whose variance ratio or mean is off from that of the exact posterior
-    by more than a fixed limit and three standard errors together."""
+    """Findings that the draws have not the variance or not the mean of the exact posterior: the
+    variance ratio or the mean is off by more than a fixed limit and three standard errors
+    together."""
     findings = []
     ratio = metrics.variance_ratio
     typical, low, high = ratio.mean, ratio.mean - 3 * ratio.se, ratio.mean + 3 * ratio.se
     middle = metrics.middles.get("variance_ratio")
     if middle is not None and middle.heavy:
-        # A few data sets decide a mean and its standard error, which then show nothing.
+        # With heavy tails, a few data sets decide the mean and its standard error, which then show
+        # nothing: the median and its interval are compared instead.
         held = median_interval(metrics.each["variance_ratio"], _SURE_OF_MEDIAN)
         typical, (low, high) = middle.median, held or (low, high)
-    off = max(low - 1.0, 1.0 - high)  # NaN where no ratio is known, which compares false
+    off = max(low - 1.0, 1.0 - high)  # NaN where no ratio is known: the next comparison is false
     if off > _OFF_IN_VARIANCE:
         stated = metrics.in_words("variance_ratio")
         text = f"measured variance ratio {stated}: the draws are not those of the posterior"
@@ -233,8 +238,8 @@ def _measured(metrics: Metrics) -> list[Finding]:
 
 
 def _missed(result: Result, metrics: Metrics) -> list[Finding]:
-    """List with one finding where the measured variance ratio is not the predicted one; else
-    empty."""
+    """One finding, in a list, if the measured variance ratio differs from the predicted one by more
+    than chance and 10 % of the prediction; else an empty list."""
     plan = result.plan
     if plan.prediction is None:
         return []
@@ -244,10 +249,11 @@ def _missed(result: Result, metrics: Metrics) -> list[Finding]:
     low, high = ratio.mean - 5 * ratio.se, ratio.mean + 5 * ratio.se
     if runs is not None or (middle is not None and middle.heavy):
         held = median_interval(metrics.each.get("variance_ratio", np.empty(0)), _CERTAIN_OF_MEDIAN)
-        if held is None:  # too few data sets to tell a usual one
+        if held is None:  # too few data sets for an interval of the median
             return []
         low, high = held
-    # Where single runs differ, the median of all is known no better than their range.
+    # Where single runs are predicted to differ, a measured median anywhere in their predicted range
+    # agrees with the prediction.
     least, most = (predicted, predicted) if runs is None else (runs.low, runs.high)
     slack = _OFF_FROM_PREDICTION * predicted
     if not (low > most + slack or high < least - slack):
@@ -327,7 +333,7 @@ class Result:
     """Predictions of the model at some draws of the first data set, (chain, draw, prediction); None
     for a model without predictions, or where no draws were kept."""
     blocking: str = ""
-    """How the engine grouped the chains for speed, in words; empty where it had no choice."""
+    """How the engine grouped the chains for speed, in words; empty if the engine had no choice."""
     measure_one_chain: Callable[[], OneChain | None] = lambda: None
     """Function that computes :attr:`one_chain`, the quality of single chains."""
     find_answer: FindAnswer | None = None
@@ -339,8 +345,8 @@ class Result:
     layout: named_draws.Layout | None = None
     """Name and shape of every parameter in theta; None for a model without names."""
     pointwise: Callable[[], Pointwise | None] = lambda: None
-    """Function that gives what the model says of single examples; None for a model that does not
-    know them."""
+    """Function that returns the likelihood, data and simulated data of single examples, for ArviZ;
+    it returns None for a model that does not know single examples."""
 
     @cached_property
     def chains(self) -> Array | None:
@@ -429,8 +435,8 @@ class Result:
 
     @property
     def _find_doubting(self) -> FindAnswer | None:
-        """The function that computes answers, with the findings that doubt them; None if no draws
-        were kept."""
+        """The function that computes answers, wrapped so that each answer has those findings of the
+        run that put it in doubt; None if no draws were kept."""
         find = self.find_answer
         return (
             None
@@ -553,7 +559,8 @@ class Result:
     @property
     def arrays(self) -> dict[str, Array]:
         """Arrays of ``draws.npz`` in a record, by name: mean, covariance (or variance, where
-        entries are many) and, if they were kept, draws and positions during the burn-in."""
+        entries are many) and, if they were kept, draws and the positions that an answer needs
+        beside them: of the burn-in, or of all rounds where draws are midpoints."""
         arrays = {"mean": self.mean}
         if self.moments.has_covariance:
             arrays["covariance"] = self.covariance
@@ -566,7 +573,7 @@ class Result:
         return arrays
 
     def to_document(self) -> dict[str, Any]:
-        """The result without its arrays as plain values, for JSON; what is not a number is null."""
+        """The result as plain values, for JSON, without its arrays; NaN and infinity are null."""
         return {
             "schema_version": records.SCHEMA_VERSION,
             "plan": self.plan.to_document(),
@@ -632,7 +639,7 @@ class Result:
 
     @cached_property
     def coverage(self) -> Coverage | None:
-        """Number of chains that the run's epsilon covers, always one, with this epsilon and that of
+        """What the run's epsilon covers: one chain, with its epsilon, and beside it the epsilon of
         releasing all chains; None where the privacy is unknown."""
         return coverage_of(self.plan, self.num_chains)
 
@@ -653,7 +660,7 @@ class Result:
 
     @property
     def _names(self) -> list[str]:
-        """Names of the entries of theta."""
+        """Names of the entries of theta, one for each of the dim entries."""
         return named_draws.entry_names(self.plan.dim, self.layout)
 
     @cached_property
@@ -672,8 +679,8 @@ class Result:
             findings += self._answer_findings
         elif mixing is not None:
             findings += mixing.findings(known_posterior=self.metrics is not None)
-        # These findings are about draws that are given out. Where the aim is an answer, they are
-        # not, and the chain may have any temperature.
+        # The findings below are about draws that are given out. Where the aim is an answer, no
+        # draws are given out, and the chain may have any temperature.
         of_draws = self.plan.aim == "chain"
         if of_draws and self.evidence is not None:
             findings += self.evidence.findings(mixing)
@@ -688,7 +695,7 @@ class Result:
 
     @property
     def _shape_findings(self) -> list[Finding]:
-        """Findings about the tails of the draws, for a normal posterior."""
+        """Findings about the tails of the draws, for a model whose posterior is normal."""
         doubted = shape_in_doubt(self.plan)
         if self.tail_draws is None:
             return judge_shape(self.chains, self.diagnostics, doubted=doubted, names=self._names)
@@ -723,7 +730,8 @@ class Result:
 
 def shape_in_doubt(plan: Plan) -> bool:
     """Whether the draws of a plan may have the right variance and yet the wrong shape, because the
-    receiver's noise is not normal; False where the aim is an answer, which draws do not enter."""
+    receiver's noise is not normal. False where the aim is an answer, which does not rest on the law
+    of the draws."""
     return plan.aim == "chain" and not is_normal(plan.uplink.noise_law)
 
 

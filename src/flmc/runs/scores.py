@@ -70,9 +70,10 @@ def make_scorers(model: Model, test: FederatedData | None) -> tuple[Scorer, ...]
 
 
 def note_on_test_set(count: int, accuracies: Iterable[float]) -> str:
-    """Sentence that says what the errors of scores of ``count`` held-out examples leave out: which
-    examples were held out. With ``accuracies`` it states their largest standard error for that
-    reason, sqrt(p (1 - p)/n)."""
+    """A note for tables, in one sentence: standard errors of scores are over chains, and leave out
+    that other held-out examples (``count`` of them) would give other scores. ``accuracies`` are
+    shares of right predictions p; the note adds the largest sqrt(p (1 - p)/count), their error for
+    this reason."""
     spread = max((p * (1 - p) for p in accuracies), default=0.0)
     more = f", a standard error of {math.sqrt(spread / count):.2g} of accuracy" if spread else ""
     return (
@@ -127,7 +128,7 @@ class _LinearScorer(Scorer):
         self.num_test = test.num_samples
 
     def score(self, groups: Array) -> dict[str, Array]:
-        # imported here, because SciPy takes long to import and `import flmc` imports this module
+        # Imported here, because `import flmc` imports this module, and SciPy takes long to import.
         from scipy.special import logsumexp
 
         variance = self._model.noise_variance

@@ -1,7 +1,7 @@
-"""Digests of a class in a script, and of all that its code names there: constants, functions,
-classes, objects and modules of the user's own.
+"""Digests of a class in a script, and of everything in the script that its code uses: constants,
+functions, classes, objects, and modules of the user's own.
 
-The rest of the script does not count, because the user edits that file in order to resume a run."""
+The rest of the script has no digest, because the user edits that file in order to resume a run."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ SCRIPT = "__main__"
 def digests_of_class(
     kind: type, of_module: Callable[[str], Mapping[str, str]]
 ) -> Iterator[tuple[str, str]]:
-    """Names and SHA-256 digests of a class of a script and of what its code names there, directly
-    or through others. ``of_module`` gives the digests of a module by its name; none for one that is
-    not the user's own. ``InvalidSetting`` where something has no source by which to tell a change.
-    """
+    """Yield pairs of a name and a SHA-256 digest: of the class ``kind`` in a script, and of
+    everything in the script that its code uses, directly or through others. ``of_module`` returns
+    the digests of a module by its name, none for a module that is not the user's own.
+    ``InvalidSetting`` where something has no source, so that a change could not be noticed."""
     script = vars(sys.modules[SCRIPT])
     seen: set[str] = set()
     waiting: list[tuple[str, Any]] = [(kind.__qualname__, kind)]
@@ -50,7 +50,7 @@ def digests_of_class(
         elif (plain := _plain(value)) is not None:
             yield f"{SCRIPT}.{name}", _digest(plain)
             continue
-        else:  # an object, which is told by the statements that make it
+        else:  # any other object: digest the statements that made it
             texts, held = _assignments(name, kind, value), script
         yield f"{SCRIPT}.{name}", _digest("\n".join(texts).encode())
         for text in texts:
@@ -65,8 +65,8 @@ def _digest(content: bytes) -> str:
 
 
 def _source(value: type | FunctionType) -> str:
-    """Source of a class or function of a script; ``InvalidSetting`` if it was typed where no source
-    is kept."""
+    """Source of a class or function of a script; ``InvalidSetting`` if there is none, as for code
+    typed at a prompt."""
     try:
         return inspect.getsource(value)
     except (OSError, TypeError) as error:
@@ -78,7 +78,8 @@ def _source(value: type | FunctionType) -> str:
 
 
 def _closure(value: type | FunctionType) -> dict[str, Any]:
-    """Variables of enclosing functions that a function, or the methods of a class, use, by name."""
+    """Values, by name, of variables of enclosing functions that a function, or a method of a class,
+    uses."""
     functions = vars(value).values() if isinstance(value, type) else [value]
     found: dict[str, Any] = {}
     for each in functions:
@@ -90,8 +91,8 @@ def _closure(value: type | FunctionType) -> dict[str, Any]:
 
 
 def _plain(value: object) -> bytes | None:
-    """Bytes that tell apart numbers, texts, arrays and containers of these; None for any other
-    object."""
+    """Bytes that differ for different values of a number, a text, an array, or a container of
+    these; None for any other object."""
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
         return f"{type(value).__name__} {value!r}".encode()
     if isinstance(value, (np.ndarray, np.generic)):
@@ -108,7 +109,7 @@ def _plain(value: object) -> bytes | None:
     if any(part is None for part in parts):
         return None
     whole = [part for part in parts if part is not None]
-    if isinstance(value, (set, frozenset)):  # which have no order
+    if isinstance(value, (set, frozenset)):  # sets have no order
         whole.sort()
     return f"{type(value).__name__} {len(whole)} ".encode() + b"".join(
         f"{len(part)} ".encode() + part for part in whole
@@ -116,8 +117,9 @@ def _plain(value: object) -> bytes | None:
 
 
 def _assignments(name: str, kind: type, value: object) -> list[str]:
-    """Statements of the script that bind ``name`` to an object that the class ``kind`` uses;
-    ``InvalidSetting`` where there are none, so that no change would be noticed."""
+    """Statements of the script that assign a value to ``name``, a variable that the class ``kind``
+    uses. ``InvalidSetting`` where there are none, because changes of the object ``value`` would
+    then not be noticed."""
     file = getattr(sys.modules[SCRIPT], "__file__", None)
     try:
         with open(file or "", encoding="utf-8") as stream:
@@ -140,7 +142,7 @@ def _assignments(name: str, kind: type, value: object) -> list[str]:
 
 
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Import, ast.ImportFrom)
-"""Kinds of statements that give a value to a name and contain no others."""
+"""Kinds of statements that give a value to a name and contain no other statements."""
 
 
 def _bound(statement: ast.stmt) -> set[str]:
@@ -156,13 +158,13 @@ def _bound(statement: ast.stmt) -> set[str]:
 
 
 def _names(text: str) -> tuple[list[str], list[str]]:
-    """Names outside of a piece of source that its code reads, without Python's own, and names of
-    the modules that it imports. Read from the compiled code, because in the source a variable of a
-    function looks like one of the script."""
+    """Two lists from a piece of source: names that it reads and does not define itself, without
+    those of Python's builtins, and names of the modules that it imports. They are read from the
+    compiled code, because in the source a local variable looks like one of the script."""
     indented = text[:1].isspace()
     try:
         whole = compile("if True:\n" + text if indented else text, "<source>", "exec")
-    except SyntaxError:  # a lambda in the middle of a statement
+    except SyntaxError:  # source of a lambda may be a piece of a statement
         return [], []
     names: dict[str, None] = {}
     modules: dict[str, None] = {}

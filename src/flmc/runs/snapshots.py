@@ -20,9 +20,9 @@ class Snapshot:
     num_rounds: int
     """Number of all rounds of the plan."""
     draws: Array | None
-    """Draws of the first data set so far, (chain, draw, dim), in the coordinates in which the
-    sampler works, which are the model's own unless the model was given others; None where none are
-    kept. This is the run's own memory: copy what is to be used later."""
+    """Draws of the first data set so far, (chain, draw, dim), in the sampler's coordinates, which
+    differ from the model's own if the model is whitened; None where no draws are kept. The array is
+    the run's own memory: copy what is to be used later."""
     metrics: Metrics | None
     """Metrics of the rounds kept so far; None without a known posterior or a kept round."""
 
@@ -34,7 +34,8 @@ rounds."""
 
 class SnapshotObserver:
     """An observer of a run that calls ``watch`` with a snapshot after each group of rounds, about
-    twice a second. A ``recorder``, if there is one, is called before."""
+    twice a second. If there is a ``recorder``, it writes a checkpoint, if one is due, before that
+    call."""
 
     def __init__(
         self,

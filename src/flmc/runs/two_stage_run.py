@@ -35,12 +35,12 @@ _CURVES = 1.5
 """Assumed bound of the ratio, in either direction, between the curvature of a posterior and that of
 the normal law with the same covariance, within the width of the posterior."""
 _CLIP_MARGIN = 2.0
-"""Factor by which the variance of local gradients may exceed that of devices with alike data before
-they are clipped: with 1 the means of the example with eight hospitals are off by 0.12 posterior
-standard deviations, with 2 by 0.04."""
+"""Factor of safety: local gradients are clipped only where their variance exceeds this factor times
+the variance that they have if all devices have alike data. With 1, the means of the example with
+eight hospitals are off by 0.12 posterior standard deviations, with 2 by 0.04."""
 _LEAST_DRAWS = 2.0
 """Smallest number of effective draws of a pilot for each entry of theta. With 2, the smallest
-eigenvalue of the draws' covariance is too small by a factor of (1 - sqrt(1/2))^-2 = 12 at most."""
+eigenvalue of the draws' covariance is too small by a factor of at most (1 - sqrt(1/2))^-2 = 12."""
 
 
 class PilotFindings(NamedTuple):
@@ -190,36 +190,36 @@ def run_two_stages(
 
 
 def read_pilot(pilot: Result) -> PilotFindings:
-    """Coordinates for the second stage and the posterior's curvature in them, computed from the
-    draws of a pilot run of one data set; ``RunFailed`` if the draws are worth fewer than two
-    independent ones for each entry of theta."""
+    """Coordinates for the second stage and the posterior's curvature in these coordinates, computed
+    from the draws of the run ``pilot`` on one data set. ``RunFailed`` if the draws are worth fewer
+    than two independent draws for each entry of theta."""
     return pilot_findings(pilot.draws, pilot.plan)
 
 
 def in_pilot_coordinates(model: Model, pilot: Record) -> Model:
-    """The model in the coordinates of the second stage, which follow from the record of the
-    pilot."""
+    """The ``model`` in the coordinates of the second stage, which are computed from the draws in
+    the record ``pilot``."""
     findings = pilot_findings(pilot.draws, Plan.from_document(pilot.asked["plan"]))
     return _second_stage(model, findings)
 
 
 def _second_stage(model: Model, findings: PilotFindings) -> Model:
-    """The model in the coordinates of the second stage. They count as public, although they come
-    from data: the plan has paid for the release of the pilot's draws."""
+    """The ``model`` in the coordinates of the second stage. These count as public, although they
+    come from data, because the plan has paid for the release of the pilot's draws."""
     coordinates, smoothness, convexity, _ = findings
     return in_coordinates(model, coordinates, smoothness, convexity, public=True)
 
 
 def pilot_findings(draws: Array, plan: Plan) -> PilotFindings:
-    r"""Coordinates for the second stage and the posterior's curvature in them, computed from the
-    draws of a pilot run (chain, draw, dim) with this plan; ``RunFailed`` if the draws are worth
-    fewer than two independent ones for each entry of theta.
+    r"""Coordinates for the second stage and the posterior's curvature in these coordinates,
+    computed from the ``draws`` (chain, draw, dim) of a pilot run with the plan ``plan``.
+    ``RunFailed`` if the draws are worth fewer than two independent draws for each entry of theta.
 
-    Let draws of a normal law with covariance :math:`T\Sigma` have the covariance
-    :math:`S = RR^\top`. In coordinates of R the curvature is :math:`R^\top\Sigma^{-1}R`, with the
-    eigenvalues of :math:`\Sigma^{-1}S`. For n independent draws in m dimensions these lie between
-    :math:`T(1 - \sqrt{m/n})^2` and :math:`T(1 + \sqrt{m/n})^2` (Marchenko and Pastur).
-    """
+    Let the posterior have the covariance :math:`\Sigma`, let draws be normal with the covariance
+    :math:`T\Sigma` at the temperature T, and let their sample covariance be :math:`S = RR^\top`. In
+    coordinates of R the posterior's curvature is :math:`R^\top\Sigma^{-1}R`, with the eigenvalues
+    of :math:`\Sigma^{-1}S`. For n independent draws in m dimensions these lie between :math:`T(1 -
+    \sqrt{m/n})^2` and :math:`T(1 + \sqrt{m/n})^2` (Marchenko and Pastur)."""
     worth = effective_draws(draws)
     needed = _LEAST_DRAWS * draws.shape[-1]
     if not worth >= needed:
@@ -232,8 +232,8 @@ def pilot_findings(draws: Array, plan: Plan) -> PilotFindings:
     heat = plan.temperature or 1.0
     smoothness = _CURVES * max(1.0, heat) * (1.0 + off) ** 2
     convexity = min(1.0, heat) * (1.0 - off) ** 2 / _CURVES
-    # The scale of the coordinates follows from the typical curvature, not from its upper bound,
-    # which would leave gradients far below the clip: then bits carry little information.
+    # The scale of the coordinates follows from the typical curvature. Its upper bound would leave
+    # gradients far below the clip, where bits carry little information.
     factor = _stretch_to_clip(plan, _CLIP_MARGIN * max(1.0, heat))
     coordinates = Coordinates.of_draws(draws).stretched(factor)
     return PilotFindings(coordinates, smoothness * factor**2, convexity * factor**2, worth)
@@ -250,9 +250,9 @@ def effective_draws(draws: Array) -> float:
 
 
 def _stretch_to_clip(plan: Plan, smoothness: float) -> float:
-    """Factor by which coordinates are divided, and gradients in them multiplied, so that local
-    gradients of a posterior with this ``smoothness`` just fit the uplink's clip; 1 if nothing is
-    clipped."""
+    """Factor by which coordinates are divided, and gradients in them multiplied, so that the local
+    gradients of a posterior with largest curvature ``smoothness`` just fit the uplink's clip; 1 if
+    the uplink does not clip."""
     uplink = plan.uplink
     if not math.isfinite(uplink.clip):
         return 1.0

@@ -20,30 +20,30 @@ from flmc.sampling.path import ChainPath, Place
 @dataclass
 class Chains:
     """State of all chains of all data sets after ``round`` rounds: their present positions, sums
-    over kept rounds (``moments``), stored positions (``path``), counts of clipped and of undefined
-    gradient entries, and what the server's update carries from round to round (``memory``).
+    over kept rounds (``moments``), stored positions (``path``), counts of gradient entries that
+    were clipped or not finite, and what the server's update carries on (``memory``).
 
-    Counts are whole numbers, and sums are taken in the order of the rounds, so the state does not
-    depend on where a run was interrupted."""
+    Counts are whole numbers, and sums are taken in the order of the rounds, so a run that was
+    interrupted and resumed has the same state to the bit."""
 
     round: int
     """Number of finished rounds."""
     position: Array
     """Present positions of the chains, (experiment, chain, dim). The numpy engine stores theta in
-    double precision, the compiled engines the deviation of theta from a fixed point of each data
-    set, in single precision."""
+    double precision, the compiled engines the deviation of theta from a fixed theta of each data
+    set (:func:`centre_of`), in single precision."""
     moments: Moments
-    """Sums, over the kept rounds so far, of the deviations of theta from a fixed point of each data
-    set, and of products of their entries."""
+    """Sums, over the kept rounds so far, of the deviations of draws from a fixed theta of each data
+    set (:func:`centre_of`), and of products of the deviations' entries."""
     path: ChainPath | None
-    """Stored positions, from which draws are computed: those of all draws (``keeps_draws``), or of
-    the last draw alone; None if there are none."""
+    """Stored positions, from which draws are computed: of all draws if ``keeps_draws`` is True,
+    else of the last draw alone; None if no position is stored."""
     num_clipped: int = 0
     """Number of gradient entries of active devices that clipping changed, summed over all chains
     and kept rounds."""
     num_undefined: int = 0
     """Number of gradient entries of active devices that were not finite, summed over all chains and
-    all rounds; engines that refuse such gradients leave it 0."""
+    all rounds; 0 for an engine that refuses gradients which are not finite."""
     num_burn_in: int = 0
     """Number of burn-in rounds, which come before the first kept round."""
     midpoints: bool = False
@@ -55,8 +55,8 @@ class Chains:
     """Numbers that the server's update carries from round to round beside theta, such as a
     momentum, (experiment, chain, slot, dim); None for an update that carries none."""
     local: Array | None = None
-    """Local parameters of the devices as free numbers, (experiment, chain, device, entry); None for
-    a model without any. They are no part of theta, of draws or of what a server sees."""
+    """Local parameters z_k of the devices in unconstrained coordinates, (experiment, chain, device,
+    entry); None for a model without any. Theta, draws and the server's data do not include them."""
 
     @classmethod
     def at_start(
@@ -70,15 +70,17 @@ class Chains:
         *,
         origin: Array | None = None,
     ) -> Chains:
-        """State of the chains before round 1, at ``position`` (experiment, chain, dim), which is
-        stored as it is: theta, or its deviation from ``origin`` (experiment, dim) if that is given.
-        Draws that take much memory are stored in a file of ``directory``, if one is given."""
+        """State of the chains before round 1. ``position`` (experiment, chain, dim) is stored as
+        it is: theta, or the deviation of theta from ``origin`` (experiment, dim) unless this is
+        None. ``thin`` is the number of kept rounds for each draw. Draws that take much memory are
+        stored in a file in ``directory``; None: in memory."""
         num_chains = position.shape[1]
         num_kept = plan.num_rounds - plan.num_burn_in
         moments = Moments.empty(centre_of(model), num_chains, num_kept)
         path = None
-        # Where the posterior is not known, gradients at the last draws tell how right they are; the
-        # last position is no midpoint, so that the one before it is stored, too.
+        # If the posterior is not known, a run is judged by the gradients at the last draw of each
+        # chain. A last draw that is a midpoint needs the last two positions, and ``position`` holds
+        # the last one only, so a path is kept even if no draws are.
         if keep_draws or (plan.midpoints and model.posterior is None):
             every = thin if keep_draws else num_kept
             path = ChainPath.empty(plan, position, origin, every, directory)
@@ -94,20 +96,22 @@ class Chains:
         return self.path.draws if self.path is not None and self.keeps_draws else None
 
     def keep(self, place: Place, first: int, positions: Array) -> None:
-        """Copy the ``positions`` (..., chain, round, dim) of consecutive rounds, in the coordinates
-        of ``position``, into ``path``, leaving out rounds that it does not store. ``first`` is the
-        number of the first of these rounds, counted from 0, and ``place`` is the index of the data
-        sets and chains along the first two axes."""
+        """Copy ``positions`` (..., chain, round, dim), those after consecutive rounds, into the
+        attribute ``path``, except for rounds that the path does not store. ``first`` is the number
+        of the first round in ``positions``, counted from 0; ``place`` selects the data sets and
+        chains to which ``positions`` belongs, along the first two axes of all chains."""
         if self.path is not None:
             self.path.keep(place, first, positions)
 
     def keep_round(
         self, place: tuple[slice, slice], before: Array, after: Array, done: int
     ) -> bool:
-        """Keep the position ``after`` (experiment, chain, dim) a round, and add the round's draw to
-        the moments if it is a kept one, which is what is returned. For an engine whose positions
-        are theta: ``before`` is theta before the round, ``done`` the number of rounds that are
-        finished with it, and ``place`` says which data sets and chains they are of."""
+        """Store the positions after one round, and add the round's draw to ``moments`` if the round
+        is a kept one. Returns whether it is kept.
+
+        ``before`` and ``after`` (experiment, chain, dim) are theta before and after the round, for
+        an engine that stores theta as the position. ``done`` is the number of the round, counted
+        from 1; ``place`` selects their data sets and chains along the first two axes."""
         self.keep(place, done - 1, after[:, :, None])
         kept = done > self.num_burn_in
         if kept:

@@ -77,7 +77,8 @@ class Engine(ABC):
     @abstractmethod
     def obstacle(self, plan: Plan, model: Model) -> str | None:
         """Reason why this engine cannot run a plan with a model, as the end of a sentence; None if
-        it can. Noise law and server's update are not checked here but by :meth:`why_not`."""
+        it can. The plan's noise law, batches and server's update are not checked here, but by
+        :meth:`why_not`."""
 
     def worthwhile(self, plan: Plan, model: Model) -> bool:
         """Whether this engine is expected to be faster than the numpy engine, for a plan and a
@@ -139,11 +140,11 @@ class Engine(ABC):
 
 
 def defined_together(model: Model, *methods: str) -> bool:
-    """Whether each of the named methods of a model is defined in the same class as the first, the
-    gradient, or else only in the base class :class:`~flmc.models.model.Model`.
+    """Whether all ``methods`` of a model come from the class that defines the first of them, the
+    gradient; a method may also come from the base class :class:`~flmc.models.model.Model`.
 
-    If it is not, a subclass may have defined a new gradient and inherited a compiled form of the
-    old one, which no longer matches."""
+    If False, a subclass may have defined a new gradient but inherited another form of the old
+    gradient, such as Hessians, that no longer matches."""
     places = {name: _place(model, name) for name in methods}
     gradient = places[methods[0]]
     return all(place in (gradient, Model) for place in places.values())

@@ -1,4 +1,5 @@
-"""The engines by name, and the choice of the engine that runs a plan."""
+"""Names and modules of the engines, and the choice of the engine that runs a plan: the engine that
+the user names, or the first compiled one that suits the plan, or else the numpy engine."""
 
 from __future__ import annotations
 
@@ -49,9 +50,9 @@ def choose_engine(name: str | Engine, plan: Plan, model: Model) -> Engine:
 
 
 def libraries_of(name: str) -> tuple[str, ...]:
-    """Modules of the libraries that compute for the engine of this name; for `auto` of all engines
-    that this process has loaded. None for an engine of the user's own, whose libraries are those
-    that it imports."""
+    """Names of the modules of libraries that the engine ``name`` computes with; for ``auto`` those
+    of all compiled engines that this process has loaded. Empty for the numpy engine, and for a
+    user's own engine, whose libraries are the modules that it imports."""
     if name == "auto":
         loaded = [each for each, (module, *_) in COMPILED.items() if module in sys.modules]
         return tuple(library for each in loaded for library in _class_of(each).libraries)

@@ -1,12 +1,12 @@
 """The JAX engine: for models whose gradients JAX can compute; rounds run in a loop that JAX
 compiles.
 
-The position of a chain is stored as the deviation of theta from a fixed point of its data set, in
-single precision. Random numbers follow from the seed, their purpose, the data set, the chain and
-the block of rounds, so neither the grouping of chains nor an interruption of the run changes them.
-JAX chooses the number of threads and the processor, a GPU if there is one. The rounding of a matrix
-product depends on both, so a run is repeated to the bit only on the same machine; elsewhere it
-agrees statistically."""
+The position of a chain is stored as the deviation of theta from a fixed theta of its data set
+(:func:`flmc.sampling.chains.centre_of`), in single precision. Random numbers follow from the seed,
+their purpose, the data set, the chain and the block of rounds, so neither the grouping of chains
+nor an interruption of the run changes them. JAX chooses the number of threads and the processor, a
+GPU if there is one. The rounding of a matrix product depends on both, so a run is repeated to the
+bit only on the same machine; elsewhere it agrees statistically."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ from flmc.sampling.schedule import DrawSchedule, Schedule, draw_schedule
 from flmc.sampling.single_precision import SinglePrecisionEngine
 
 _TILE_NUMBERS = 2_000_000
-"""Largest number of gradient entries, over all devices, of several chains that are advanced
-together (a tile)."""
+"""Largest number of gradient entries (chains x devices x dim) of a tile: the chains of a data set
+that are advanced together. A tile has at least one chain, whatever its size."""
 _DRAWN_NUMBERS = 16_000_000
-"""Largest number of position entries, over all its chains and rounds, that one call of the compiled
-loop returns."""
+"""Largest number of position entries (chains x rounds x dim) that one call of the compiled loop
+returns; it limits the number of rounds in a call."""
 
 
 class DataSetRun(NamedTuple):
@@ -101,8 +101,8 @@ class DataSetRun(NamedTuple):
 
     def _fixed(self, schedule: Schedule, block: int, tile: range) -> Fixed:
         """Input of the compiled loop that is constant over block number ``block`` of rounds, for
-        the chains ``tile``: data, keys of random streams, and factors of symbols and noise, in
-        single precision."""
+        the chains ``tile``: data, keys of random streams, and the factors that multiply symbols and
+        noise in the update of theta, in single precision."""
         plan, uplink = self.plan, self.plan.uplink
         count = schedule.num_active[0]
         with np.errstate(divide="ignore"):
@@ -176,8 +176,8 @@ class DataSetRun(NamedTuple):
 
 
 def _pair(numbers: Array) -> tuple[Any, Any]:
-    """Numbers of double precision as two arrays of single precision whose sum they are: the rounded
-    numbers, and the numbers minus the rounded ones."""
+    """Two arrays of single precision, in the shape of ``numbers``, whose sum is ``numbers`` to
+    about twice the digits of single precision: the rounded numbers, and the rounding errors."""
     single = numbers.astype(np.float32)
     return single, (numbers - single).astype(np.float32)
 
@@ -191,8 +191,9 @@ def _whole_block(rows: Array) -> Array:
 
 
 def _shared(noise: Array) -> Array:
-    """Factors of the noise in a block of rounds, given as (round or 1, dim or 1), with every axis
-    along which all factors are equal cut to length 1, and otherwise ``ROUNDS_PER_BLOCK`` rows."""
+    """The factors ``noise`` (round or 1, dim or 1) of the noise in a block of rounds. An axis along
+    which all factors are equal is cut to length 1; an axis of rounds that stays is extended to
+    ``ROUNDS_PER_BLOCK`` by repeats of the last round."""
     if (noise == noise[:1]).all():
         noise = noise[:1]
     if (noise == noise[:, :1]).all():
@@ -202,9 +203,9 @@ def _shared(noise: Array) -> Array:
 
 def _weights(schedule: Schedule, plan: Plan) -> Array:
     """Factor, relative to the gain, with which every device's symbols arrive at the receiver,
-    (round or 1, device, dim or 1): 0 where the device does not transmit, else 1; where devices
-    estimate their channel, the in-phase part of the true path gain over the estimate in place of
-    1."""
+    (round or 1, device, dim or 1). It is 0 for a device that does not transmit, else 1; or, where
+    devices estimate their channels, the in-phase part of the true path gain divided by the
+    estimate."""
     weights = np.ones((1, plan.num_devices, 1))
     if schedule.active is not None:
         weights = _whole_block(schedule.active[0])[:, :, None]
@@ -219,8 +220,9 @@ def _weights(schedule: Schedule, plan: Plan) -> Array:
 _Key = tuple[SymbolKind, ExampleBound | None]
 _Loop = Callable[[Stretch, Fixed, Span], Stretch]
 _quadratic_loops: dict[_Key, _Loop] = {}
-"""Compiled loops that all quadratic models share, by kind of symbols and bound of examples. Any
-other model holds its compiled loops in an attribute, so that they are freed with the model."""
+"""Compiled loops over rounds that all quadratic models share. A key is the kind of symbols, and the
+bound of single examples' gradients (None: not bounded). Any other model holds its compiled loops in
+an attribute of its own, so that they are freed with the model."""
 _ATTRIBUTE = "_compiled_rounds"
 
 
@@ -254,8 +256,9 @@ class JaxEngine(SinglePrecisionEngine):
         return model.traced() is not None
 
     def start(self, plan: Plan, model: Model, seed: int, num_chains: int, **kept: Any) -> Chains:
-        """State before round 1, as :meth:`flmc.sampling.engine.Engine.start` describes it.
-        Parameters that stay on devices, if the model has any, start where the model says."""
+        """State before round 1, as :meth:`flmc.sampling.engine.Engine.start` describes it; ``kept``
+        are its keyword arguments. The devices' local parameters, if the model has any, begin at the
+        values that the model gives."""
         chains = super().start(plan, model, seed, num_chains, **kept)
         costs = model.traced() if model.num_local else None
         if costs is not None and costs.moves is not None:
@@ -294,9 +297,9 @@ class JaxEngine(SinglePrecisionEngine):
 
 
 def _costs(plan: Plan, model: Model) -> TracedCosts | None:
-    """Local gradients of the model as a function that JAX can trace; where the uplink clips the
-    gradients of single examples, they are clipped before the sum. None if the model gives no such
-    function."""
+    """Local gradients of the model as a function that JAX can trace; None if the model gives no
+    such function. If the plan's uplink clips gradients of single examples, the function clips every
+    example's gradient before it sums over a device's examples."""
     uplink, bound = plan.uplink, None
     if uplink.clips_examples:
         by_norm = uplink.example_norm is not None
@@ -342,8 +345,8 @@ def _single(jax: Any, tree: Any) -> Any:
 
     def single(leaf: Any) -> Any:
         real = np.issubdtype(leaf.dtype, np.floating)
-        # A number too large for single precision becomes infinite, without a warning; gradients are
-        # clipped later.
+        # A number too large for single precision becomes infinite without a warning: a user's data
+        # may hold such numbers, and the gradients made from them are clipped later.
         with np.errstate(over="ignore"):
             return jax.numpy.asarray(leaf.astype(np.float32) if real else leaf)
 

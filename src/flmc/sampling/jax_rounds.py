@@ -35,9 +35,9 @@ def chain_key(
 
 
 def words(key: Any, entry: Any, counter: Any) -> tuple[Any, Any]:
-    """Two random words of 32 bits for every key and entry, as two arrays (..., entry), by
-    Threefry-2x32. They are a function of ``key`` (..., 2), of the numbers ``entry`` (entry) and of
-    the number ``counter``."""
+    """Two arrays (..., entry) of random words of 32 bits, from the generator Threefry-2x32. They
+    depend only on ``key`` (..., 2), two words for each stream, on ``entry`` (entry), the numbers of
+    the entries, and on ``counter``, a whole number that must differ between calls with one key."""
     first, second = key[..., 0, None], key[..., 1, None]
     keys = (first, second, first ^ second ^ np.uint32(_PARITY))
     x, y = entry + keys[0], counter + keys[1]
@@ -113,9 +113,9 @@ def kind_of(uplink: Uplink) -> SymbolKind | None:
 
 
 def link_factor(uplink: Uplink) -> float:
-    """The factor c by which the mean bit of an uplink's link, s f(c g), multiplies a gradient entry
-    g; 1 where the uplink has no link. The uplink must be one for which :func:`kind_of` is not
-    None."""
+    """The factor c in the mean bit of an uplink's link, which is s f(c g) at the clipped gradient
+    entry g, with a standard function f such as tanh and a constant s; 1 where the uplink has no
+    link. :func:`kind_of` must not be None for the uplink."""
     curve = None if uplink.link is None else uplink.link.curve(uplink.clip)
     return 1.0 if curve is None else curve.factor
 
@@ -130,7 +130,8 @@ def standard_function(jax: Any, name: str) -> Callable[[Any], Any] | None:
 def thresholds(jax: Any, kind: SymbolKind, clipped: Any, factor: Any) -> Any:
     """Thresholds of random words, as signed integers of 32 bits in the shape of ``clipped``: a
     device sends +1 where a random word, read as a signed integer, is below the threshold.
-    ``clipped`` holds clipped gradients, ``factor`` is that of :func:`link_factor`."""
+    ``clipped`` holds clipped gradients; ``factor``, from :func:`link_factor`, multiplies them in
+    the link's mean bit."""
     function = standard_function(jax, kind.function or "")
     if function is None:
         raise TypeError(f"the engine was not asked whether JAX has a function {kind.function}")
@@ -170,7 +171,7 @@ def scaled_to_norm(numpy: Any, gradient: Any, bound: Any) -> Any:
 # power, A the gain, :math:`s_k` are the symbols of device k, z is standard normal, and :math:`w_k`
 # is the factor with which the symbols of device k arrive: 0 for a silent device, else 1, or the
 # true over the estimated path gain where devices estimate their channels. The position x is the
-# deviation of theta from a fixed point. A sum over kept rounds is a pair of numbers of single
+# deviation of theta from a fixed theta. A sum over kept rounds is a pair of numbers of single
 # precision, which together have the digits of double precision. Numbers are added in the order of
 # the rounds by the same code wherever the loop begins, so an interruption of the run does not
 # change the sums.
@@ -188,7 +189,8 @@ class Stretch(NamedTuple):
     Attributes
     ----------
     position
-        Deviations of theta from a fixed point of the data set, (chain, dim).
+        Deviations of theta from the fixed theta of the data set, the attribute ``centre`` of
+        :class:`Fixed`, (chain, dim).
     sums, sums_rest, products, products_rest
         Sums over kept rounds of the deviations, (chain, dim), and of their products, (chain, dim,
         dim), or only of their squares, (chain, dim); each as a rounded sum and its rounding error.
@@ -260,8 +262,8 @@ class Fixed(NamedTuple):
 
 class Span(NamedTuple):
     """The rounds that one call of the compiled loop runs: from ``begin`` to below ``end``, counted
-    from 0 within a block of rounds. Rounds from ``kept`` on are kept (not burn-in). Draws and
-    counts are stored from index 0 on, which is that of round ``origin``."""
+    from 0 within a block of rounds. Rounds from number ``kept`` on are kept (not burn-in). The
+    draws and counts of round ``origin`` are stored at index 0, those of later rounds behind."""
 
     begin: Any
     end: Any
@@ -279,8 +281,9 @@ def compile_rounds(
     state of the chains before the rounds, the constant input of their block, and the span of rounds
     to run; it returns the state after them.
 
-    ``gradients`` maps theta (dim) and the data to local gradients (device, dim); where devices have
-    local parameters, ``moves`` says what they send in its place."""
+    ``gradients`` maps theta (dim) and the data to local gradients (device, dim). Where devices have
+    local parameters, ``moves`` replaces it: it moves these parameters and gives the gradients that
+    devices send; else None."""
 
     def advance(stretch: Stretch, fixed: Fixed, span: Span) -> Stretch:
         def one(index: Any, before: Stretch) -> Stretch:
@@ -322,8 +325,9 @@ def _round(
     draws = before.draws
     if draws.shape[1]:
         draws = jax.lax.dynamic_update_slice_in_dim(draws, position[:, None], place, 1)
-    # Half the sum with the position before; or, at positions, with the position itself, which is
-    # exact: so one compiled loop serves both.
+    # A draw is the midpoint of the positions before and after the round, or the position after it.
+    # The latter is computed as half the sum of the position and itself, which is exact, so that one
+    # compiled loop serves plans of both kinds.
     other = numpy.where(fixed.midpoints, before.position, position)
     draw = np.float32(0.5) * (other + position)
     sums = jax.lax.cond(kept, _summed, lambda sums, _: sums, before[1:5], draw)
@@ -339,13 +343,15 @@ def _moved(
     and the gradients that they send, (chain, device, dim), from ``theta`` (chain, dim) and the
     local parameters ``own`` before the round."""
     numpy, (num_devices, entries) = jax.numpy, own.shape[1:]
-    # Every step of every device takes a random word for each of its entries, and one to accept by.
+    # Every step of every device takes two random words for each local parameter, which make the
+    # standard normal of a proposal, and two more, of which one decides whether it is accepted.
     place = numpy.arange(num_devices * (entries + 1), dtype=numpy.uint32)
     first = index.astype(numpy.uint32) * np.uint32(moves.steps)
     drawn = [words(fixed.local, place, first + np.uint32(step)) for step in range(moves.steps)]
     shape = (len(own), num_devices, entries + 1)
     normal = numpy.stack([normals(numpy, *two).reshape(shape) for two in drawn], axis=2)
-    # Half a step above the multiples of 2^-32, so that no logarithm is infinite.
+    # Random words w become uniform numbers (w + 1/2)/2^32, which are never 0, so that no logarithm
+    # is infinite.
     uniform = numpy.stack([two[0].reshape(shape)[..., -1] for two in drawn], axis=2)
     log_uniform = numpy.log((uniform.astype(numpy.float32) + 0.5) * np.float32(2.0**-32))
     each = jax.vmap(moves.moved, in_axes=(0, 0, None, 0, 0))
@@ -356,10 +362,10 @@ def _moved(
 def _superpose(
     jax: Any, kind: SymbolKind, index: Any, local: Any, weights: Any, fixed: Fixed
 ) -> tuple[Any, Any, Any]:
-    """Three results for round ``index`` of its block: the sum over devices of the symbols times
-    ``weights``, (chain, dim); the number of gradient entries of active devices, over all chains,
-    that clipping changed; and the number of those that were not finite. ``local`` holds the local
-    gradients (chain, device, dim)."""
+    """Three results for round ``index`` of its block: the sum over devices of symbols times
+    ``weights`` (device, dim or 1), (chain, dim); the number of gradient entries that clipping
+    changed; and the number of gradient entries that were not finite. Both numbers are over all
+    chains and active devices. ``local`` holds the local gradients, (chain, device, dim)."""
     numpy, num_devices = jax.numpy, local.shape[1]
     groups = -(-num_devices // AT_ONCE)
     entry = numpy.arange(local.shape[2], dtype=numpy.uint32)
@@ -419,12 +425,13 @@ def _superpose(
 
 
 def _halves(jax: Any, drawn: tuple[Any, Any], low: Any) -> list[Any]:
-    """Four random words, as signed integers of 32 bits, for four devices, from the two words
-    ``drawn``: each has one of their four halves as its upper half, and the lower half of ``low``,
-    which all devices share in an entry and a round.
+    """Four random words for four devices, as signed integers of 32 bits, from the two words
+    ``drawn``. The upper 16 bits of each are a different half of the words ``drawn``; the lower 16
+    bits are those of ``low``, which all devices share in an entry and a round.
 
-    Every word is uniform. The shared half makes two devices' bits dependent only where the upper
-    halves of both equal those of their thresholds, which happens once in 2^32 pairs."""
+    Every word is uniform. The shared lower bits decide a device's bit only if its upper 16 bits
+    equal those of its threshold; two devices' bits depend on each other only if this happens to
+    both, once in 2^32 pairs."""
     upper, lower = np.uint32(0xFFFF0000), low & np.uint32(0xFFFF)
     mixed = []
     for word in drawn:
@@ -433,8 +440,9 @@ def _halves(jax: Any, drawn: tuple[Any, Any], low: Any) -> list[Any]:
 
 
 def _summed(sums: tuple[Any, Any, Any, Any], position: Any) -> tuple[Any, ...]:
-    """The sums of positions and of their products, each followed by its rounding error, after
-    adding ``position`` (chain, dim)."""
+    """``sums`` after adding one round's draw ``position`` (chain, dim): the sum of draws, its
+    rounding error, the sum of products of their entries (or of squares alone), its rounding
+    error."""
     whole = sums[2].ndim == 3
     product = position[:, :, None] * position[:, None] if whole else position * position
     return (*_add(sums[0], sums[1], position), *_add(sums[2], sums[3], product))

@@ -46,7 +46,8 @@ class Info(NamedTuple):
     symbols
         What the devices transmitted, before the amplitude, (..., device, dim).
     estimate
-        The server's estimate of the sum of all devices' symbols, (..., dim).
+        (K/K_a) y/A, (..., dim), from the received signal y and the gain A: what the server takes
+        for the sum of the gradients of all K devices, of which K_a transmitted.
     """
 
     gradient: Array

@@ -29,16 +29,16 @@ def keeps_covariance(dim: int, num_chains: int) -> bool:
 
 @dataclass
 class Moments:
-    """Sums over kept rounds of the deviations of theta from a fixed point, and of their products,
-    for each data set and batch of chains.
+    """Sums over kept rounds of the deviations of draws from a fixed theta (``centre``), and of
+    products of their entries, for each data set and batch of chains.
 
-    The fixed point is the posterior mean where that is known: then squared errors are sums of
-    squares and lose no digits by cancellation.
+    The fixed theta is the posterior mean where that is known: the squared errors of draws are then
+    sums of squares, which lose no digits by cancellation.
 
     Attributes
     ----------
     centre
-        The fixed point of each data set, (experiment, dim).
+        The fixed theta of each data set, (experiment, dim).
     batch_size
         Number of chains in a batch; the last batch may have fewer.
     counts

@@ -31,7 +31,8 @@ from flmc.sampling.single_precision import starts
 _log = logging.getLogger(__name__)
 
 NO_LOCAL = "its devices have local parameters, which only the jax engine moves"
-"""Reason why an engine other than JAX's does not run a model."""
+"""Why the numpy engine refuses a model whose devices have local parameters, in the words of the
+error message."""
 
 _TILE_NUMBERS = 40_000
 """Largest number of gradient entries, over all devices, of a group of chains that is advanced
@@ -62,8 +63,8 @@ class _Tile:
 
 
 class NumpyEngine(Engine):
-    """Engine for any model, uplink, noise law and server's update, on one thread. The position that
-    it stores of a chain is theta itself."""
+    """Engine for any uplink, noise law and server's update, and any model without local parameters,
+    on one thread. It stores theta itself as the position of a chain."""
 
     name: ClassVar[str] = "numpy"
     any_noise: ClassVar[bool] = True
@@ -71,8 +72,8 @@ class NumpyEngine(Engine):
     any_update: ClassVar[bool] = True
 
     def obstacle(self, plan: Plan, model: Model) -> str | None:
-        """None: this engine can run every plan, because it is the definition of a run; but a reason
-        for a model whose devices have local parameters, which it does not move."""
+        """Reason why this engine cannot run a model whose devices have local parameters, as the end
+        of a sentence; None for any other model. It can run every plan."""
         return NO_LOCAL if model.num_local else None
 
     def start(
@@ -131,8 +132,8 @@ def _tiles(model: Model, num_chains: int, experiments_at_once: int | None) -> li
     ``experiments_at_once`` is the largest number of data sets in a tile; None: as many as fit into
     the cache.
 
-    That number does not change how the chains of a data set are divided, so matrix products have
-    the same shapes, and the same rounding, whatever it is."""
+    The number of data sets in a tile does not change how the chains of a data set are divided, so
+    matrix products have the same shapes, and results the same rounding, for any number."""
     # A tile has at least one chain, even if the gradients of a single chain exceed the cache.
     at_once = max(1, _TILE_NUMBERS // (model.num_devices * model.dim))
     chains = min(at_once, num_chains)
@@ -176,8 +177,8 @@ def _advance_tile(
             # numbers only in order.
             if origin + index < state.round:
                 continue
-            # NumPy's warnings are off because a diverging chain overflows; the check for infinite
-            # theta below reports it with its number.
+            # NumPy's warnings of overflow are off, because a chain that diverges is reported by the
+            # check below that theta is finite, with the numbers of data set and chain.
             before = state.theta
             with np.errstate(over="ignore", invalid="ignore"):
                 state, info = langevin.step(
@@ -205,7 +206,8 @@ def _advance_tile(
 def _gradient(
     plan: Plan, model: Model, tile: _Tile, batch: Batch | None
 ) -> Callable[[Array], Array]:
-    """Local gradients of a tile's chains as a function of theta, from all examples or a batch."""
+    """Function that maps theta of a tile's chains, (experiment, chain, dim), to their local
+    gradients, (experiment, chain, device, dim): from all examples, or from those of ``batch``."""
     if batch is None:
         return lambda theta: plan.uplink.local_gradients(model, theta, tile.rows)
     return lambda theta: plan.uplink.batch_gradients(model, theta, batch, tile.rows)
@@ -225,7 +227,7 @@ class _BatchSource:
         ]
 
     def next(self) -> Batch:
-        """Batches of the next round."""
+        """The examples that each device of each of the tile's chains uses in the next round."""
         return draw_batch(self._sizes, self._share, self._streams, self._lead)
 
 

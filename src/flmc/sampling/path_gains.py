@@ -182,8 +182,8 @@ def draw_known_channel(
     plan: Plan, seed: int, experiments: range, block: int, rounds: range
 ) -> KnownChannel:
     """Path gains of the rounds ``rounds``, which make up block number ``block`` of the run: those
-    that devices know, and the true ones. Errors of the devices' estimates are drawn from random
-    streams of their own."""
+    that devices know, and the true ones, (experiment, round, device, dim) each. Errors of the
+    devices' estimates are drawn from other random streams than the path gains."""
     true = draw_path_gains(plan, seed, experiments, block, rounds)
     estimated = plan.uplink.estimated
     if estimated is None:

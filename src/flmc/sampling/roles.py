@@ -5,8 +5,8 @@ r"""The round as three roles: what a device does, what the air does, what the se
           \theta \leftarrow \theta - \eta\,\frac{K}{K_a A}\,y .
 
 The functions are pure; random numbers are arguments. The NumPy engine, the audit and a deployment
-call them. Only the compiled engines have a version of their own, and tests compare it with this
-one.
+call them. Only the compiled engines have their own versions of the roles, which tests compare with
+these functions.
 
 In a deployment where a program takes the place of the radio channel, devices and air use
 ``device_on_grid`` and ``air_on_grid``, which compute in whole numbers with cryptographic noise: the
@@ -83,7 +83,8 @@ class Update(NamedTuple):
     theta
         The new theta, (..., dim).
     estimate
-        The estimate of the sum of all devices' symbols, (..., dim).
+        (K/K_a) y/A, (..., dim), from the received signal y and the gain A: what the server takes
+        for the sum of the gradients of all K devices, of which K_a transmitted.
     """
 
     theta: Array
@@ -183,12 +184,12 @@ def air_on_grid(sent: IntArray, grid: NoiseGrid, entropy: Entropy) -> IntArray:
     r"""Received signal of a software channel as whole numbers of steps of ``grid``, (..., dim): the
     exact sum of all devices' steps and of noise.
 
-    .. math:: k_i = \sum_k \text{sent}_{k,i} + Z_i, \quad Z_i = \text{round}(2^b n_i)
+    .. math:: r_i = \sum_k \text{sent}_{k,i} + Z_i, \quad Z_i = \text{round}(2^b n_i)
 
-    Here :math:`n_i` is standard normal, so the noise has a standard deviation of about :math:`2^b`
-    steps, with b = ``grid.bits``. With the length g of a step, the received value is
-    :math:`g k_i`, which ``grid.values`` computes and :func:`server` takes. ``sent`` holds the
-    devices' steps, (..., device, dim); the noise is drawn from
+    Here :math:`r_i` is the result for entry i, and :math:`n_i` is standard normal, so the noise
+    :math:`Z_i` has a standard deviation of about :math:`2^b` steps, with b = ``grid.bits``. A step
+    has the length g, so y is :math:`g r_i`, which ``grid.values`` computes and :func:`server`
+    takes. ``sent`` holds the steps of every device k, (..., device, dim); the noise is drawn from
     ``entropy``, which is ``SystemEntropy()`` in a deployment. ``InvalidSetting`` if a device sends
     more than ``MOST_STEPS`` steps."""
     largest = max(int(np.max(sent, initial=0)), -int(np.min(sent, initial=0)))

@@ -115,9 +115,9 @@ def draw_schedule(plan: Plan, seed: int, experiments: range, block: int) -> Sche
 
 
 DrawSchedule = Callable[[Plan, int, range, int], Schedule]
-"""Type of a function such as :func:`draw_schedule`: the schedule of a block of rounds from the
-plan, the seed, the experiments and the number of the block. It must depend on nothing else, so that
-an interrupted run resumes with the same schedule."""
+"""Type of a function such as :func:`draw_schedule`, which returns the schedule of a block of rounds
+for a plan, a seed, experiments and the number of the block. The schedule must depend on nothing
+else, so that an interrupted run resumes with the same one."""
 
 
 def shared_schedule(plan: Plan, seed: int, rounds: range) -> Schedule:
@@ -125,8 +125,8 @@ def shared_schedule(plan: Plan, seed: int, rounds: range) -> Schedule:
     same channel and active devices; the axis of experiments has length 1."""
     fading = constant_path_gains(plan, seed)
     active = None if plan.active is None else plan.active[None, rounds.start : rounds.stop]
-    # No random stream that begins with a block of rounds is used, so ``rounds`` may begin inside a
-    # block.
+    # Nothing is drawn here from the random streams that begin with each block of rounds, so
+    # ``rounds`` may begin inside a block.
     return schedule_of(plan, fading, active, rounds)
 
 
@@ -168,10 +168,10 @@ def draw_activity(plan: Plan, seed: int, num_experiments: int) -> Activity:
 
 
 def _draw_policies(plan: Plan, seed: int, num_experiments: int, blocks: range) -> Iterator[Array]:
-    """Active devices in the rounds of the given blocks, as the scheduler draws them. Yields an
-    array (round, device) for one experiment after the other, with 1 for a device that transmits,
-    else 0; a single array if the scheduler is not random, because all experiments then have the
-    same active devices. The plan must leave the choice of active devices to the scheduler."""
+    """Active devices, drawn by the scheduler, in the rounds of the blocks with the numbers
+    ``blocks``. Yields an array (round, device) for one experiment after the other, with 1 for a
+    device that transmits, else 0; a single array if the scheduler is not random, because all
+    experiments then have the same active devices. The plan itself must not say who transmits."""
     if not plan.scheduler.forgets:
         rounds = slice(block_of(plan, blocks[0]).start, block_of(plan, blocks[-1]).stop)
         for experiment in range(num_experiments if plan.scheduler.random else 1):
@@ -253,9 +253,9 @@ def schedule_of(plan: Plan, fading: Array, active: Array | None, rounds: range) 
     1 or 0 (None: all transmit).
 
     The gain of a round is the plan's largest gain, or the largest that the power limit allows in
-    that round if this is smaller. Where the path gains decide how many devices transmit, it is also
-    at most the gain that leaves the sampler enough noise with that many, unless the user set the
-    gain. No data enter, so the gain may be public.
+    that round if this is smaller. Where the path gains decide which devices transmit, the gain is
+    also at most the one that leaves the sampler enough noise for the number of active devices,
+    unless the user set the gain. No data enter, so the gain may be public.
     """
     part = slice(rounds.start, rounds.stop)
     cap = plan.gain if len(plan.gain) == 1 else plan.gain[part]
@@ -332,8 +332,8 @@ def draw_realised(plan: Plan, seed: int, num_experiments: int, rounds: range) ->
 
 
 def _active(plan: Plan, schedule: Schedule) -> Array:
-    """Active devices of a schedule of one experiment: (round, device), 1 for a device that
-    transmits, else 0."""
+    """Active devices of ``schedule``, which holds a single experiment: (round, device), 1 for a
+    device that transmits, else 0."""
     if schedule.active is None:
         return np.ones((len(schedule), plan.num_devices))
     return np.asarray(schedule.active[0])

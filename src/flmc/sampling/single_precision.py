@@ -1,4 +1,5 @@
-"""Where chains start, and the base of engines that store positions in single precision."""
+"""The theta at which chains start, and the base class of the engines that store the positions of
+chains in single precision."""
 
 from __future__ import annotations
 
@@ -27,10 +28,11 @@ def starts(plan: Plan, model: Model, seed: int, num_chains: int) -> Array:
 
 class SinglePrecisionEngine(Engine):
     """Base class of engines that store, as the position of a chain, the deviation of theta from a
-    fixed point of its data set (:func:`flmc.sampling.chains.centre_of`), in single precision."""
+    fixed theta of its data set (:func:`flmc.sampling.chains.centre_of`), in single precision."""
 
     def starts(self, plan: Plan, model: Model, seed: int, num_chains: int) -> Array:
-        """Theta of every chain before round 1, (experiment, chain, dim), in double precision."""
+        """Theta of every chain before round 1, (experiment, chain, dim), in double precision: a
+        draw from the prior, or zero, as the plan says."""
         return starts(plan, model, seed, num_chains)
 
     def start(
@@ -48,12 +50,14 @@ class SinglePrecisionEngine(Engine):
         ``RunFailed`` if a position overflows single precision."""
         origin = centre_of(model)
         theta = self.starts(plan, model, seed, num_chains)
-        # Machine code takes the position by its address, in C's order, whatever that of theta is.
+        # Machine code reads the position from its address and expects C's order of the numbers,
+        # which theta need not have.
         with np.errstate(over="ignore"):  # an overflow is noticed below
             position = (theta - origin[:, None]).astype(np.float32, order="C")
         if not np.isfinite(position).all():
             raise RunFailed("a start is beyond the range of single precision; use engine = 'numpy'")
-        # The declared type of an Array does not say that the position is in single precision.
+        # The type check is off for the position, because the type Array declares double precision
+        # and the position is in single precision.
         return Chains.at_start(
             plan,
             model,
@@ -65,6 +69,7 @@ class SinglePrecisionEngine(Engine):
         )
 
     def theta(self, chains: Chains, model: Model) -> Array:
-        """Theta of every chain, (experiment, chain, dim), in double precision: the fixed point of
-        its data set plus the deviation that is stored as the position."""
+        """Theta of every chain, (experiment, chain, dim), in double precision: the fixed theta of
+        its data set (:func:`flmc.sampling.chains.centre_of`) plus the deviation that is stored as
+        the position."""
         return np.asarray(centre_of(model)[:, None] + chains.position.astype(np.float64))

@@ -1,5 +1,6 @@
-"""Problems from settings: a model, an uplink and limits, from which a plan can be made; or a plan
-read from a file, for which settings describe only the model."""
+"""Problems made from settings: a model, an uplink and limits on its gain, from which a plan can be
+made. A problem can also hold a finished plan that was read from a file; settings then describe only
+the model and how to run it."""
 
 from __future__ import annotations
 
@@ -79,8 +80,8 @@ _NAMES_OF_SETTINGS = {"num_rounds": "rounds"}
 
 @dataclass(frozen=True)
 class Problem:
-    """A model, an uplink and limits, from which a plan can be made, with the settings that describe
-    them."""
+    """A model, an uplink and limits on its gain, from which a plan can be made, with the settings
+    that describe all three."""
 
     model: Model
     uplink: Uplink
@@ -101,9 +102,9 @@ class Problem:
     chose none."""
 
     def plan(self, *, forecast: bool = True) -> Plan:
-        """The plan that the user gave, else one made from the settings; the latter has a prediction
-        of the chain's law, and findings about it, if ``forecast``. ``InvalidSetting`` for settings
-        that ask for two stages."""
+        """The plan that the user gave, or else a new plan made from the settings. With
+        ``forecast``, a new plan has a prediction of the chain's law and findings about it. Raises
+        ``InvalidSetting`` if the settings ask for two stages (precondition ``pilot``)."""
         if self.given_plan is not None:
             return self.given_plan
         if self.settings.precondition == "pilot":
@@ -150,19 +151,19 @@ class Problem:
 
     @property
     def candidate(self) -> Candidate:
-        """Model, uplink, limits and arguments of the planner, in the form that searches for a
-        better plan take. ``InvalidSetting`` if the user gave a finished plan, which cannot be
-        changed."""
+        """Model, uplink, limits and arguments of the planner as a ``Candidate``, the form in which
+        a search for a better plan changes them. Raises ``InvalidSetting`` if the user gave a
+        finished plan, because that cannot be changed."""
         if self.given_plan is not None:
             raise InvalidSetting("a plan that was given is fixed: give the settings instead")
         request = Request(**planner_arguments(self.settings))
         return Candidate(self.model, self.uplink, self.limits, request)
 
     def made_equal(self, shared: Equality, own: Plan) -> Problem:
-        """A copy of the problem whose settings are changed so that its plan has a value that all
-        methods of a comparison share, such as one effective step or one privacy budget; ``own`` is
-        the plan without the changes. ``InvalidSetting`` where no change gives the plan that
-        value."""
+        """A copy of the problem with settings changed so that its plan agrees with the other
+        methods of a comparison in the quantity ``shared``, such as one effective step or one
+        privacy budget. ``own`` is the plan without the changes. Raises ``InvalidSetting`` where no
+        change achieves this."""
         changes = shared.changes(self.candidate, own)
         given = self.settings.model_dump(exclude_unset=True)
         renamed = {_NAMES_OF_SETTINGS.get(name, name): value for name, value in changes.items()}
@@ -186,14 +187,14 @@ class Problem:
         return with_forecast(decided, self.model, request)
 
     def what_if(self, planned: Plan) -> WhatIf:
-        """The plan ``planned`` compared with plans in which a single constraint, or the step, is
-        changed."""
+        """The plan ``planned`` and, for comparison, plans with one change each: 3 dB more power,
+        twice the privacy budget, half the step, twice the step."""
         return what_if(planned, self.model, planner_arguments(self.settings))
 
 
 def assemble(settings: Settings, model: Model | None = None) -> Problem:
-    """The problem that settings describe: model, uplink and limits, from which a plan can be made.
-    A ``model`` that is given takes the place of the one that settings name."""
+    """Make the problem that ``settings`` describe: model, uplink and limits on the gain, from which
+    a plan can be made. ``model``, if given, replaces the model that the settings name."""
     model = make_model(settings) if model is None else model
     limits = make_limits(settings)
     if settings.precondition != "pilot":
@@ -241,7 +242,7 @@ def assemble_with_held_out(
     if settings.data_file is not None:
         data = data_of_file(settings, settings.data_file)
     else:
-        make_model(settings)  # called only because it refuses settings that do not fit
+        make_model(settings)  # called only because it refuses settings that do not fit each other
         if settings.model != "linear" or settings.experiments != 1 or settings.data != "examples":
             raise InvalidSetting(
                 "examples to hold out come from data_file, or from synthetic ones of one data set"
@@ -271,8 +272,8 @@ def read_plan(path: Path) -> Plan:
 
 
 def make_limits(settings: Settings) -> Limits:
-    """Limits that settings put on the gain beside that of the power: the privacy budget, and the
-    noise that the Langevin sampler needs."""
+    """The limits on the gain that the settings ask for, besides the power limit: one from the
+    privacy budget, and one from the noise that the Langevin sampler needs."""
     return Limits(
         epsilon=settings.epsilon,
         delta=settings.delta,
@@ -307,13 +308,14 @@ def planner_arguments(settings: Settings) -> dict[str, Any]:
 
 
 def _with_choices(settings: Settings, model: Model, limits: Limits) -> Problem:
-    """The problem that settings describe, with values of clip, link, slope and rounds that flmc
-    chooses by rule, for those of them that the setting ``choose`` names, and for a link `auto`."""
+    """The problem that ``settings`` describe, after flmc has chosen some values by rule: those that
+    the setting ``choose`` names (of clip, link, slope and rounds), and the link if it is
+    ``auto``."""
     names = [name.strip() for name in (settings.choose or "").split(",")]
     for name in names:
         checks.one_of("choose", name, ("clip", "link", "slope", "rounds"))
     given = settings
-    if settings.link == "auto":  # one more thing to choose; the search starts from some link
+    if settings.link == "auto":  # the link is chosen too; the search starts from the default
         refuse(settings, ("slope_parameter",), "is chosen where the link is 'auto'")
         names = [*names, "link"]
         rest = settings.model_dump(exclude_unset=True)
@@ -355,7 +357,7 @@ def _with_link(settings: Settings, model: Model, limits: Limits) -> Settings:
 
 
 def _forecast_anew(plan: Plan, model: Model) -> Plan:
-    """A copy of the plan with prediction and findings computed for this model, because the plan may
+    """A copy of ``plan`` with prediction and findings computed for ``model``, because the plan may
     have been made for other data."""
     heat = plan.temperature
     law, response, _ = ChainLaw(None) if heat is None else chain_law(plan, model)
@@ -372,6 +374,6 @@ def _forecast_anew(plan: Plan, model: Model) -> Plan:
         *judge_shift((law.mean_shift if law else None) or 0.0, lambda: cure, answer=wide),
         *(of_answer if plan.aim == "answer" else judge_law(law, heat)),
     )
-    if not plan.judged:  # a document of an early version, which has no lights
+    if not plan.judged:  # from an early version of flmc, without the lights
         findings += (*judge_budget(plan), *judge_use(plan.effective_draws, plan.unknown_step))
     return replace(plan, prediction=law, answer=answer, findings=findings, judged=True)

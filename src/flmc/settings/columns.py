@@ -1,5 +1,5 @@
-"""What is publicly known of the columns of a data file, as the command line and files write it:
-lists of words, vocabularies, and centre and scale.
+"""Readers of settings about the columns of a data file: lists of words, public vocabularies, and
+public centres and scales.
 
 An option is one text, such as ``ward=eyes:heart,smoker=no:yes``; a TOML file may have tables
 instead, in which words may hold commas, colons and equals signs."""
@@ -20,7 +20,8 @@ _SCALES = (
 
 
 def word_list(name: str, value: Any) -> list[str] | None:
-    """The words of the setting ``name``, from a text with commas or a list of texts or numbers."""
+    """The words in ``value``, the raw value of the setting ``name``: a text with commas between
+    words, or a list of texts or numbers. None stays None."""
     if value is None:
         return None
     words = value.split(",") if isinstance(value, str) else value
@@ -30,7 +31,8 @@ def word_list(name: str, value: Any) -> list[str] | None:
 
 
 def vocabularies(value: Any) -> dict[str, list[str]] | None:
-    """The vocabulary of each column of words, by its name, from the setting ``categories``."""
+    """The public vocabulary (all words that may occur) of each column of words, by name of the
+    column, from ``value``, the raw value of the setting ``categories``. None stays None."""
     if value is None:
         return None
     given = _table("categories", value, _WORDS)
@@ -42,7 +44,8 @@ def vocabularies(value: Any) -> dict[str, list[str]] | None:
 
 
 def scales(value: Any) -> Literal["data"] | dict[str, tuple[float, float]] | None:
-    """Centre and scale of columns, by name, from the setting ``standardise``; ``data`` stays."""
+    """Public centre and scale of each column, as a pair by name of the column, from ``value``, the
+    raw value of the setting ``standardise``. The word ``data`` and None are returned unchanged."""
     if value is None:
         return None
     if value == "data":
@@ -60,15 +63,17 @@ def scales(value: Any) -> Literal["data"] | dict[str, tuple[float, float]] | Non
 
 
 def _table(setting: str, value: Any, form: str) -> dict[str, Any]:
-    """The entries of a setting by the name of the column, from a mapping or from a text in which
-    commas stand between columns and colons between values."""
+    """The entries of ``value``, the raw value of ``setting``, by name of the column: a mapping, or
+    a text ``COLUMN=VALUE:VALUE,COLUMN=...``. ``form`` is the expected form in words, for the
+    message of ``InvalidSetting``."""
     if isinstance(value, Mapping) and value:
         return {str(name): each for name, each in value.items()}
     if not isinstance(value, str) or not value:
         raise InvalidSetting(f"{setting} must be {form}, got {value!r}")
     entries = {}
     for text in value.split(","):
-        # A coded column is called as ward=heart, so that its name may have an equals sign.
+        # The name of a coded column, such as ward=heart, contains an equals sign, so only the last
+        # one separates name and values.
         name, equals, values = text.rpartition("=")
         if not (name and equals and values):
             raise InvalidSetting(f"{setting} must be {form}, got {text!r}")

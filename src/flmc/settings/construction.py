@@ -1,8 +1,9 @@
 """Models, uplinks, links, fadings, noise laws and engines made from the settings that name them.
 
 Settings may name a user's own code, such as ``mine.links:Steep``, which is then imported. On the
-command line the user asks for that. A record or a file of settings may come from somebody else: for
-commands that read one, ``named_code`` lists the code that it names before anything is imported."""
+command line the user asks for that. A record or a file of settings may come from somebody else:
+commands that read one call ``named_code`` first, which lists the code that the settings name and
+imports nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ from flmc.uplink.link import Link
 from flmc.uplink.noise import NoiseLaw
 from flmc.uplink.uplink import Uplink
 
-if TYPE_CHECKING:  # a plan is made without the engines
+if TYPE_CHECKING:  # for annotations only: planning must not wait for the import of the engines
     from flmc.sampling.engine import Engine
 
 _MOST_STATISTICS = 500_000_000
@@ -81,7 +82,8 @@ def make_model(settings: Settings) -> Model:
             return LinearGaussian(draw_examples(settings, settings.experiments))
         return _wide(settings, sizes)
     if settings.dim > WIDE:
-        # Sufficient statistics would take dim^2 numbers for every device, which is too much here.
+        # With so many entries, sufficient statistics (dim^2 numbers for every device) would take
+        # too much memory.
         return _wide(settings, sizes)
     statistics = draw_linear_statistics(
         settings.seed,
@@ -122,9 +124,10 @@ def data_of_file(settings: Settings, source: str) -> FederatedData:
 
 
 def _with_named_classes(data: FederatedData, wanted: str | None) -> FederatedData:
-    """The data with classes where their targets are numbers and the model wants classes (``two``,
-    ``several``): the distinct whole numbers are the names, and two classes become -1 and +1. Data
-    whose targets do not fit stay as they are, and the model says why it refuses them."""
+    """``data`` with named classes, if the model wants classes (``wanted`` is ``two`` or
+    ``several``) and the targets are whole numbers: the distinct numbers become the names, and two
+    classes become -1 and +1. Other data are returned unchanged, because the model itself says why
+    it refuses them."""
     values = np.unique(data.targets)
     if wanted is None or data.classes or not np.array_equal(values, np.rint(values)):
         return data
@@ -188,7 +191,7 @@ def make_uplink(settings: Settings) -> Uplink:
         why = f"are for a channel, and {settings.scheme} has none"
         refuse(settings, _OF_CHANNELS, why)
     fields = {name: _FIELDS[name](settings) for name in taken if name in _FIELDS}
-    if fields.get("noise_law", "") is None:  # not given: the class has a law of its own
+    if fields.get("noise_law", "") is None:  # no law was given: the class uses its own
         del fields["noise_law"]
     # Parameters written behind the name of the scheme take precedence over settings of the same
     # name.
@@ -197,8 +200,8 @@ def make_uplink(settings: Settings) -> Uplink:
 
 _OF_LINKS = ("link", "slope_parameter")
 _OF_CHANNELS = ("csi_error", "average_snr_db", "fading", "noise_law")
-"""Settings that only a scheme with a link takes (``_OF_LINKS``), and settings that only a scheme
-with a channel takes (``_OF_CHANNELS``)."""
+"""Settings that only a scheme with a channel takes; ``_OF_LINKS`` above has those that only a
+scheme with a link takes."""
 
 
 def not_taken(settings: Settings) -> tuple[str, ...]:
@@ -295,7 +298,8 @@ def spell_link(link: Link) -> str:
 
 
 def _about_examples(settings: Settings) -> str | None:
-    """Name of a setting that needs single examples, if one is given; else None."""
+    """Name of the first setting that needs single examples (``example_clip``, ``example_norm``, or
+    a ``batch_share`` below 1) and that the user gave; None if there is none."""
     if settings.example_clip is not None:
         return "example_clip"
     if settings.example_norm is not None:
@@ -340,7 +344,7 @@ settings."""
 
 def refuse(settings: Settings, names: tuple[str, ...], why: str) -> None:
     """Raise ``InvalidSetting`` if the user gave any of the settings ``names``, which would have no
-    effect. The message is the names that were given, followed by ``why``."""
+    effect. The message is all of ``names``, then ``why``, then the first setting that was given."""
     given = [name for name in names if name in settings.model_fields_set]
     if given:
         raise InvalidSetting(

@@ -46,9 +46,9 @@ AXES = {
     "clip": Axis(0.25, 2.0, 0.02, best=True),
     "slope_parameter": Axis(0.25, 2.0, 0.02, best=True),
 }
-"""Settings for which ``solve`` can find the smallest or the best value. Each has the first step of
-the search, its largest distance from the given value, and its precision: in decibels for
-``snr_db``, else in natural logarithms of the value."""
+"""Settings for which ``solve`` can find the smallest or, with ``best``, the best value. The three
+numbers of each are the first step of the search, its largest distance from the value in the user's
+settings, and its precision: in decibels for ``snr_db``, else in natural logarithms of the value."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ class SuggestedSettings:
 
 
 def public_question(settings: Settings, requirements: Sequence[Requirement] = ()) -> PublicQuestion:
-    """The search for values of the settings that a user left open, with a model that knows only
-    public numbers: those of examples, devices and entries. Settings for an answer meet the
-    ``requirements``; for a chain these have no effect on the search.
+    """The search for values of the settings that a user left open, with a model that knows only the
+    numbers of examples, devices and entries, which are public. If the aim is an answer, the search
+    keeps to plans that meet ``requirements``; for a chain it ignores them.
 
     Raises ``InvalidSetting`` unless the model is linear regression, the uplink has a channel, and
     there are at least as many examples as devices."""
@@ -132,13 +132,12 @@ def public_question(settings: Settings, requirements: Sequence[Requirement] = ()
 def suggest_settings(
     settings: Settings, requirements: Sequence[Requirement] = ()
 ) -> SuggestedSettings:
-    """Values for the settings that a user left open, with which the plan has no findings, except
-    notes and findings that no setting can remove; for an answer, those with the smallest predicted
-    interval score of all whose plans meet the ``requirements``.
+    """Find values for the settings that a user left open, with which the plan has no findings,
+    except notes and findings that no setting can remove. For an answer, the plan also meets the
+    ``requirements``, and of all such plans has the smallest predicted interval score.
 
-    Raises ``RunFailed`` if there are no such values; the message says which single numbers would
-    have to be relaxed, each alone, and how far, or why the values do not suit the data that were
-    drawn."""
+    Raises ``RunFailed`` if there are no such values. Its message says by how far which single
+    number would have to be relaxed, or why the values do not suit the data that were drawn."""
     question = public_question(settings, requirements)
     against = ""
     for trial in question.suggestions():
@@ -175,8 +174,8 @@ def _with(settings: Settings, changes: dict[str, Any]) -> Settings:
 
 
 def _as_settings(trial: Trial, given: Settings) -> dict[str, Any]:
-    """Values of the tried uplink, arguments and plan, by name of the setting. Settings that the
-    user gave are left out, unless given as ``auto``."""
+    """Settings, by name, of the uplink, the planner's arguments and the plan in ``trial``. Settings
+    that the user gave in ``given`` are left out, unless their value is ``auto``."""
     uplink, request, plan = trial.candidate.uplink, trial.candidate.request, trial.plan
     assert plan is not None
     chosen: dict[str, Any] = {}
@@ -404,7 +403,7 @@ def _check(settings: Settings, name: str) -> None:
 
 
 class _Values:
-    """The search of ``solve``: plans for values of one setting; each value is tried once, and its
+    """The plans that ``solve`` makes for values of one setting: each value is tried once, and its
     plan kept."""
 
     def __init__(
@@ -429,9 +428,9 @@ class _Values:
         return _with(self.given, changes)
 
     def at(self, place: float) -> Point:
-        """The tried value at ``place``, which is the value in decibels for ``snr_db`` and its
-        natural logarithm for other settings, with its plan and the objections to it; each value is
-        tried only once."""
+        """Try the value at ``place``, which is in decibels for ``snr_db`` and else the natural
+        logarithm of the value, and return it with its plan and the objections to the plan. Each
+        value is tried only once."""
         value = place if self.name == "snr_db" else math.exp(place)
         if self.axis.whole:
             # The logarithm of a whole number is rounded, and its exponential may be slightly above
@@ -446,8 +445,8 @@ class _Values:
         return self.tried[value]
 
     def _try(self, value: float) -> Point:
-        """One tried value with its plan, whose privacy limit may be an estimate (None if no plan
-        can be made), and the objections to it."""
+        """Make the plan for one value, and return both with the objections to the plan; the plan is
+        None if none can be made. Its privacy limit may be an estimate."""
         try:
             settings = self.settings_at(value)
             if self.suggest:
@@ -479,7 +478,7 @@ class _Values:
         return (*against, *(text for text in asked if text is not None))
 
     def start(self) -> float:
-        """Value at which the search begins, that of the given settings: in decibels for ``snr_db``,
+        """The value in the user's settings, at which the search begins: in decibels for ``snr_db``,
         else its natural logarithm."""
         value = getattr(self.given, self.name)
         if value is None:

@@ -55,7 +55,8 @@ UNKNOWN = Regime("", math.nan, math.nan, None)
 
 @dataclass(frozen=True)
 class RegimeMap:
-    """Regimes over a grid of SNR and epsilon."""
+    """A map of regimes: a grid with a column for each SNR, a row for each epsilon, and a regime in
+    each cell."""
 
     snr_db: tuple[float, ...]
     """SNR in dB in the middle of every column."""
@@ -65,8 +66,8 @@ class RegimeMap:
     """Regimes by row and column: a row for each epsilon, with a regime for each SNR."""
 
     def values(self, name: str) -> np.ndarray:
-        """Values of one attribute of :class:`Regime`, the one called ``name``, at all points of the
-        map, (epsilon, SNR). True is 1, False 0, and None NaN."""
+        """Values of the attribute ``name`` of all regimes of the map, as an array of floats with
+        axes (epsilon, SNR). True is 1, False 0, and None NaN."""
         values = [[getattr(regime, name) for regime in row] for row in self.regimes]
         return np.array([[math.nan if v is None else float(v) for v in row] for row in values])
 
@@ -130,9 +131,8 @@ def plan_other_scheme(settings: Settings, plan: Plan, model: Model) -> Plan | No
 
 
 def _other_scheme(settings: Settings) -> str | None:
-    """Name of the first registered scheme of the other kind: one whose symbols are not random if
-    those of the settings' scheme are random, else one whose symbols are random. None for a scheme
-    without a channel."""
+    """Name of the first registered scheme with random symbols if the settings' scheme has none, or
+    without them if it has; None if the settings' scheme has no channel."""
     this = scheme_of(settings)
     others = (each for each in SCHEMES if not each.maker.noise_is_exact)
     names = (each.name for each in others if each.maker.randomised != this.randomised)
@@ -167,9 +167,9 @@ class _Points:
         )
 
     def _key(self, plan: Plan) -> Any:
-        """Cache key of a plan: all that its prediction and its privacy cost depend on. It has
-        scheme, step and gains, and with inexact channel estimates the power limit, which bounds
-        their effect."""
+        """Cache key of a plan: scheme, step and gains, on which its prediction and its privacy cost
+        depend. With inexact channel estimates the power limit is part of the key, because it bounds
+        the effect of their error."""
         uplink = plan.uplink
         gains = plan.planned_gain.tobytes(), plan.gain.tobytes()
         power = uplink.power_limit if uplink.estimated is not None else 0.0

@@ -22,8 +22,7 @@ CURRENT_DIRECTORY: ContextVar[bool] = ContextVar("current directory", default=Tr
 
 
 def _imported(path: str) -> Any:
-    """The object of flmc at ``path``, a text ``module:object``, whose module is imported when this
-    function is called."""
+    """The object of flmc at ``path``, a text ``module:object``. The module is imported only now."""
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
 
@@ -94,9 +93,9 @@ class Entry:
         return _imported(self.make)
 
     def values(self, *given: float | int | str | None, what: str = "") -> dict[str, Any]:
-        """Values of the parameters by name, from the ``given`` ones in their order; a parameter
-        that is None, or missing at the end, has its default. ``what`` replaces the entry's name in
-        messages."""
+        """Values of all parameters by name. ``given`` has values in the order of the parameters;
+        where a value is None, or missing at the end, the default is taken. ``what`` replaces the
+        entry's name in error messages."""
         if len(given) > len(self.parameters):
             raise InvalidSetting(
                 f"{what or self.name} must be {self.spelling}, got {len(given)} parameters"
@@ -114,7 +113,8 @@ class Entry:
         return chosen
 
     def build(self, *given: float | int | str | None) -> Any:
-        """The entry's object, made with the ``given`` parameters and the defaults of the others."""
+        """The entry's object, made with the parameter values ``given`` (in order), and with
+        defaults for the other parameters."""
         return self.maker(**self.values(*given))
 
     def spell(self, made: Any) -> str:
@@ -193,8 +193,9 @@ class Registry:
         return entry
 
     def may_continue(self, text: str, more: str) -> bool:
-        """Whether ``text``, a comma and ``more`` may be one value: ``text`` names an entry and the
-        first of its parameters, and ``more`` is a number or belongs to a parameter of text."""
+        """Whether ``text``, a comma and ``more`` may be one value rather than two: ``text`` must
+        name an entry and its first parameter, and ``more`` must be a further number, or part of a
+        parameter that is a text."""
         name, colon, _ = text.partition(":")
         entry = self.entries.get(name)
         if entry is None or not colon or ":" in more or more in self.entries:
@@ -204,9 +205,8 @@ class Registry:
         return checks.is_number(more) and len(entry.parameters) > 1
 
     def made_of(self, text: str) -> tuple[Any, dict[str, Any]]:
-        """Class that ``text`` names, registered or a user's own, and the values by name of the
-        parameters that are written behind the name. It is for a registry whose entries are
-        classes."""
+        """The class that ``text`` names, registered or a user's own, and the parameters written
+        behind the name, as values by name. For a registry with ``of_classes`` only."""
         if self.is_own(text):
             return self.load(text), {}
         entry, values = self.read(text)
@@ -275,10 +275,11 @@ class Registry:
             loaded: Any = importlib.import_module(module_name)
             for part in name.split("."):
                 loaded = getattr(loaded, part)
-            # The text names a class, or a function that makes an object: call it.
+            # If the text names a class, or a function that makes an object, call it to get the
+            # object.
             if not self.of_classes and not isinstance(loaded, kind):
                 loaded = loaded()
-        # A TypeError mostly means a class whose constructor needs arguments.
+        # Most often a TypeError means that the class needs arguments, so the message gets a hint.
         except TypeError as error:
             hint = (
                 "it is called without arguments; name an object instead, made in the module (mine"

@@ -1,5 +1,5 @@
-"""Settings as facts of a finished plan or run: with defaults and automatic choices written out, and
-without those that had no effect."""
+"""The settings that describe a finished plan or run: with defaults and automatic choices written
+out, and without settings that had no effect."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def effective(settings: Settings) -> dict[str, Any]:
 
 
 def sizes_of(model: Model) -> dict[str, int]:
-    """Numbers of devices, entries, data sets and, if known, of examples of a model, by the names of
-    the settings that stand for them where data are synthetic."""
+    """The sizes of a model as settings of these names: ``devices``, ``dim`` (entries of theta),
+    ``experiments`` (data sets) and, if known, ``samples`` (examples)."""
     samples = {} if model.num_examples is None else {"samples": model.num_examples}
     known = {"devices": model.num_devices, "dim": model.dim, "experiments": model.num_experiments}
     return {**known, **samples}
@@ -40,8 +40,9 @@ def resolved(
     settings: Settings, plan: Plan, model: Model, engine: str, *, given_plan: bool = False
 ) -> dict[str, Any]:
     """The settings of a run that had an effect, as plain values for JSON by name: defaults are
-    written out, and what was chosen stands in place of `auto`. Sizes are those of the model. With
-    ``given_plan`` the plan came from a file, and settings that it decides are left out."""
+    written out, ``auto`` is replaced by the value that was chosen, and sizes are those of
+    ``model``. ``given_plan`` says that the plan came from a file; the settings that the plan
+    decides are then left out."""
     held = {**effective(settings), **sizes_of(model), "engine": engine}
     if given_plan:
         return {name: value for name, value in held.items() if name in OF_THE_RUN}
@@ -57,13 +58,14 @@ def resolved(
     if uplink.link is not None and "link" in held:
         with suppress(InvalidSetting):  # raised for a link of the user's own
             held["link"] = spell_link(uplink.link)
-            held["slope_parameter"] = None  # it stands behind the name of the link
+            held["slope_parameter"] = None  # the link's text already has it, behind the name
     return {name: to_document(value) for name, value in held.items()}
 
 
 def shared(points: Sequence[Settings], axes: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """The settings that have an effect at some points of a sweep, and one value at all of these, by
-    name; without those that vary, ``axes``. Sizes are those of the data file if there is one."""
+    """Settings with the same value at all those points of a sweep at which they have an effect, by
+    name; the varying settings, which are the keys of ``axes``, are left out. If the points use a
+    data file, sizes are those of its data."""
     held = [effective(point) for point in points]
     names = dict.fromkeys(name for each in held for name in each if name not in axes)
     same: dict[str, Any] = {}
@@ -72,7 +74,7 @@ def shared(points: Sequence[Settings], axes: Mapping[str, Sequence[Any]]) -> dic
         if all(value == first for value in others):
             same[name] = first
     if points[0].data_file is not None and not _OF_FILES & axes.keys():
-        with suppress(FlmcError):  # the points failed with the same error: their rows say so
+        with suppress(FlmcError):  # every point failed with this error, which its row states
             same |= sizes_of(make_model(points[0]))
     return same
 

@@ -43,11 +43,11 @@ EngineName = Annotated[str, ENGINES, AfterValidator(ENGINES.check_name)]
 
 @dataclass(frozen=True)
 class Part:
-    """Mark in the annotation of a setting's type that says which single thing the setting decides:
-    the ``uplink``, the ``plan`` for a given uplink, the course of a ``simulation``, or ``nothing``
-    of any result. A setting without a mark may decide anything, most of all the model and its data.
-    A sweep reads the marks to find out which of its points have the same result, or the same
-    data."""
+    """Mark in the annotation of a setting's type, for the one thing that the setting decides: the
+    ``uplink``, the ``plan`` for a given uplink, the course of a ``simulation``, or ``nothing`` that
+    changes the numbers of a result. A setting without a mark may decide anything, most of all the
+    model and its data. By the marks a sweep knows which of its points have the same result, or the
+    same data."""
 
     name: str
 
@@ -69,15 +69,15 @@ def names_of(*parts: Part) -> set[str]:
 def _requirement(text: str) -> str:
     """``text`` unchanged if it is a requirement of a plan, such as ``temperature<=1.05``; else
     ``InvalidSetting``."""
-    # Imported here, because few settings hold requirements.
+    # Imported here, so that settings without requirements load without the planner.
     from flmc.planning.requirements import read_requirement
 
     return read_requirement(text).text
 
 
 def _as_list(value: object) -> object:
-    """A list with the text ``value``, because an option of the command line may be given only once;
-    a value that is not a text is returned unchanged."""
+    """``value`` in a list if it is a text, because an option that is given once on the command line
+    arrives as a text; any other value is returned unchanged."""
     return [value] if isinstance(value, str) else value
 
 
@@ -87,7 +87,8 @@ Requirements = Annotated[
 
 
 def _words_of(name: str) -> BeforeValidator:
-    """A validator that reads the setting ``name`` as a list of words."""
+    """A validator that turns the raw value of the setting ``name``, such as ``age,dose``, into a
+    list of words."""
     return BeforeValidator(lambda value: word_list(name, value))
 
 
@@ -99,8 +100,8 @@ def _defaults(registry: Registry) -> str:
 
 
 def choices_of(name: str) -> tuple[str, ...]:
-    """Words that can be written for the setting ``name``, for help and messages; empty for a
-    setting that takes other values, such as numbers."""
+    """All words that the setting ``name`` takes, for help and messages; empty for a setting that
+    takes other values, such as numbers, or names with parameters."""
     field = Settings.model_fields[name]
     if get_origin(field.annotation) is Literal:
         return get_args(field.annotation)
@@ -117,7 +118,7 @@ def _registry_of(name: str) -> Registry | None:
 
 
 _OF_LISTS = ("choose", "features", "classes", "categories", "standardise")
-"""Settings whose value is a list with commas."""
+"""Settings whose value may be a text with commas between items, so that a comma does not end it."""
 
 
 def may_continue(name: str, text: str, more: str) -> bool:
@@ -442,8 +443,8 @@ OF_COMPARISONS: Mapping[str, str] = {
     "across": "sweep",
     "hold_out": "sweep and compare",
 }
-"""Keys that a file of settings may have although they are no settings: options of the commands that
-are named with them."""
+"""Keys that a file of settings may have although they are no settings: each is an option of the
+commands that its text names."""
 OF_THE_DATA = (
     *("model", "data_file", "target", "device_column", "deal", "devices", "dim"),
     *("features", "classes", "categories", "standardise", "missing"),
@@ -456,12 +457,13 @@ same data sets, so that their results can be paired."""
 WITHDRAWN: Mapping[str, str] = {
     "split": "synthetic examples are dealt evenly: leave it out; deal is for those of data_file",
 }
-"""Names of settings that only earlier versions had, each with advice what to write instead."""
+"""Names of settings that earlier versions had and this one has not, each with advice on what to
+write instead."""
 
 
 def unknown_setting(name: str) -> str:
-    """Message about a ``name`` that is no setting: advice what to write instead, the most similar
-    names, or all names of settings."""
+    """Message about ``name``, which is no setting: advice on what to write instead, the command
+    that has it as an option, the most similar names of settings, or all names."""
     if name.replace("-", "_") in WITHDRAWN:
         return f"the setting {name!r} was withdrawn: {WITHDRAWN[name.replace('-', '_')]}"
     if name in OF_COMPARISONS:
@@ -474,7 +476,7 @@ def unknown_setting(name: str) -> str:
 
 
 _IN_OWN_WORDS = ("require", "features", "classes", "categories", "standardise")
-"""Settings whose validators say in their own words what is wrong."""
+"""Settings whose validators write the whole error message themselves."""
 
 
 def _one_line(error: ValidationError) -> str:

@@ -39,7 +39,7 @@ class Control:
     words
         Words to choose from or, for the kind ``text``, words that a menu offers.
     applies
-        Whether the setting has an effect, given the others.
+        Function of all settings that returns whether this setting has an effect among them.
     """
 
     name: str
@@ -56,7 +56,8 @@ class Control:
 
     @property
     def help(self) -> str:
-        """Meaning of the setting in words, from the schema of the settings."""
+        """Description of the control's setting, taken from the schema of the settings; shown as a
+        tooltip."""
         return Settings.model_fields[self.name].description or ""
 
     def place_of(self, value: float) -> float:
@@ -83,8 +84,8 @@ class Control:
 
 
 def _spellings(registry: Any) -> tuple[str, ...]:
-    """Names in a registry (of links, fadings or schedulers) that can be given alone, because they
-    need no parameter and no file."""
+    """Names in a registry (of links, fadings or schedulers) that a menu can offer by themselves,
+    because all their parameters have defaults and none is a text, such as the name of a file."""
     names = []
     for entry in registry:
         if any(parameter.text or parameter.default is None for parameter in entry.parameters):
@@ -108,7 +109,8 @@ def _has_slope(settings: Settings) -> bool:
 
 
 def _has_channel(settings: Settings) -> bool:
-    """Whether the settings' scheme transmits over a channel whose noise and power matter."""
+    """Whether the settings' scheme depends on the channel's noise and power. The scheme ``ideal``
+    does not: it adds exactly the noise that it needs."""
     return not scheme_of(settings).noise_is_exact
 
 
@@ -118,7 +120,7 @@ def _has_budget(settings: Settings) -> bool:
 
 
 def _hides_examples(settings: Settings) -> bool:
-    """Whether privacy is for single examples, not for all data of a device."""
+    """Whether the settings ask for the privacy of single examples, not of all data of a device."""
     return settings.neighbouring == "example"
 
 
@@ -173,7 +175,8 @@ GROUPS: dict[str, tuple[Control, ...]] = {
         Control("seed", "Seed", "text"),
     ),
 }  # fmt: skip
-"""All controls of the panel by the heading of their group, in the order in which they are shown."""
+"""Controls of the panel of settings, in the order in which they are shown, by the heading of their
+group."""
 CONTROLS = {control.name: control for group in GROUPS.values() for control in group}
 """All controls by the name of their setting. URLs of the studio's pages may name only these
 settings: others could read files or import code."""
@@ -189,8 +192,8 @@ def read_given(given: Given) -> Settings:
                 f"{name} cannot be set in the studio; it has {', '.join(CONTROLS)}"
             )
         _refuse_code(name, text)
-    # The texts are merged into settings twice, because only checked settings tell which of the
-    # texts have an effect.
+    # Texts become settings in two passes: only checked settings tell which of the texts have an
+    # effect, and the second pass leaves out those without.
     settings = merge({}, dict(given))
     idle = [name for name in given if not CONTROLS[name].applies(settings)]
     kept = {name: text for name, text in given.items() if name not in idle}
@@ -200,7 +203,8 @@ def read_given(given: Given) -> Settings:
 def _refuse_code(name: str, text: str) -> None:
     """Raise ``InvalidSetting`` if the text of a setting would import code or read a file: the
     sender of a link to the studio must not do either."""
-    # The schema tells which settings may name code, so that none is forgotten here.
+    # Settings that may name code have a registry in the schema. It is asked here, so that no list
+    # of them can be out of date.
     registry = naming().get(name)
     # The whole text is compared with "auto", because "auto:thing" would import a module named auto.
     if registry is None or text == "auto" or is_number(text):
@@ -218,7 +222,7 @@ def _refuse_code(name: str, text: str) -> None:
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a number."""
+    """Whether ``text`` can be read as a floating-point number."""
     try:
         float(text)
     except ValueError:
@@ -250,7 +254,7 @@ def field_of(message: str) -> str | None:
     'rounds'
     """
     named = [word for word in re.findall(r"\w+", message.replace("num_", "")) if word in CONTROLS]
-    # The message is shown at a field, which a control that is a choice of a few words does not
-    # have.
+    # Controls with a field come first: a choice of a few words has no field at which to show the
+    # message.
     with_room = [name for name in named if CONTROLS[name].kind != "choice"]
     return next(iter(with_room or named), None)

@@ -1,10 +1,11 @@
 """The guard of the studio, which answers only to requests of a browser on this machine, from pages
 of the studio itself.
 
-The studio has no users and no passwords. Bound to 127.0.0.1 it answers only requests that name
-an address of this machine, so that a foreign name pointing here (DNS rebinding) gets nothing.
-Requests that a browser sends for another site are refused by their ``Origin``. Bound to another
-address the studio asks for a token, which the command prints, and keeps it in a cookie.
+The studio has no users and no passwords. Bound to 127.0.0.1 it answers only requests whose ``Host``
+header names this machine, so that a page of another site whose name resolves to this machine (DNS
+rebinding) gets no answer. Requests that a browser sends for a page of another site are refused by
+their ``Origin``. Bound to another address the studio asks for a token, which the command prints,
+and keeps it in a cookie.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-"""Names of this machine that a request may use."""
+"""Host names of this machine, which a request may use in its ``Host`` header when the studio is not
+open to other machines."""
 COOKIE = "flmc_studio"
 """Name of the browser's cookie in which the studio's access token is kept."""
 
@@ -42,8 +44,8 @@ class Guard:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        # The studio is behind no proxy, so that only an attacker would send the header
-        # x-forwarded-prefix.
+        # The header x-forwarded-prefix is removed: the studio is behind no proxy that would send
+        # it, so it could only come from an attacker.
         scope["headers"] = [pair for pair in scope["headers"] if pair[0] != b"x-forwarded-prefix"]
         headers = {
             name.decode("latin-1").lower(): value.decode("latin-1")
@@ -64,8 +66,8 @@ class Guard:
         await _refuse(scope, receive, send, "a token is needed: open the link that was printed")
 
     def _refusal(self, headers: dict[str, str]) -> str | None:
-        """Reason for which a request is refused on account of its host, its origin or the site that
-        it comes from, whatever token it has; None if it is not refused."""
+        """Reason for which a request with these ``headers`` is refused whatever token it has: a
+        wrong host, or the page of another site; None if it is not refused."""
         host = headers.get("host", "")
         if self.hosts and _name(host) not in self.hosts:
             return f"the studio is not called {host!r}"
@@ -138,7 +140,8 @@ def _framed_by_nobody(send: Send) -> Send:
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send, why: str) -> None:
-    """Answer a request with a refusal, and the reason as its text."""
+    """Refuse a request: answer HTTP with status 403 and the reason ``why`` as text, and close a
+    websocket with the reason."""
     if scope["type"] == "websocket":
         await receive()
         await send({"type": "websocket.close", "code": 4403, "reason": why[:100]})

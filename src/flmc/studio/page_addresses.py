@@ -18,8 +18,8 @@ def given_of(query: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def unknown_keys(query: Iterable[tuple[str, str]], known: Iterable[str] = ()) -> list[str]:
-    """Keys in the query of a URL that are neither settings, nor in ``VIEW_KEYS``, nor in ``known``,
-    the keys that have a meaning on the page only."""
+    """Keys in the ``query`` of a URL that mean nothing on a page: neither settings with a control,
+    nor in ``VIEW_KEYS``, nor in ``known``, the keys that only this page takes."""
     every = {*CONTROLS, *VIEW_KEYS, *known}
     return [name for name, _ in query if name not in every]
 
@@ -32,7 +32,7 @@ def address(path: str, given: Given, more: Mapping[str, str] | None = None) -> s
 
 
 def changed(given: Given) -> dict[str, str]:
-    """The given settings that differ from their defaults, as text by name, in the order of the
+    """Settings in ``given`` that differ from their defaults, as text by name, in the order of the
     panel's controls."""
     return {
         name: given[name]

@@ -19,8 +19,9 @@ _NEEDS = "the studio needs NiceGUI and Matplotlib: pip install 'flmc[studio]'"
 
 
 def make_app(token: str | None = None) -> App:
-    """The studio as a guarded ASGI application; with ``token`` None it answers only to names of
-    this machine. Raises ``MissingExtra`` without the extra ``studio``."""
+    """The studio as an ASGI application behind its guard. With a ``token``, requests under any host
+    name must show it; with None, the studio answers only to names of this machine. Raises
+    ``MissingExtra`` without the extra ``studio``."""
     try:
         import contourpy  # noqa: F401 - stands for Matplotlib, which draws the saved files
         from fastapi import FastAPI
@@ -47,9 +48,9 @@ def make_app(token: str | None = None) -> App:
 
 
 def serve(host: str, port: int, *, open_browser: bool, say: Callable[[str], None]) -> None:
-    """Serve the studio at an address (port 0: a free one) until the process is interrupted; ``say``
-    is called with the URL as soon as it can be opened. A host other than this machine's own asks
-    for a token, which the URL has."""
+    """Serve the studio at ``host`` and ``port`` (0: a free one) until the process is interrupted.
+    As soon as the studio can be opened, ``say`` is called with its URL. If ``host`` is not a name
+    of this machine, the studio asks for a random token, which that URL contains."""
     local = host in LOOPBACK
     token = None if local else secrets.token_urlsafe(24)
     app = make_app(token)
@@ -66,8 +67,8 @@ def serve(host: str, port: int, *, open_browser: bool, say: Callable[[str], None
         # A computing thread hands the interpreter to the event loop after 0.5 ms instead of
         # Python's default of 5 ms, so that pages stay responsive.
         sys.setswitchinterval(0.0005)
-        # uvicorn stops on either signal, and then raises the signal again for the handler from
-        # before. The handler set here ignores it, so that close_all still runs.
+        # On either signal uvicorn stops, and then raises the signal again for the handler that was
+        # set before. That handler, set here, does nothing, so that close_all still runs.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda number, frame: None)
         try:

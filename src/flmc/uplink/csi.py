@@ -6,10 +6,11 @@ the gain A times the factor :math:`r = \operatorname{Re}(h/\hat h)`.
 
 * Drift: the mean symbol is scaled by :math:`E[r_k]`. It is :math:`\rho` for Rayleigh fading under
   every policy that follows the estimates, because :math:`h = \rho\hat h + e w` with w independent
-  of :math:`\hat h`; and :math:`(1 - e^{-\rho^2/e^2})/\rho` for a constant channel. Where devices
-  have unlike path gains their means differ, and the posterior mean is missed.
-* Noise: a bit contributes :math:`E[r^2]` in place of 1, an analog symbol s adds
-  :math:`\operatorname{Var}(r) s^2`.
+  of :math:`\hat h`; and :math:`(1 - e^{-\rho^2/e^2})/\rho` for a constant channel. Where the
+  devices' path gains have unlike laws, the means :math:`E[r_k]` differ between devices, and the
+  chain's mean misses the posterior mean.
+* Noise: the variance of a received entry, over :math:`A^2`, grows by :math:`E[r^2]` in place of 1
+  for each device's bit, and by :math:`\operatorname{Var}(r) s^2` for an analog symbol s.
 * Privacy: :math:`h/\hat h = (1 - e n/\hat h)/\rho`, and the power limit bounds the amplitude of
   a device, :math:`A/|\hat h| \le c = \sqrt{P_0}/\text{peak}`. So symbols arrive with :math:`A|r|
   \le (A + c\,e |n|)/\rho` whatever the law of h, and :math:`|n|^2/E[h^2] \le \ln(1/p)` except

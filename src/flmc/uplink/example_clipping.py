@@ -39,8 +39,8 @@ class ExampleBounds:
         raise NotImplementedError
 
     def check_examples(self) -> None:
-        """Raise ``InvalidSetting`` if a bound of examples is not positive, both bounds are given,
-        or ``example_shrink`` is outside (0, 1]."""
+        """Raise ``InvalidSetting`` if ``example_clip`` or ``example_norm`` is not positive, both
+        are given, or ``example_shrink`` or ``batch_share`` is outside (0, 1]."""
         for name in ("example_clip", "example_norm"):
             if getattr(self, name) is not None:
                 checks.positive(name, getattr(self, name))
@@ -81,14 +81,16 @@ class ExampleBounds:
 
     @property
     def example_part(self) -> float:
-        """Largest magnitude of what one example adds to an entry of a local gradient, or to its
-        norm: the bound of its gradient, times the weight of an example in a batch, which is at most
-        1 over ``batch_share``; ``InvalidSetting`` if there is no bound."""
+        """Largest magnitude of what one example adds to an entry of a local gradient or, with
+        ``example_norm``, largest norm of what it adds to the gradient: the bound of the example's
+        gradient over ``batch_share``, because an example in a batch has a weight of up to
+        1/``batch_share``. Raises ``InvalidSetting`` if single examples are not bounded."""
         return self.example_bound / self.batch_share
 
     @property
     def example_rule(self) -> ExampleBound | None:
-        """Bound of single examples' gradients as models take it; None: they are not bounded."""
+        """Bound of single examples' gradients, by entry or by norm, as the object that a model's
+        gradient methods take; None: single examples are not bounded."""
         if not self.clips_examples:
             return None
         return ExampleBound(self.example_bound, by_norm=self.example_norm is not None)
@@ -144,7 +146,7 @@ class ExampleBounds:
         Raises
         ------
         InvalidSetting
-            If a class overrides ``local_gradients`` and not this.
+            If a class overrides ``local_gradients`` and not ``batch_gradients``.
         """
         own = type(self)
         taken = own.local_gradients is not ExampleBounds.local_gradients
@@ -156,20 +158,20 @@ class ExampleBounds:
         return model.batch_gradient(theta, batch, self.example_rule, experiments)
 
     def drawn_gradients(self, model: Model, theta: Array) -> Array:
-        """Local gradients of the first data set as devices may compute them in a round: from a
-        batch of their examples at each place, where they use batches.
+        """Local gradients of the first data set as devices may compute them in a round. If
+        ``batch_share`` is below 1, every device draws a batch of its examples for each point.
 
         Parameters
         ----------
         model
             Model whose gradients are taken.
         theta
-            Points at which they are taken, (place, dim).
+            Points at which they are taken, (point, dim).
 
         Returns
         -------
         Array
-            Local gradients, (place, device, dim).
+            Local gradients, (point, device, dim).
         """
         if not self.batched:
             return np.asarray(self.local_gradients(model, theta[None], slice(0, 1))[0])

@@ -315,9 +315,9 @@ class Link(ABC):
         raise NotImplementedError(f"the link {self.name} does not say how a move changes its bits")
 
     def gaussian_rate(self, clip: float) -> GaussianRate:
-        """Bounds of how well a received bit tells two gradient entries apart, per unit of their
-        distance and in units of a Gaussian mechanism, for examples whose gradients are bounded by
-        their norm.
+        """Upper bounds of the rate c of a received bit: it reveals a move d of its gradient entry
+        no better than a Gaussian mechanism whose means are c d standard deviations apart. The
+        accountant asks for them where the norm of each example's gradient is bounded.
 
         Infinite, unless a subclass overrides this. With infinite bounds each entry is accounted as
         if it moved by the whole norm.

@@ -74,8 +74,8 @@ class Sigmoid(Link):
         return MovedBit(low, k * low * rest / grown, miss, slope)
 
     def gaussian_rate(self, clip: float) -> GaussianRate:
-        """Bounds of how well a received bit tells two gradient entries apart, per unit of their
-        distance and in units of a Gaussian mechanism, for the privacy accountant."""
+        """Upper bounds of the rate c of a received bit: it reveals a move d of its gradient entry
+        no better than a Gaussian mechanism whose means are c d standard deviations apart."""
         return rate_of_bent_link(self.slope_parameter / 2)
 
     def slope(self, clip: float) -> float:
@@ -130,8 +130,8 @@ class Probit(Link):
         return MovedBit(ndtr(start), gap, ndtr(-start - rise), slope)
 
     def gaussian_rate(self, clip: float) -> GaussianRate:
-        """Bounds of how well a received bit tells two gradient entries apart, per unit of their
-        distance and in units of a Gaussian mechanism, for the privacy accountant."""
+        """Upper bounds of the rate c of a received bit: it reveals a move d of its gradient entry
+        no better than a Gaussian mechanism whose means are c d standard deviations apart."""
         return rate_of_bent_link(self.slope_parameter * math.sqrt(2 / math.pi))
 
     def slope(self, clip: float) -> float:
@@ -207,8 +207,8 @@ class Linear(Link):
         return MovedBit(low, gap, miss, np.zeros_like(low))
 
     def gaussian_rate(self, clip: float) -> GaussianRate:
-        """Bounds of how well a received bit tells two gradient entries apart, per unit of their
-        distance and in units of a Gaussian mechanism, for the privacy accountant."""
+        """Upper bounds of the rate c of a received bit: it reveals a move d of its gradient entry
+        no better than a Gaussian mechanism whose means are c d standard deviations apart."""
         return rate_of_straight_link(self.ratio, clip)
 
     def slope(self, clip: float) -> float:

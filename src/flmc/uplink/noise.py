@@ -19,15 +19,16 @@ _ROUNDS, _ENTRIES, _BATCHES = 5000, 20, 40
 """Numbers of rounds and of entries of the draw with which a law of noise is checked, and of the
 batches of rounds from whose means standard errors are computed."""
 _SURE, _ROUGH = 5.0, 0.25
-"""Number of standard errors beyond which the mean of a draw is taken for other than 0, or its
-variance for other than 1; and the deviation of the variance from 1 beyond which it is without any
-standard error, which means little where tails are heavy."""
+"""A law of noise is refused if the mean of a draw differs from 0, or its variance from 1, by more
+than ``_SURE`` standard errors; and if the variance differs from 1 by more than ``_ROUGH``, however
+large its standard error is, because heavy tails make that standard error unreliable."""
 _ONE_BY_ONE = 1000
-"""Number of rounds that are drawn at once and again one after the other."""
+"""Number of rounds whose noise is drawn twice, at once and one after the other, to check that both
+give the same numbers."""
 
 _SHORT, _REPEATS = 3, 100
-"""Number of rounds of a short draw, and how often one is repeated, to find a memory in the object.
-"""
+"""Number of rounds of a short draw of noise, and how often it is repeated from the same seed after
+other draws. A repetition with other numbers shows that the law keeps a state in its object."""
 
 
 class NoiseLaw(ABC):
@@ -36,12 +37,14 @@ class NoiseLaw(ABC):
     compiled engines do, refuses other laws."""
 
     unit_variance: ClassVar[bool] = False
-    """Whether the class states that its variance is 1 although a sample may show less, as that of
-    a law with heavy tails does. A plan says that it rests on this."""
+    """Whether the class states that its variance is exactly 1. A sample from a law with heavy tails
+    often shows a smaller variance, and is then not refused. A plan reports that it relies on this
+    statement."""
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """Independent numbers of mean 0 and variance 1, from the given generator alone.
+        """Noise of mean 0 and variance 1 in the shape ``shape``, independent between rounds, made
+        from the generator ``rng`` alone.
 
         Parameters
         ----------
@@ -52,10 +55,11 @@ class NoiseLaw(ABC):
         """
 
     def check(self) -> None:
-        """Raise ``InvalidSetting`` for a law whose rounds depend on how many are drawn at once or
-        on earlier rounds, as far as draws show it, and for one whose mean is not 0 or whose
-        variance is not 1, by five standard errors of 100,000 numbers or, for the variance, by 0.25.
-        A sample variance below 1 is no reason to refuse a law that states ``unit_variance``."""
+        """Raise ``InvalidSetting`` for a law whose draws show that the noise of a round depends on
+        earlier rounds, or on how many rounds are drawn at once. Also raise it if the mean of
+        100,000 numbers differs from 0, or their variance from 1, by more than five standard errors,
+        or the variance by more than 0.25. A variance below 1 is accepted from a law that states
+        ``unit_variance``."""
         name = type(self).__name__
         self._check_memory()
         whole = self.draw(np.random.default_rng(1), (_ONE_BY_ONE, 1))
@@ -68,16 +72,19 @@ class NoiseLaw(ABC):
                 " at once, so the noise of a round must not depend on earlier rounds"
             )
         drawn = np.asarray(self.draw(np.random.default_rng(0), (_ROUNDS, _ENTRIES)))
-        # Whole rounds are in one batch, so that entries of a round may depend on each other.
+        # A batch holds whole rounds. So the means of batches are independent, and give valid
+        # standard errors, even if the entries of a round depend on each other.
         means, squares = (each.reshape(_BATCHES, -1).mean(axis=1) for each in (drawn, drawn**2))
         mean, variance = float(means.mean()), float(squares.mean())
         of_mean, of_variance = (
             float(each.std(ddof=1)) / _BATCHES**0.5 for each in (means, squares)
         )
-        # The smallest number is for laws whose squares are all the same but for rounding.
+        # 1e-9 is added for laws whose squares are all equal up to rounding, such as random signs:
+        # the standard error of their variance is nearly 0.
         sure = _SURE * of_variance + 1e-9
-        # A few very large numbers carry the variance of a heavy tail, and a sample without them is
-        # too narrow; one that has them has a large standard error.
+        # The variance of a law with heavy tails comes from a few very large numbers. A sample
+        # without them has too small a variance and standard error, so a variance below 1 is no
+        # evidence against ``unit_variance``; a sample with them has a large standard error.
         known = self.unit_variance and variance - 1.0 < sure
         # Written with "not <=", so that NaN is refused too: every comparison with it is false.
         if not (
@@ -91,9 +98,9 @@ class NoiseLaw(ABC):
             )
 
     def _check_memory(self) -> None:
-        """Raise ``InvalidSetting`` for a law that keeps something from draw to draw in its object,
-        or whose successive rounds are correlated by ranks in size or sign, beyond five standard
-        errors."""
+        """Raise ``InvalidSetting`` for a law that keeps a state in its object from draw to draw, or
+        whose successive rounds have a rank correlation beyond five standard errors, either of the
+        mean magnitude or of the mean of a round's numbers."""
         name, first = type(self).__name__, self.draw(np.random.default_rng(2), (_SHORT, 1))
         for seed in range(_REPEATS):
             self.draw(np.random.default_rng(seed), (_SHORT, 1))

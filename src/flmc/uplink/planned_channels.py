@@ -127,8 +127,8 @@ class PlannedRounds:
 
     @property
     def busiest(self) -> float:
-        """Number of rounds in which the device transmits that does so most often, as a share of all
-        drawn rounds."""
+        """Number of rounds in which the most active device transmits, over the number of all drawn
+        rounds."""
         return float(self.active.sum(axis=0).max() / self.num_drawn)
 
 

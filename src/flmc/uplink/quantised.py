@@ -125,13 +125,14 @@ class Quantised(Uplink):
         return as_received(self, GaussianEvent(span, self.noise_power, sent))
 
     def looseness(self, neighbouring: str) -> str | None:
-        """Reason why epsilon may be far above the least one: the event is that of a device which
-        sends an extreme level for certain, and this device may not; None where it does."""
+        """Reason why the computed epsilon may be far above the smallest one that holds: the privacy
+        event assumes that a device sends the lowest or the highest level for certain, and under
+        ``neighbouring`` data that is not the worst case of this uplink. None if it is."""
         if neighbouring == "example" and not self.example_moves_like_device:
             return "one example is accounted as if it turned the lowest level into the highest"
         chances = self.level_probabilities(np.array([-self.clip, self.clip]))
         least = float(min(chances[0, 0], chances[1, -1]))
-        if least >= 1.0 - 1e-12:  # rounding of the user's function
+        if least >= 1.0 - 1e-12:  # 1 up to rounding in the user's ``level_probabilities``
             return None
         return (
             "a device is accounted as if it sent an extreme level for certain, and at the clip it"

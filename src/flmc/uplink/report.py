@@ -54,9 +54,10 @@ class Scale(NamedTuple):
 
 
 def scale_of(uplink: Uplink) -> Scale:
-    """Scale on which the devices of an uplink send reports of what clipping and the link take away;
-    raises ``InvalidSetting`` where single examples are bounded, for which a report's privacy is not
-    proven, or where the norm is clipped, which a report would share with the gradient."""
+    """Scale on which the devices of an uplink send reports of what clipping and the link take away.
+    Raises ``InvalidSetting`` if single examples are bounded, for which a report's privacy is not
+    proven; if devices use batches, because a report is about all examples; or if the norm is
+    clipped, because the report would use up a part of the gradient's norm."""
     if uplink.example_clip is not None or uplink.example_norm is not None:
         raise InvalidSetting(
             "a report of what clipping takes away can turn over with one example, which the"
@@ -91,8 +92,9 @@ def question(theta: Array) -> IntArray:
 
 
 def with_report(gradient: Array, theta: Array, uplink: Uplink) -> Array:
-    """Local gradients (..., device, m + 1) with the report as their last entry, made from local
-    gradients (..., device, m) at theta (..., m)."""
+    """Local gradients (..., device, m + 1), made from local gradients (..., device, m) at theta
+    (..., m). The last entry is the report: a gradient entry whose mean symbol tells the server one
+    number about what clipping and the link take away from the gradient at this theta."""
     scale, asked = scale_of(uplink), question(theta)[..., None]
     dim = theta.shape[-1]
     with np.errstate(invalid="ignore"):

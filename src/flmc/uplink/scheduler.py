@@ -18,8 +18,8 @@ from flmc.uplink.fading import Fading
 
 
 class Scheduler(ABC):
-    """Policy that says who transmits. Your own is a class with one method, ``draw``; its class
-    variables state what is known of the policy before the run.
+    """Policy that says which devices transmit in each round. To write your own, derive a class with
+    one method, ``draw``; class variables state what is known of the policy before the run.
 
     Examples
     --------
@@ -167,8 +167,9 @@ class Scheduler(ABC):
         # Purpose.PLANNING).
         rng = generator(0, Purpose.PLANNING, 1)
         active = self.draw_checked(rng, range(num_rounds), fading)
-        # The draw of a random policy is not the run's, and equal path gains may be none that it can
-        # meet: a run looks at its own draw.
+        # Only a policy without randomness is checked here: a random one will draw other devices in
+        # the run, and may never meet the equal path gains that are assumed here. A run checks its
+        # own draw.
         broken = None if self.random else self.why_broken(active.sum(axis=0).max(), *active.shape)
         if broken is not None:
             raise InvalidSetting(f"{broken}; return a bound that holds for certain")

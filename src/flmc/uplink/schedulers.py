@@ -74,7 +74,8 @@ class GivenDevices(Scheduler):
         check_active(self.active, (num_rounds, num_devices))
 
     def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
-        """Rows of the given array (round, device) that belong to some rounds."""
+        """Who transmits in ``rounds``, (round, device) with 1 and 0: the part of the given array
+        ``active`` for these rounds."""
         return self.active[rounds.start : rounds.stop]
 
     def draw_planned(self, num_rounds: int, num_devices: int) -> Array | None:
@@ -82,7 +83,8 @@ class GivenDevices(Scheduler):
         return self.active
 
     def most_rounds(self, num_rounds: int, num_devices: int) -> int:
-        """Number of rounds in which the device that transmits most often does so."""
+        """Largest number of rounds, among the first ``num_rounds``, in which any one device
+        transmits, counted in the given array ``active``."""
         return int(self.active[:num_rounds].sum(axis=0).max())
 
 
@@ -93,7 +95,7 @@ class CountedDevices(Scheduler):
     Attributes
     ----------
     count
-        Devices in a round, at least 1.
+        Number of devices that transmit in a round, at least 1.
     """
 
     count: int
@@ -125,7 +127,7 @@ class RandomDevices(CountedDevices):
     Attributes
     ----------
     count
-        Devices in a round, at least 1.
+        Number of devices that transmit in a round, at least 1.
     """
 
     independent: ClassVar[bool] = True
@@ -193,7 +195,7 @@ class StrongestDevices(CountedDevices):
     Attributes
     ----------
     count
-        Devices in a round, at least 1.
+        Number of devices that transmit in a round, at least 1.
     """
 
     independent: ClassVar[bool] = True

@@ -264,7 +264,8 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         return EstimatedFading(self.fading, self.csi_error) if self.csi_error else None
 
     def symbols_per_round(self, dim: int) -> int:
-        """Symbols that a device sends in a round: one for each entry, or for two.
+        """Number of symbols that a device sends in a round: one for each entry with real
+        modulation, one for each two entries with complex modulation.
 
         Parameters
         ----------
@@ -377,9 +378,9 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         )
 
     def looseness(self, neighbouring: str) -> str | None:
-        """Reason why the privacy event is that of symbols which tell more than this uplink's do, so
-        that its epsilon may be far above the least one that holds; None where no such reason is
-        known, as here.
+        """Reason why the computed epsilon may be far above the smallest one that holds: the privacy
+        event is that of symbols which reveal more than this uplink's symbols do. None where no
+        reason is known, as here.
 
         Parameters
         ----------
@@ -434,8 +435,8 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         Returns
         -------
         Event
-            Event of all entries; where a norm is bounded, event of rounds, whose entries have one
-            bound of their move together.
+            Event whose transmissions are entries. Where one bound limits how far all symbols of a
+            round together can move, its transmissions are rounds, each with its largest gain.
 
         Raises
         ------
@@ -505,7 +506,7 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         proof exists.
 
         A subclass that takes gradients, clips, quantises or transmits in its own way has no proof,
-        whatever it is called.
+        even if it inherits from ``kind``.
 
         Parameters
         ----------
@@ -515,20 +516,23 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         Returns
         -------
         bool
-            True if this class overrides neither ``symbols`` of ``kind`` nor ``clipped`` and
-            ``local_gradients`` of ``Uplink``.
+            True if the receiver's noise is normal, and this class overrides neither ``symbols`` of
+            ``kind`` nor any method or attribute that clips a device's gradient or takes and bounds
+            gradients of examples.
         """
         return type(self).symbols is kind.symbols and self._clips_as_proven
 
     @property
     def _clips_as_proven(self) -> bool:
-        """Whether this class inherits ``local_gradients`` and ``clipped`` unchanged, as every
-        privacy proof assumes, and the receiver's noise is normal, as most do."""
+        """Whether this class inherits unchanged all methods that clip gradients of devices and take
+        and bound gradients of examples, as every privacy proof assumes, and the receiver's noise is
+        normal, as most proofs assume."""
         return self._bounds_as_proven and is_normal(self.noise_law)
 
     @property
     def _bounds_as_proven(self) -> bool:
-        """Whether this class inherits unchanged what bounds gradients, of examples and devices."""
+        """Whether this class inherits unchanged all methods and attributes that bound gradients of
+        single examples, and the clipping of a device's gradient."""
         own = type(self)
         usual = all(getattr(own, n) is getattr(ExampleBounds, n) for n in _BOUNDS_OF_EXAMPLES)
         return usual and own.clipped is Uplink.clipped

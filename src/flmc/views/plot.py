@@ -51,7 +51,8 @@ _MOST_INTERVALS = 40
 """Largest number of entries of theta whose intervals are drawn one below the other in one column of
 a figure."""
 _MOST_LETTERS = 22
-"""Number of characters of an entry's name that fit beside its part of a figure."""
+"""Largest number of characters in the name of an entry of theta that fit beside a panel; longer
+names are shortened."""
 _RANK_BINS = 20
 _MOST_RANKED = 20_000
 """Largest number of draws, of all chains together, from which R-hat is computed to choose the
@@ -131,8 +132,8 @@ def rank(result: Result, entries: Sequence[str] | None = None) -> Figure:
 def autocorrelation(
     result: Result, entries: Sequence[str] | None = None, most_lags: int = 100
 ) -> Figure:
-    """Draw the correlation between draws of a chain against their distance in rounds, averaged over
-    chains.
+    """Draw the correlation between two draws of a chain, averaged over chains, against the number
+    of draws from one to the other: of rounds, if every kept round is a draw.
 
     Parameters
     ----------
@@ -141,7 +142,7 @@ def autocorrelation(
     entries
         Names of entries as :meth:`flmc.Result.summary` has them; None: the first six.
     most_lags
-        Largest distance in rounds.
+        Largest number of draws from one to the other.
     """
     names, draws = _chosen(result, entries)
     lags = np.arange(min(checks.at_least("most_lags", most_lags, 1), draws.shape[1] - 1) + 1)
@@ -271,8 +272,8 @@ def intervals(answer: Answer, probability: float = 0.9) -> Figure:
 
 
 def _short(name: str) -> str:
-    """The name of an entry of theta, shortened to fit beside its part of a figure: the middle of a
-    long name is replaced, because its end has the index."""
+    """The name of an entry of theta, shortened to about ``_MOST_LETTERS`` characters to fit beside
+    a panel: dots replace the middle of a long name, because its end has the index."""
     half = (_MOST_LETTERS - 1) // 2
     return name if len(name) <= _MOST_LETTERS else f"{name[:half]}…{name[-half:]}"
 

@@ -101,13 +101,13 @@ class Stage:
         """Record that ``fraction`` of the stage, from 0 to 1, is finished at the time ``now``
         (seconds)."""
         self._last = (now, fraction)
-        # Work that is resumed begins with a finished fraction that took no time now: the pace is
-        # measured from the first report on.
+        # The pace is measured from the first report on, not from the start: work that is resumed
+        # reports a fraction at once that an earlier process finished.
         self._first = self._first or self._last
 
     def line(self, now: float) -> str:
-        """Text for the time ``now`` (seconds): the finished percentage, and the time left if there
-        were reports from which to estimate it."""
+        """Text at the time ``now`` (seconds): the stage's name, its finished percentage, and the
+        time left if at least two reports allow an estimate."""
         when, fraction = self._last
         text = f"{self.name}: {math.floor(100 * fraction)} %"
         if self._first is None or fraction <= self._first[1]:
@@ -169,7 +169,7 @@ class _PlainLines:
 def _print(line: str) -> None:
     """Print a line on standard error; nothing happens if that is closed."""
     if sys.stderr is not None:
-        with suppress(OSError, ValueError):  # a progress line must not end the work
+        with suppress(OSError, ValueError):  # an error in printing progress must not end the work
             sys.stderr.write(f"{line}\n")
             sys.stderr.flush()
 

@@ -120,8 +120,8 @@ def draw_posterior(
 
 
 def _ellipse(mean: Array, covariance: Array) -> Array:
-    """Points (2, point) on the ellipse at Mahalanobis distance 2 from the ``mean`` of two entries
-    with the given ``covariance``."""
+    """Points (2, point) on the ellipse at Mahalanobis distance 2 from ``mean`` (2), for two entries
+    of theta with the covariance matrix ``covariance`` (2, 2)."""
     angle = np.linspace(0, 2 * np.pi, 200)
     circle = np.stack([np.cos(angle), np.sin(angle)])
     return np.asarray(mean[:, None] + 2.0 * np.linalg.cholesky(covariance) @ circle)

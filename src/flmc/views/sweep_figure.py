@@ -71,8 +71,8 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
         return None
     x = max(numeric, key=lambda name: len(numeric[name]))
     others = [name for name in done.axes if name != x]
-    # Where every point has just the epsilon that it was allowed, a panel of one against the other
-    # would show a diagonal.
+    # If every run spends just the epsilon that it was allowed, a panel of spent against allowed
+    # epsilon would show a mere diagonal, so it is left out.
     shown = [each for each in shown if x != "epsilon" or not _is_budget(rows, each[0])]
     if not shown:
         return None
@@ -111,7 +111,8 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
     if x == "epsilon" or any(name.startswith("epsilon") for name, _ in shown):
         head += done.reservations
     if head:
-        # A line as long as the figure is wide has about this many letters of this size.
+        # About 70 letters of this size fit into the width of one panel; longer lines would be cut
+        # off at the edge of the figure.
         letters = 70 * max(1, len(panels) // rows_of_panels)
         figure.suptitle("\n".join(textwrap.fill(line, letters) for line in head), fontsize=7)
     drawn: dict[str, Any] = {}
@@ -134,13 +135,13 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
 
 
 class _Marks:
-    """Marks over the points of panels that are not what they look like, and their entries in the
-    legend."""
+    """Draws marks over points of the panels of a sweep's figure that need a warning, such as plans
+    that are infeasible or chains that do not agree, and collects the marks for the legend."""
 
     def __init__(self) -> None:
         self.handles: dict[str, Line2D] = {}
-        """A line for the legend by the words that say what a mark means, of the marks that were
-        drawn."""
+        """Entries of the legend, one for each kind of mark that was drawn: an empty line of
+        Matplotlib with the mark, by the words that say what the mark means."""
 
     def draw(
         self,
@@ -149,8 +150,9 @@ class _Marks:
         points: Sequence[Mapping[str, Any]],
         name: str,
     ) -> None:
-        """Mark points of a panel, each made of the row of the sweep's table with the same place
-        among the rows that have the column ``name``."""
+        """Draw marks over those of ``points`` that need a warning, into the panel ``axes`` of the
+        column ``name``. The i-th point was made from the i-th of those ``rows`` of the sweep's
+        table in which the column has a value."""
         from matplotlib.lines import Line2D
 
         known = [row for row in rows if row.get(name) is not None]
@@ -168,7 +170,8 @@ def _is_own_claim(row: Mapping[str, Any], name: str) -> bool:
 
 
 def _is_infeasible(row: Mapping[str, Any], name: str) -> bool:
-    """Whether the verdict of a point, of its run if it was run, is that it is infeasible."""
+    """Whether a row of the sweep's table is infeasible: by the verdict of its run, or by that of
+    its plan if it was not run. ``name``, the column that is drawn, is not used."""
     return (row.get("verdict_of_run") or row.get("verdict")) == "infeasible"
 
 
@@ -189,25 +192,29 @@ _MARKS: dict[str, tuple[Callable[[Mapping[str, Any], str], bool], dict[str, Any]
         {"marker": "s", "markersize": 8, "fillstyle": "none", "markeredgewidth": 0.8},
     ),
 }
-"""Marks of points by the words of the legend: whether a row's value in a column has it, and how it
-is drawn."""
+"""Marks over points, by their words in the legend. Each is a function that says, for a row of the
+sweep's table and the name of a column, whether the point is marked, and Matplotlib's arguments for
+drawing the mark."""
 
 
 def _points(
     rows: Sequence[Mapping[str, Any]], name: str, x: str, others: Sequence[str]
 ) -> tuple[list[dict[str, Any]], str]:
     """Points of all curves of the column ``name`` against the setting ``x``, as a table for
-    ``draw_curves``, and words for the label of the y axis. Points are means with standard errors
-    or, if a row has heavy tails over its data sets, medians with quartiles; temperatures that
-    differ from run to run are those of the median run. Then the words say so."""
+    :func:`flmc.views.figures.draw_curves`, and words to add to the label of the y axis.
+
+    Points are means with standard errors. They are medians, and the words say so, in two cases: of
+    data sets, with quartiles, if a row has heavy tails; and of single runs, if the temperature
+    differs from run to run."""
     known = [row for row in rows if row.get(name) is not None]
     heavy = _is_heavy(rows, name)
-    of_runs = f"{name}_of_runs"  # of the temperature, on a random channel
+    # The table has this column for the temperature, if runs differ because the channel is random.
+    of_runs = f"{name}_of_runs"
     if any(row.get(of_runs) is not None for row in known):
         table = []
         for row in known:
             middle, low, high = (row.get(f"{of_runs}{end}") for end in ("", "_low", "_high"))
-            same = row[name]  # of all runs, where there is no other number
+            same = row[name]  # without a median of runs, the row's number holds for all its runs
             point = {"curve": _curve(row, others), "x": row[x]}
             point |= {name: same if middle is None else middle}
             point |= {"low": same if low is None else low}
@@ -217,7 +224,7 @@ def _points(
     for row in known:
         point = {"curve": _curve(row, others), "x": row[x], name: row[name]}
         error = row.get(f"{name}_se") or 0.0
-        if name.startswith("one_chain_"):  # the table has no standard error of it
+        if name.startswith("one_chain_"):  # a metric whose standard error the table does not hold
             error = _error_over_data_sets(row, name)
         point |= {"low": row[name] - error, "high": row[name] + error}
         if heavy:
@@ -371,8 +378,8 @@ AXES_IN_WORDS = {"snr_db": "SNR [dB]", "samples": "examples"}
 
 
 def _label(done: Sweep, name: str, words: str) -> str:
-    """Label of the axis for the column ``name``: ``words``; for ``epsilon`` and ``epsilon_run`` a
-    label with scope and delta, if these are the same at all points of the sweep."""
+    """Label of the axis for the column ``name``. It is ``words``, except for ``epsilon`` and
+    ``epsilon_run``: their label names scope and delta, if all points of the sweep share these."""
 
     def shared(setting: str) -> Any:
         """The value of the limit ``setting`` that all points of the sweep share; None if the sweep
@@ -388,7 +395,8 @@ def _label(done: Sweep, name: str, words: str) -> str:
 
 
 def _label_of_x(done: Sweep, x: str) -> str:
-    """Label of the x axis for the setting ``x``; an epsilon there is a budget."""
+    """Label of the x axis for the setting ``x``. The setting ``epsilon`` is labelled as a budget,
+    because a panel may show the epsilon that was spent on its y axis."""
     words = _label(done, x, AXES_IN_WORDS.get(x, x.replace("_", " ")))
     return f"budget\n({words})" if x == "epsilon" else words
 
@@ -396,9 +404,10 @@ def _label_of_x(done: Sweep, x: str) -> str:
 def _styles_of(
     rows: Sequence[Mapping[str, Any]], others: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    """Arguments of Matplotlib's ``plot`` for each curve, by the curve's name: a colour and a marker
-    for each value of the setting in ``others``; with several settings there, a colour for each
-    value of the first, a line style and a marker for each combination of the rest."""
+    """Arguments of Matplotlib's ``plot`` for each curve, by the curve's name. ``others`` are the
+    settings whose values make the curves: with one setting, each value has a colour and a marker;
+    with several, each value of the first has a colour, and each combination of the others a line
+    style and a marker."""
     names = list(dict.fromkeys(_curve(row, others) for row in rows))
     if len(others) < 2:
         return {

@@ -38,9 +38,9 @@ def show(*things: Listing | Grid | str) -> None:
 
 
 _WIDE = 8
-"""Number of columns beyond which a grid is printed as plain text, whose long lines a terminal may
-wrap and a file keeps. A grid wider than the terminal is printed so, too, because rich would cut off
-its cells."""
+"""Largest number of columns of a grid (a table) that rich prints. A grid with more columns, or one
+wider than the terminal, is printed as plain text, because rich would cut off its cells; a terminal
+wraps the long lines of plain text, and a file keeps them whole."""
 _NARROW = 60
 """Number of characters in a terminal's line below which values are printed under their names, not
 beside them."""
@@ -106,6 +106,7 @@ def render_grid(grid: Grid) -> RenderableType:
 
 
 def _note(row: Row) -> Text:
-    """A listing's headline, or a note below a grid, as text in the colour of its severity."""
+    """Text for rich with the label and value of ``row``, which is a listing's headline or a note
+    below a grid, in the colour of the row's severity."""
     text = f"{row.label}: {row.text}" if row.label else row.text
     return Text(text, style=_STYLES[row.severity])

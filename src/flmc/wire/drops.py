@@ -25,8 +25,8 @@ REASONS = {
 """Reasons for which a role drops a message, by name, each with a description of such a message."""
 
 _LOUD = 3
-"""Number of dropped messages of each reason that are logged one by one; after them every hundredth
-message is logged."""
+"""Number of messages, dropped for the same reason, that are logged one by one; after them only
+every hundredth is logged."""
 
 
 class Drops:

@@ -40,13 +40,14 @@ from flmc.wire.topics import WIRE_VERSION, check_run
 
 _MOST_VALUE_STEPS = 1 << 18
 """Largest amplitude at which an analog symbol may arrive at the air, in steps of the noise grid.
-Symbols travel in single precision, which rounds a symbol of this size by at most 1/64 of a step.
-The floating-point sums that make a symbol err by at most a fifth of a step; for the symbols of two
-neighbouring data sets both errors stay within the half step that ``NoiseGrid.accounted_gain``
-counts for rounding."""
+Symbols travel in single precision, which rounds a symbol of this size by at most 1/64 of a step,
+and the device's floating-point sums over examples add an error of at most 1/5 of a step. Counted
+for each of two neighbouring data sets, both errors stay within half a step, as
+``NoiseGrid.accounted_gain`` assumes."""
 _LEAST_VALUE, _MOST_VALUE = 1e-30, 1e30
-"""Smallest and largest value allowed for the largest analog symbol: between them single precision
-keeps all its digits for every symbol of at least one grid step, and does not overflow."""
+"""Smallest and largest value that the peak, the largest analog symbol, may have: between them
+single precision keeps all its digits for every symbol of at least one step of the noise grid, and
+does not overflow."""
 _SOFTEST_BITS = 8
 """Base-2 logarithm of the amplitude at which the weakest planned symbol should arrive, in steps of
 the noise grid: rounding then takes away less than 1/256 of the symbol."""
@@ -63,8 +64,8 @@ class OtherVersion(InvalidSetting):
 
 
 def refuse_foreign(plan: Plan) -> None:
-    """Raise ``InvalidSetting`` for a plan with a scheme, link, fading, noise law, scheduler or
-    server's update that is not flmc's own: a document cannot carry its code."""
+    """Raise ``InvalidSetting`` for a plan with a user's own scheme, link, fading, noise law,
+    scheduler or server's update: a plan travels as JSON, which cannot carry the user's code."""
     foreign = foreign_parts(plan)
     if foreign:
         named = ", ".join(f"{part} {kind!r}" for part, kind in foreign.items())
@@ -201,9 +202,9 @@ class Federation:
 
     @cached_property
     def caps(self) -> Array:
-        """Largest gain (amplitude of a symbol at the air) that the plan allows in every round and
-        entry, (1 or round, 1 or dim), where a length of 1 means the same for all; all are
-        finite."""
+        """Largest gains (amplitudes of a symbol at the air) that the plan allows, all finite,
+        (1 or round, 1 or dim); an axis of length 1 means that all rounds, or all entries, have the
+        same."""
         return finite_cap(self.plan.uplink, self.plan.gain)
 
     def cap(self, round_number: int) -> Array:
@@ -316,9 +317,9 @@ def _finest_grid(plan: Plan) -> int:
 
 
 def _loudest(plan: Plan) -> float:
-    """Largest gain with which symbols of the plan arrive at the air. With inexact channel estimates
-    it is the gain that symbols exceed only with the small probability that the privacy statement
-    counts."""
+    """Largest gain with which symbols of the plan arrive at the air: the largest planned gain or,
+    where devices know inexact channel estimates, a larger one, which symbols exceed with a small
+    probability only. The privacy statement counts that probability."""
     extra, correlation = arrival_bound(plan.uplink, plan.dim)
     return (float(finite_cap(plan.uplink, plan.gain).max()) + extra) / correlation
 
@@ -377,9 +378,9 @@ def refuse_large(plan: Plan) -> None:
 
 
 def _refuse_sizes(num_rounds: int, dim: int, num_devices: int, varies: bool) -> None:
-    """Raise ``InvalidSetting`` if a plan's arrays over rounds would take too much memory;
-    ``varies`` says whether gains, path gains or devices change from round to round, so that there
-    are such arrays."""
+    """Raise ``InvalidSetting`` if a plan's arrays (round, entry) or (round, device) would take too
+    much memory. Only a plan that ``varies`` has them: one whose gains, path gains or transmitting
+    devices change from round to round."""
     for name, size in (("dim", dim), ("num_devices", num_devices)):
         if varies and num_rounds * size > _MOST_VARYING:
             raise InvalidSetting(

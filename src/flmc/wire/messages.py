@@ -56,8 +56,8 @@ class Theta:
 
     @classmethod
     def from_bytes(cls, payload: bytes, dim: int) -> Theta:
-        """The position of ``dim`` entries in a payload of ``to_bytes``; raises ``Malformed`` if
-        there is none. Entries may be infinite or NaN, which the caller has to check."""
+        """The position of ``dim`` entries in a payload of ``to_bytes``; raises ``Malformed`` for
+        any other payload. Entries may be infinite or NaN, which the caller has to check."""
         reader = Reader(payload, _THETA)
         digest = reader.raw(DIGEST_BYTES)
         theta = reader.numbers(reader.count(dim, dim), "<f8")
@@ -80,8 +80,8 @@ class Announcement:
     scheduled
         Mask of the devices that should transmit, (device).
     answered
-        Last round in which the air received an answer from each device, (device); 0: never. A
-        device whose journal ends earlier has lost a part of it.
+        Last closed round with the symbols of each device, (device); 0: none. A device whose own
+        journal ends before that round has lost a part of the journal.
     fading
         Path gain h of each device, (device, 1 or dim).
     journal

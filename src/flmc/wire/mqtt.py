@@ -31,8 +31,8 @@ it."""
 _TIMEOUT = 10.0
 """Seconds to wait for a reply of the broker."""
 _LISTEN = 2.0
-"""Seconds to wait for the broker's refusal of a certificate, when looking for the cause of its
-silence."""
+"""Seconds to wait, after a broker did not answer, for its refusal of the role's certificate, which
+would explain the silence."""
 
 
 @dataclass(frozen=True)
@@ -130,9 +130,9 @@ class Mqtt:
     async def connect(
         self, identity: str, subscriptions: Sequence[str], will: Message | None
     ) -> AsyncIterator[Connection]:
-        """A connection to the broker that is open while the context lasts, with its subscriptions
-        in place; raises ``Disconnected``, with the likely cause, if it cannot be made or
-        breaks."""
+        """A connection of the role ``identity`` to the broker, subscribed to ``subscriptions`` and
+        open while the context lasts; the broker publishes ``will`` for the role if the connection
+        breaks. Raises ``Disconnected``, with the likely cause, if it cannot be made or breaks."""
         library = _library()
         host, port = self._address
         last = None
@@ -232,7 +232,7 @@ async def _connected(client: Any) -> AsyncIterator[None]:
     except asyncio.CancelledError:
         await asyncio.wait({connecting})
         if connecting.exception() is None:
-            with suppress(Exception):  # a connection that broke meanwhile need not be closed
+            with suppress(Exception):  # closing fails if the connection broke meanwhile: no harm
                 await client.__aexit__(None, None, None)
         raise
     try:
@@ -249,7 +249,8 @@ async def _await_cancellable(call: Awaitable[Any]) -> None:
     """
     task = asyncio.current_task()
     assert task is not None
-    # The task's count of requested cancellations has grown even where the exception was swallowed.
+    # A lost cancellation raises no exception, but the task still counts it as requested: so the
+    # count before the call is compared with the count after it.
     before = task.cancelling()
     await call
     if task.cancelling() > before:
@@ -262,7 +263,7 @@ def _is_here(host: str) -> bool:
 
 
 _QUIET = logging.getLogger("flmc.wire.mqtt.client")
-# aiomqtt's messages are left out: the roles say themselves that they have lost the broker
+# aiomqtt's own log lines are switched off: the roles log themselves that they have lost the broker
 _QUIET.setLevel(logging.CRITICAL)
 
 
@@ -281,7 +282,8 @@ class _MqttConnection:
             await self._client.publish(message.topic, message.payload, qos=1, retain=message.retain)
 
         try:
-            # All messages are sent before the first one is acknowledged.
+            # The messages are sent together, so that none waits until the one before it is
+            # acknowledged.
             await asyncio.gather(*(one(each) for each in messages))
         except self._error as error:
             raise Disconnected(str(error)) from error

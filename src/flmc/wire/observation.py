@@ -41,7 +41,8 @@ _MOST_BYTES = 16_384
 thousand."""
 _ROLES = (SERVER, AIR)
 TROUBLE = ("refused", "gone")
-"""States of a role that need attention: it declined the plan, or it left or died."""
+"""States of a role that an observer should look at: the role declined the plan (``refused``), or
+it left or died (``gone``)."""
 
 
 @dataclasses.dataclass
@@ -119,8 +120,8 @@ class Observed:
 
     def take(self, message: Message) -> Topic | None:
         """Store the status or presence in a message, and return the message's topic, or None if the
-        message was left out; an empty payload removes the topic's earlier message, as it does at a
-        broker."""
+        message was left out. An empty payload removes what was stored for the topic, as it removes
+        a retained message at a broker."""
         topic = _known_topic(message.topic)
         try:
             if topic is None:
@@ -135,8 +136,8 @@ class Observed:
         return topic
 
     def _keep(self, topic: Topic, payload: bytes) -> None:
-        """Store the presence or the status that a payload holds as that of the topic's run; raises
-        ``Malformed`` if the payload holds none or goes beyond a limit."""
+        """Store the presence or the status that a payload holds in the observer's knowledge of the
+        topic's run; raises ``Malformed`` if the payload holds none or goes beyond a limit."""
         if topic.what == ALIVE:
             # The payload is read first, so that a malformed one does not create an entry for its
             # run.
@@ -170,8 +171,8 @@ class Observed:
         return self.runs.setdefault(name, run or ObservedRun())
 
     def _forget(self, topic: Topic) -> None:
-        """Remove the status or presence that a topic's last message gave, and the whole run if
-        nothing else is known of it."""
+        """Remove the status or presence that was stored from an earlier message on this topic, and
+        the topic's whole run if nothing else is known of the run."""
         run = self.runs.get(topic.run)
         if run is None:
             return
@@ -187,8 +188,8 @@ class Observed:
 
 
 def _known_topic(text: str) -> Topic | None:
-    """The parts of a topic given as text, if an observer reads the topic; None for other topics and
-    for invalid names of runs or identities."""
+    """The parts of the topic that is named ``text``, if an observer reads it; None for any other
+    topic, and for an invalid name of a run or identity."""
     topic = Topic.parse(text)
     if topic is None:
         return None
@@ -254,7 +255,7 @@ def _clean(text: str) -> str:
 
 _TOPICS = (STATUS, AIR_STATUS, f"{ALIVE}/+")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
-"""Seconds between attempts to connect, at first and at most."""
+"""First and longest pause between two attempts to connect to the broker, in seconds."""
 
 
 def subscriptions(run: str | None = None) -> tuple[str, ...]:

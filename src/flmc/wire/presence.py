@@ -16,7 +16,7 @@ the run; ``gone``: left or died."""
 _MOST_BYTES = 4096
 _MOST_CHARACTERS = 300
 """Longest reason of a refusal that is sent, in characters: JSON may need twelve bytes for one
-character, and readers refuse a presence of more than ``_MOST_BYTES``."""
+character, and readers refuse a presence of more than ``_MOST_BYTES`` bytes."""
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,11 @@ from flmc.wire.encoding import Malformed, read_object
 
 PHASES = ("waiting", "running", "finished", "failed")
 """Phases of a run. ``waiting``: devices have yet to join; ``running``: rounds are going on;
-``finished``: all rounds are done; ``failed``: the run ended before."""
+``finished``: all rounds are done; ``failed``: the run ended before its last round."""
 PARTS = ("answer_seconds", "receive_seconds", "commit_seconds")
-"""Names of the measured parts of a round's time: from theta's arrival at the air until the last
-answer, the air's work on the signal, and the server's work on the step."""
+"""Fields of a status with the measured parts of a round's time: from theta's arrival at the air
+until the last answer, the air's work to add up and record the signal, and the server's work to
+make and record the step."""
 _MOST_BYTES = 1 << 20
 _COUNT_BOUND = 1 << 53
 """Upper limit of whole numbers in a status, below which a double holds each of them exactly."""
@@ -122,7 +123,7 @@ class Status:
             if not (value is None or _is_count(value) or _is_finite(value)):
                 raise Malformed(f"{name} must be a number")
             values[name] = value
-        values["verdict"] = document.get("verdict", "")  # servers of older versions state none
+        values["verdict"] = document.get("verdict", "")  # older servers send no verdict
         if not isinstance(values["verdict"], str):
             raise Malformed("a status names its verdict")
         if values["phase"] not in PHASES:
@@ -155,7 +156,7 @@ class Status:
     @property
     def cost_in_words(self) -> str:
         """Text for epsilon of the whole planned run and, in brackets, for epsilon of the rounds so
-        far, with the condition under which the latter holds."""
+        far, which holds only if the round to stop at was fixed beforehand, as the text says."""
         if self.epsilon_round == 0 and self.epsilon == 0:
             return "0: no round is done yet"
         whole = "unbounded" if self.epsilon is None else format_up(self.epsilon)
@@ -167,8 +168,9 @@ class Status:
 
     @property
     def _parts(self) -> str:
-        """Text with the parts of a round's median time in milliseconds, to follow the whole time;
-        empty if a part is unknown."""
+        """Text that splits a round's median time, after which it is printed, into milliseconds
+        until the last answer, in the air, in the server and on the way; empty if one is
+        unknown."""
         answer, receive, commit = (getattr(self, name) for name in PARTS)
         if self.round_seconds is None or None in (answer, receive, commit):
             return ""

@@ -43,8 +43,9 @@ def device_number(identity: str) -> int | None:
 
 
 def check_run(run: str) -> str:
-    """The name of a run itself; raises ``InvalidSetting`` unless it has 1 to 64 letters, digits,
-    ``_``, ``.`` or ``-``, the first a letter or digit, and so fits into a topic."""
+    """Return the name ``run`` of a run unchanged; raises ``InvalidSetting`` unless it has 1 to 64
+    letters, digits, ``_``, ``.`` or ``-``, the first a letter or digit, and so fits into a
+    topic."""
     if not _RUN.fullmatch(str(run)):
         raise InvalidSetting(
             "run must be 1 to 64 letters, digits, '_', '.' or '-', beginning with a letter or"
@@ -61,7 +62,7 @@ class Topic(NamedTuple):
     run
         Name of the run; ``+`` for all runs, in a subscription.
     what
-        Kind of message.
+        Kind of message, such as ``theta`` or ``uplink``.
     who
         Identity of the speaker, where the topic names it; ``+`` for all, in a subscription.
     """

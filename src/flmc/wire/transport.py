@@ -88,8 +88,8 @@ class MemoryHub:
         connection = _MemoryConnection(self, tuple(subscriptions))
         before = self._open.get(identity)
         if before is not None:
-            # None in the older connection's queue ends it, as a broker ends a client whose
-            # identifier is used again.
+            # A broker ends a client when another one connects with the same identifier. Here None
+            # in the queue of the older connection ends that connection.
             before.queue.put_nowait(None)
         self._open[identity] = connection
         for message in self._retained.values():
@@ -125,7 +125,8 @@ class _MemoryConnection:
         self.queue: asyncio.Queue[Message | None] = asyncio.Queue()
 
     def offer(self, message: Message) -> None:
-        """Queue a message if one of the subscriptions fits its topic."""
+        """Queue a message for this connection if its topic fits one of the connection's
+        subscriptions."""
         if any(matches(pattern, message.topic) for pattern in self._patterns):
             self.queue.put_nowait(message)
 

@@ -21,8 +21,8 @@ _CHAINS = 4
 """Number of chains of every method unless the setting ``chains`` is given; each chain is a release
 of its own."""
 _HELD_OUT = 0.2
-"""Share of every device's examples that is held out, if there is one data set and the option
-``--hold-out`` is not given."""
+"""Share of every device's examples that is held out, to score predictions with, if there is one
+data set and the option ``--hold-out`` is not given."""
 _OWN = "flmc"
 """Name, in the tables, of the plan that the settings themselves describe."""
 _OF_THE_PROBLEM = (
@@ -56,9 +56,9 @@ def _changes(text: str) -> dict[str, str]:
 def _plans(
     problem: Problem, settings: Settings, beside: list[str], equal: str | None
 ) -> tuple[dict[str, Plan], Equality | None]:
-    """The plans to compare, by name: that of the settings themselves, and one for each text of
-    ``--beside``, which changes some of the settings. Beside them the quantity ``equal`` with the
-    value to which all plans were brought; None if ``equal`` is None."""
+    """The plans to compare, by name: the plan of the settings themselves, and one for each text of
+    ``--beside``, which changes some of the settings. The second value is None, or, if ``equal``
+    names a quantity, this quantity with the value to which all plans were brought."""
     given = settings.model_dump(exclude_unset=True)
     problems = {_OWN: problem}
     for text in beside:

@@ -323,7 +323,7 @@ def _picture(observed: Observed, broker: str, trouble: str | None, height: int) 
     state = "connected" if trouble is None else f"not connected: {trouble}"
     empty = "" if observed.runs else "; nothing is known yet"
     head = f"{broker}: {state}{empty} (Ctrl-C ends)"
-    # Each run gets an equal share of the terminal's lines; what its status and the frame of the
-    # table leave are lines for roles.
+    # Each run gets an equal number of the terminal's lines. Its status and the frame of its table
+    # take ``_LISTING`` of them, and the rest, at least one, show roles.
     share = (height - 1) // max(1, len(observed.runs)) - _LISTING
     return Group(*map(render, (head, *tables_of(observed, max(1, share)))))

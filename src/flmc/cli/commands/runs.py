@@ -102,8 +102,8 @@ def run_command(
         return
     settings, planned = problem.settings, problem.plan()
     engine = make_engine(settings)
-    # Chosen here already, because it raises an error, before anything is printed, if the engine
-    # cannot run the plan.
+    # The engine is chosen before the plan is printed, because the choice raises an error if the
+    # engine cannot run the plan.
     chosen = choose_engine(engine, planned, problem.model)
     if not json_:
         show(planned.listing(), *data_note(settings), "")
@@ -139,8 +139,9 @@ def run_command(
             stop=stop,
         )
     if not kept_anyway:
-        # Draws that were kept only to compute the answer are taken out of the result, which would
-        # otherwise judge them; they stay with --out or --plots.
+        # Draws that were kept only to compute the answer are taken out of the result, because a
+        # printed result judges all draws that it has. With --out or --plots they were asked for,
+        # and stay.
         result = replace(result, path=None, predictions=None)
     _show_result(result, settings.answer, out, json_)
     if plots is not None:
@@ -342,8 +343,9 @@ def _problem_of(asked: Mapping[str, Any]) -> Problem:
 
 
 def _show_finished(directory: Path, json_: bool) -> None:
-    """Print the result of a finished run, remove temporary files and checkpoints that its process
-    has left behind, and raise ``RunFailed`` if its ledger is damaged."""
+    """Print the result of a run that is finished already, remove temporary files and checkpoints
+    that its process left in ``directory``, the run's record, and raise ``RunFailed`` if its ledger
+    is damaged."""
     record = load(directory)
     finished = record.result or {}
     if json_:

@@ -77,10 +77,12 @@ def sweep_command(
     document, options = given
     varied = dict(read_variation(text) for text in vary or [])
     if varied:
-        # An option beats the file: a setting that varies by option has no fixed value from there.
+        # An option beats the file: where an option makes a setting vary, its fixed value in the
+        # file does not count.
         fixed = {name: value for name, value in document.items() if name not in varied}
         document = {**fixed, "sweep": {**document.get("sweep", {}), **varied}}
-    # The file of a single run may be used as it is, but nothing of it is left out in silence.
+    # The file of a single run may be used for a sweep: settings that only single runs have are left
+    # out, and a message names them.
     idle = [name for name in OF_SINGLE_RUNS if name in document]
     if idle:
         document = {name: value for name, value in document.items() if name not in idle}

@@ -23,13 +23,13 @@ _ENTRIES_AT_ONCE = 1 << 20
 """Number of symbols that the software channel rounds to its noise grid at a time, which limits its
 memory."""
 ALPHA = 1e-9
-"""Default probability with which a receiver's noise may be weaker than the lower bound that was
-computed from samples of it."""
+"""Default of alpha, the probability that a receiver's true noise power is below the lower bound
+that was computed from samples of its noise."""
 _FEWEST = 100
 """Smallest number of noise samples from which a receiver's noise power is bounded."""
 _SMALL = 0.01
-"""Largest alpha, the probability that the noise is weaker than its lower bound, as a share of the
-delta stated for the run."""
+"""Largest alpha (the probability that the noise power is below its lower bound) over the delta
+stated for the run."""
 
 
 class RoundOnAir(NamedTuple):
@@ -80,7 +80,7 @@ class Channel(ABC):
     def receive(self, this: RoundOnAir, sent: Mapping[int, Transmission]) -> Signal:
         """The received signal of the round ``this``, computed from ``sent``: symbols and
         amplitudes, (dim) each, by number of the device. The air calls it once for each round: the
-        same symbols with a second noise would reveal more than is accounted."""
+        same symbols with a second draw of noise would reveal more than is accounted."""
 
 
 class SoftwareChannel(Channel):
@@ -95,8 +95,8 @@ class SoftwareChannel(Channel):
         federation.grid.draw_noise((1,), SystemEntropy())
 
     def check(self, federation: Federation) -> None:
-        """Raise ``InvalidSetting`` if the noise grid of the federation differs from that of this
-        channel."""
+        """Raise ``InvalidSetting`` if the federation has another noise grid than the one for which
+        this channel was made."""
         if federation.grid != self._federation.grid:
             raise InvalidSetting("the channel was made for another grid than the federation's")
 
@@ -115,8 +115,8 @@ class SoftwareChannel(Channel):
             some = numbers[first : first + at_once]
             symbols = np.stack([sent[number].symbols for number in some])
             arrives = this.arriving[some] * np.stack([sent[number].amplitude for number in some])
-            # An amplitude A/h times its path gain h is the gain A up to rounding: there A itself is
-            # used.
+            # An amplitude A/h times its path gain h is the gain A up to rounding: where the product
+            # is that close to A, it is replaced by A.
             exact = np.abs(arrives - this.gain) <= 1e-9 * this.gain
             arrives = np.where(exact, this.gain, arrives)
             # A symbol that would arrive below the first step of the noise grid counts as silence,
@@ -135,9 +135,9 @@ def least_noise_power(samples: Array, alpha: float = ALPHA) -> float:
     r"""Lower confidence bound of a receiver's noise power, from at least 100 samples of noise
     alone (any shape); the true power is below the bound with probability ``alpha`` at most.
 
-    Over :math:`N_0`, the sum S of squared deviations from the mean of n samples is a
-    chi-squared variable with n - 1 degrees of freedom, so that with probability
-    :math:`1-\alpha`
+    Let S be the sum of the squared deviations of n samples from their mean. Divided by the
+    noise power :math:`N_0` it is a chi-squared variable with n - 1 degrees of freedom, so that
+    with probability :math:`1-\alpha`
 
     .. math:: N_0 \ge \frac{S}{\chi^2_{n-1,\,1-\alpha}}
 
@@ -189,8 +189,8 @@ class RecordedReceiver(Channel):
 
     def check(self, federation: Federation) -> None:
         """Raise ``InvalidSetting`` if the plan counts on more noise power than is proven for the
-        receiver, if ``alpha`` is more than 1 % of the delta stated for the run, or if the
-        measurements have another dimension or fewer rounds than the plan."""
+        receiver, if ``alpha`` is more than 1 % of the delta stated for the run, or if the measured
+        signals have another number of entries, or fewer rounds, than the plan."""
         plan = federation.plan
         if plan.uplink.noise_power > self.noise_power:
             raise InvalidSetting(

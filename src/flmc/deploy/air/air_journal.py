@@ -40,8 +40,8 @@ class JournalState(NamedTuple):
 
 
 class AirJournal:
-    """The air's journal of one run, open and locked, made if there is none; raises
-    ``InvalidSetting`` for the journal of another run, and ``RunFailed`` if it is damaged."""
+    """The air's journal of one run in a directory, open and locked; a missing journal is created.
+    Raises ``InvalidSetting`` for the journal of another run, and ``RunFailed`` if it is damaged."""
 
     def __init__(self, directory: Path, federation: Federation) -> None:
         self._file = JournalFile(directory, FILE)
@@ -53,11 +53,12 @@ class AirJournal:
         """Seed of path gains and scheduling, drawn by the operating system. Both are public, and
         must be the same after a restart."""
         self.round = 0
-        """Number of the last received round, from 1; 0: none."""
+        """Number of the last closed round, from 1; 0: none."""
         self.last: Received | None = None
-        """Message with the received signal of the last closed round; None before the first."""
+        """Message with the received signal of the last closed round; None before round 1 is
+        closed."""
         self.answered: IntArray = np.zeros(plan.num_devices, dtype=np.int64)
-        """Number of the last round that each device answered, (device); 0: none."""
+        """Number of the last closed round in which each device was active, (device); 0: none."""
         self._journals: dict[int, JournalState] = {}
         digest = federation.digest.hex()
         try:
@@ -79,7 +80,7 @@ class AirJournal:
         except InvalidSetting:
             self._file.close()
             raise
-        except Exception as error:  # a damaged file may raise anything
+        except Exception as error:  # reading a damaged file may raise any exception
             self._file.close()
             raise RunFailed(f"{str(self._file.path)!r} is no journal of the air: {error}") from (
                 error
@@ -91,9 +92,9 @@ class AirJournal:
             self._file.append({**about, "journal": self.name.hex()})
 
     def _follow(self, received: Received, journals: Mapping[int, JournalState]) -> None:
-        """Update the journal's state in memory from one of its entries: the last received round and
-        its signal, the last answered round of each active device, and the state of each device's
-        journal."""
+        """Update the air's memory from one entry of its journal: the last closed round and its
+        signal, the last round in which each device was active, and, by number of the device, the
+        states of the active devices' ``journals``."""
         self.round, self.last = received.round, received
         self.answered[received.active] = received.round
         self._journals |= journals

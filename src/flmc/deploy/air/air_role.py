@@ -130,7 +130,8 @@ class AirRole(Role):
 
     def _announcement(self, round_number: int, *, retain: bool) -> list[Outgoing]:
         """The message that announces a round: gain, path gains, scheduled devices, and the last
-        round that each device answered; empty after the last round."""
+        closed round in which each device was active; empty after the last round. With ``retain``
+        the broker keeps the message for devices that connect later."""
         # The next round is announced while answers to the current one are still coming, so that no
         # device has to wait for the announcement later. The broker retains the announcement of the
         # next round, for devices that connect meanwhile.
@@ -179,23 +180,24 @@ class AirRole(Role):
 
     def _take_presence(self, who: str, payload: bytes, now: float) -> list[Outgoing]:
         """Note a device's newly published state. If the device came back, the round will be
-        announced again; if no device is left to wait for, the round closes, and the messages for
-        that are returned."""
+        announced again; if no device is left to wait for, the round closes. Returns the messages
+        that publish the closed round's signal, or none."""
         number = topics.device_number(who)
         state = Presence.from_bytes(payload).state
         if number is None or number >= self.federation.plan.num_devices:
             return []
         self._attendance.note_state(number, state)
         if self._theta is not None and number in self._missing and state in ("here", "joined"):
-            # The device has come back, but the broker has given it only the announcement of the
-            # next round, the one that it retains: so the current round has to be announced again.
+            # The device has come back. The broker retains only the latest announcement, that of
+            # the next round, so the current round has to be announced again.
             self._announce_at = min(self._announce_at, now + self._gather)
         return self._close_if_complete(now)
 
     def _take_theta(self, payload: bytes, now: float) -> list[Outgoing]:
         """Take theta of the current round, start waiting for answers, and return the announcement
-        of the next round; for theta of the round before, which means that the server missed its
-        received signal, return that signal again. Raises ``Dropped`` for any other theta."""
+        of the next round (and the received signal at once, if no device is scheduled). Theta of the
+        last closed round means that the server missed that round's signal, which is returned again.
+        Raises ``Dropped`` for any other theta."""
         federation = self.federation
         theta = Theta.from_bytes(payload, federation.plan.dim)
         if theta.digest != federation.digest:
@@ -257,8 +259,8 @@ class AirRole(Role):
         answered; returns the messages to publish, empty if the round goes on."""
         if self._theta is None or len(self._taken) < self._needed:
             return []
-        # A round is tested for completeness after every answer: a loop over all devices in this
-        # test would cost the square of their number in each round.
+        # This method runs after every answer, so it looks at the missing devices only: a loop over
+        # all devices would cost the square of their number in each round.
         return [] if self._attendance.waits_for(self._missing) else self._close(now)
 
     def wake(self, now: float) -> list[Outgoing]:
@@ -295,9 +297,9 @@ class AirRole(Role):
         received = Received(
             self._round, self._theta, active, in_short(on_air.gain), steps=steps, values=values
         )
-        # The journal is written before the message is returned: after a crash between the two the
-        # same bytes are published. A second draw of noise on the same symbols would be a second
-        # look at them.
+        # The journal is written before the message is returned: after a crash between the two, the
+        # same bytes are published. A second draw of noise on the same symbols would reveal more of
+        # them than is accounted.
         self.journal.keep(received, {k: taken.journal for k, taken in self._taken.items()})
         self._answering.add(now - self._asked)
         self._receiving.add(self._clock() - now)
@@ -330,7 +332,7 @@ def open_answer(who: str, payload: bytes, plan: Plan, opener: Opener) -> DeviceA
 def check_loudness(answer: DeviceAnswer, on_air: RoundOnAir) -> None:
     """Raise ``Dropped`` if a device's answer would arrive, by its amplitude times the announced
     path gain, above the announced gain, for which the privacy cost is computed."""
-    # an amplitude that overflows to infinity is above the gain too
+    # NumPy's warning of an overflow is not needed: an infinite product is above the gain, too
     with np.errstate(over="ignore"):
         arrives = on_air.fading[answer.device] * answer.amplitude
     if (arrives > on_air.gain * (1 + 1e-9)).any():
@@ -350,7 +352,8 @@ class Attendance:
         self._missed = Counter[int]()
 
     def note_state(self, device: int, state: str) -> None:
-        """Note the published state of a device, one of :data:`flmc.wire.presence.STATES`."""
+        """Count a device as absent if its published ``state``, one of
+        :data:`flmc.wire.presence.STATES`, is ``gone`` or ``refused``, and as present otherwise."""
         if state in ("gone", "refused"):
             self._absent.add(device)
         else:

@@ -49,11 +49,11 @@ class Demonstrated:
 
 
 def public_curvature(num_samples: int, dim: int) -> tuple[float, float]:
-    r"""Largest and smallest curvature to expect in linear regression with standard normal features,
-    from the law of the features alone and so without the data.
+    r"""Largest and smallest curvature of the negative log posterior to expect in linear regression
+    with standard normal features, from the law of the features alone and so without the data.
 
-    With N examples of m features the eigenvalues of the sum of their outer products lie between
-    about :math:`N(1 \mp \sqrt{m/N})^2`; the prior adds 1.
+    With N examples (``num_samples``) of m features (``dim``), the eigenvalues of the sum of the
+    features' outer products lie between about :math:`N(1 \mp \sqrt{m/N})^2`; the prior adds 1.
     """
     ratio = math.sqrt(dim / num_samples)
     return num_samples * (1 + ratio) ** 2 + 1, num_samples * max(0.0, 1 - ratio) ** 2 + 1
@@ -71,7 +71,8 @@ def demonstrate(
     began = time.monotonic()
 
     async def run() -> tuple[Status | None, bool]:
-        stop = stop_event()  # Handlers of signals first, so that a signal leaves no process behind.
+        # Signals are handled before any process starts, so that a signal leaves no process behind.
+        stop = stop_event()
         with Processes(federation.directory / "logs") as processes:
             for role in ("broker", AIR, SERVER, *map(device_name, range(federation.num_devices))):
                 federation.start(processes, role)

@@ -91,7 +91,8 @@ class LocalFederation:
         """Write ``plan.json`` and ``federation.toml`` into the folders of air and server; ``run``
         is the name of the run, and ``agreed`` may set quorum, slot_ms and deadline_ms of the
         federation."""
-        # Air and server need what was decided; the forecast was computed from the devices' data.
+        # The forecast is left out: it was computed from the devices' data, and air and server need
+        # only what the plan fixes.
         document = plan.without_forecast().to_document(with_run=False)
         text = json.dumps(document, allow_nan=False)
         settings = {"run": run, "plan": "plan.json"}

@@ -1,9 +1,9 @@
 """Many devices of a federation in one process, to load a broker, the air and the server.
 
-Every device has what it has in a process of its own: a role, a journal, and a connection with a
-certificate. The devices share a processor and compute one after the other. A slot begins when a
-device has read its question, so it must be long enough for one answer; the air's deadline must be
-long enough for all of them.
+Each device has the same as in a process of its own: a role, a journal, and a connection with a
+certificate. The devices share a processor and compute one after the other. The slot of a device
+begins when the device has read its question, so the slot has to last for one answer only; the air's
+deadline has to last for the answers of all devices.
 """
 
 from __future__ import annotations

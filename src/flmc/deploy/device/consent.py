@@ -4,9 +4,9 @@ A device computes the price of the plan itself and adds it to the prices of earl
 :math:`\sum_i\varepsilon_i \le \varepsilon` and :math:`\sum_i\delta_i \le \delta` over all its
 runs. This is basic composition, which also holds where later plans depend on what earlier runs
 published. A run counts in whole from its first answer: it may have ended early because of what
-it published, so the rest of its price cannot be handed back. Where the owner switches the
-neighbouring relation, earlier runs count with their price under the new one, which the journal
-has as well.
+it published, so the rest of its price cannot be handed back. Where the owner changes the unit that
+the budget protects (all data of the device, or one example), earlier runs count with their price
+for the new unit, which the journal holds as well.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ the device joined."""
 
 
 class Refused(Exception):  # noqa: N818 (says what the device does)
-    """The device does not take part in a run; the exception's message gives the reason."""
+    """Raised if a device decides not to take part in a run; the message gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,9 @@ class Rules:
 
 
 def check_federation(federation: Federation, rules: Rules) -> None:
-    """Raise ``Refused`` if a federation has no such device number, has another model than the
-    device, never lets the device transmit, or has a plan computed from devices' data that the
-    owner does not accept."""
+    """Raise ``Refused`` if a federation has no device with the number in ``rules``, has another
+    model than the device, never lets the device transmit, or has a plan computed from devices' data
+    that the owner does not accept."""
     plan = federation.plan
     if rules.device >= plan.num_devices:
         raise Refused(
@@ -141,15 +141,16 @@ def _refuse_silence(federation: Federation, device: int) -> None:
 
 
 def check_budget(federation: Federation, rules: Rules, journal: DeviceJournal) -> Price | None:
-    """Price of a run in which the device has sent nothing yet; None if the journal has already
-    charged the run. Raises ``Refused`` if the lifetime budget does not suffice, or if the plan of a
-    charged run has changed.
+    """Price of a run in which the device has sent nothing yet; None if the device has answered in
+    the run before, so that its journal has already charged the run. Raises ``Refused`` if the
+    lifetime budget does not suffice, or if the plan of a charged run has changed.
 
-    All runs count with their price under the budget's neighbouring relation, also those that were
-    joined under the other one: adding prices of both would protect nothing that can be named.
+    All runs count with their price for the unit that the budget protects now (all data of the
+    device, or one example), also those that were joined when it protected the other unit: a sum of
+    prices for different units would hold for neither unit.
 
-    A run that was joined and never answered has cost nothing, and is joined anew. Nothing here
-    depends on data, so the outcome reveals nothing about them.
+    A run that was joined and never answered has cost nothing, and is joined anew. The decision does
+    not depend on the device's data, and so reveals nothing about them.
     """
     digest, before = federation.digest.hex(), journal.runs.get(federation.run)
     if before is not None and before.answers:
@@ -165,7 +166,7 @@ def check_budget(federation: Federation, rules: Rules, journal: DeviceJournal) -
     price = _price(federation, budget)
     epsilon, delta = price.epsilon(budget.neighbouring), price.delta
     if budget.epsilon != math.inf:
-        # A device whose budget has no limit skips these checks, and only records prices.
+        # Nothing is checked for a budget without a limit: such a device only records prices.
         spent, deltas = journal.spent(budget.neighbouring)
         if len(journal.answered) >= budget.runs:
             raise Refused(f"the budget is for {budget.runs} runs, and as many were answered")
@@ -187,10 +188,10 @@ def check_budget(federation: Federation, rules: Rules, journal: DeviceJournal) -
 
 
 def _refuse_switch(budget: Budget, journal: DeviceJournal, epsilon: float) -> None:
-    """Raise ``Refused`` if the owner has switched the budget's neighbouring relation and the budget
-    does not suffice under the new one. That is the case if the journal has runs that were joined
-    under the other relation, and all answered runs with one more that costs ``epsilon`` exceed the
-    budget."""
+    """Raise ``Refused`` if the owner has changed the unit that the budget protects (all data of the
+    device, or one example), and the budget does not suffice for the new unit. That is so if some
+    answered runs were joined for the other unit, and the epsilons of all answered runs for the new
+    unit, plus ``epsilon`` of one more run, exceed the budget."""
     unlike = [
         (name, run.price)
         for name, run in journal.runs.items()
@@ -219,7 +220,8 @@ def check_pace(
     federation: Federation, rehearse: Callable[[], None], clock: Callable[[], float]
 ) -> None:
     """Raise ``Refused`` if the work of an answer, done by ``rehearse`` (gradient, sealing, a write
-    to the disk), takes this device more than half of the federation's slot."""
+    to the disk), takes this device more than half of the federation's slot; ``clock`` counts
+    seconds."""
     took = []
     # The fastest of four attempts counts, because the first may compile code and others may be
     # interrupted.
@@ -239,9 +241,9 @@ def check_pace(
 
 
 def _price(federation: Federation, budget: Budget) -> Price:
-    """Privacy price of a whole run for a device at the ``budget``'s share of delta: one epsilon for
-    all data of the device, and one for one example. Raises ``Refused`` if the one that the budget
-    limits is not known."""
+    """Privacy price of a whole run for a device: epsilon for all data of the device, and epsilon
+    for one example, both at the delta that the ``budget`` has for one run. Raises ``Refused`` if
+    the budget has a limit and the epsilon that it limits is not known."""
     epsilons: dict[str, float | None] = {}
     for neighbouring in ("device", "example"):
         try:

@@ -83,7 +83,7 @@ class JoinedRun:
     Attributes
     ----------
     digest
-        Digest of the federation that it agreed to, in hexadecimal.
+        Digest of the federation that the device agreed to, in hexadecimal.
     price
         Price of the whole run, which counts against the lifetime budget from the first answer.
     air
@@ -94,7 +94,8 @@ class JoinedRun:
         Last answer: its round, its binding to federation, round and theta, and its bytes; 0 and
         empty before the first.
     own
-        Local parameters after that round, as free numbers; empty where there are none.
+        Local parameters after the last answered round, as free (unconstrained) numbers; empty where
+        there are none.
     """
 
     digest: str
@@ -108,9 +109,9 @@ class JoinedRun:
 
 
 class DeviceJournal:
-    """The journal of a device over all its runs, open and locked, made if there is none: the joined
-    runs with their privacy prices, and the last answer in each. Raises ``RunFailed`` if it is
-    damaged."""
+    """The journal of a device over all its runs, open and locked: the joined runs with their
+    privacy prices, and the last answer in each. A missing journal is created; raises ``RunFailed``
+    if it is damaged."""
 
     def __init__(self, directory: Path) -> None:
         self._file = JournalFile(directory, FILE)
@@ -159,7 +160,8 @@ class DeviceJournal:
 
     def join(self, run: str, digest: str, price: Price, air: bytes) -> JoinedRun:
         """Record on the disk that the device joins a run at a price, and return the joined run;
-        ``air`` is the name of the air's journal, eight bytes."""
+        ``digest`` is that of the federation, in hexadecimal, and ``air`` the name of the air's
+        journal, eight bytes."""
         entry = {"joined": run, "digest": digest, **price.to_entry()}
         self._append({**entry, "air": air.hex()})
         self.runs[run] = JoinedRun(digest, price, air)
@@ -174,9 +176,9 @@ class DeviceJournal:
         sealed: bytes,
         own: tuple[float, ...] = (),
     ) -> None:
-        """Record a sealed answer, which may be sent when this has returned; ``gain``, one number
-        for each entry or one for all, is the gain at which privacy accounting counts it, and
-        ``own`` are the device's local parameters after the round."""
+        """Record a sealed answer on the disk; it may be sent once this method has returned.
+        ``gain``, one number for each entry or one for all, is the gain with which privacy
+        accounting counts the answer; ``own`` are the device's local parameters after the round."""
         joined = self.runs[run]
         text = base64.b64encode(sealed).decode()
         entry = {"run": run, "round": round_number, "binding": binding.hex()}
@@ -197,7 +199,7 @@ class DeviceJournal:
     def spent(self, neighbouring: str) -> tuple[float, float]:
         """Sums of epsilon and of delta over the runs with at least one answer, each of which counts
         in whole. ``neighbouring`` is the unit that epsilon protects, all data of the ``device`` or
-        one ``example``, also for runs that were joined under the other one."""
+        one ``example``, also for runs that were joined when the budget protected the other."""
         prices = [run.price for run in self.answered]
         return sum(price.epsilon(neighbouring) for price in prices), sum(p.delta for p in prices)
 

@@ -60,7 +60,7 @@ class DeviceRole(Role):
         self._clock = clock
         self.federation: Federation | None = None
         self.refusal: str | None = None
-        """Reason for which the device does not take part; None if it does, or does not know yet."""
+        """Reason for which the device refused the run; None if it joined or is still undecided."""
         self._gradient: LocalGradient | None = None
         self._announcements: dict[int, Announcement] = {}
         self._theta: Theta | None = None
@@ -181,7 +181,8 @@ class DeviceRole(Role):
             raise Dropped("over-cap", "the announced gain is above the plan's")
         if not can_invert(announced, self.rules.device):
             raise Dropped("out-of-range", "a path gain")
-        # Only the announcements of the current round and the next one are kept.
+        # Two announcements are kept, because the air announces the next round while the current one
+        # is still going on.
         self._announcements[announced.round] = announced
         if len(self._announcements) > 2:
             del self._announcements[min(self._announcements)]
@@ -193,8 +194,9 @@ class DeviceRole(Role):
         return outgoing + self._answer(now)
 
     def _join(self, federation: Federation, announced: Announcement) -> list[Outgoing]:
-        """Join the run if the privacy budget and the speed of this machine allow it, or refuse it;
-        returns the message with the device's new state, joined or refused."""
+        """Join the run, or refuse it if the privacy budget does not suffice, this machine is too
+        slow, or round 1 is over and the journal does not know the run; returns the message with the
+        device's new state, joined or refused."""
         if federation.run not in self.journal.runs and announced.round > 1:
             return self._refuse(
                 f"the run is at round {announced.round}, and this journal knows nothing of it: a"
@@ -245,8 +247,9 @@ class DeviceRole(Role):
         if not federation.may_transmit(asked.round, number):
             raise Dropped("not-scheduled", "the plan has this device silent in the round")
         joined = self.journal.runs[self.run]
-        # An air with a new journal is harmless before this device's first answer, and the device
-        # joins again. After an answer it means that the air has forgotten what it published.
+        # An air with another journal than at joining has forgotten what it published, and could add
+        # fresh noise to the same symbols. Before this device's first answer that is harmless, and
+        # the device joins again; after an answer it must not answer this air any more.
         if asked.journal != joined.air:
             if joined.answers:
                 raise Dropped("stale-journal", consent.OTHER_AIR)
@@ -300,8 +303,9 @@ class DeviceRole(Role):
         )
         sealed = self._seal.close(answer.to_bytes(plan.uplink.symbol_format))
         gain = [float(each) for each in in_short(accounted(federation, asked.gain))]
-        # With the answer, so that after a restart the local parameters are those that it was made
-        # with: a device that moved them anew would not be the chain that the plan speaks of.
+        # The local parameters are journaled together with the answer that was computed from them.
+        # After a restart they must not be moved a second time in this round: the chain would no
+        # longer be the one that the plan describes.
         self.journal.answer(self.run, theta.round, binding, gain, sealed, own)
 
     def _slot_end(self, federation: Federation, now: float) -> float:
@@ -324,8 +328,9 @@ def transmit(
     entropy: Entropy,
     largest_amplitude: float = float("inf"),
 ) -> Transmission:
-    """Symbols and amplitudes of one device in a round, (dim) each, made by
-    :func:`flmc.sampling.roles.device` with random bits from ``entropy``.
+    """Symbols and amplitudes, (dim) each, of the device ``number`` in the announced round, made
+    from its ``gradient`` (dim) by :func:`flmc.sampling.roles.device` with random bits from
+    ``entropy``.
 
     A device that would have to exceed its power limit to invert its channel transmits at the
     limit, and arrives softer than planned; ``largest_amplitude`` is a further limit of its
@@ -344,8 +349,8 @@ def transmit(
 
 
 def can_invert(announcement: Announcement, number: int) -> bool:
-    """Whether the transmit amplitudes of a device, announced gain over path gain, stay far from
-    overflow and underflow."""
+    """Whether the transmit amplitudes of the device ``number``, announced gain over path gain, are
+    so far from overflow and underflow that it can invert its channel."""
     with np.errstate(over="ignore", under="ignore"):
         wanted = announcement.gain / announcement.fading[number]
     return bool(((wanted > 1 / _FARTHEST) & (wanted < _FARTHEST)).all())
@@ -361,8 +366,8 @@ def slot_end(slot: float, asked: float, now: float) -> tuple[float, bool]:
 
 
 def rehearse(gradient: LocalGradient, dim: int, seal: Seal, journal: DeviceJournal) -> None:
-    """Do the work of an answer (gradient, sealing, a write to the disk) without keeping or
-    sending it."""
+    """Do the work of an answer (``gradient`` at theta 0 with ``dim`` entries, sealing, a write to
+    the disk) without keeping or sending one, so that the caller can measure its time."""
     gradient(np.zeros(dim))
     # 12 zero bytes for each entry: about as long as an answer
     journal.rehearse(seal.close(bytes(12 * dim)))

@@ -27,8 +27,8 @@ from flmc.uplink.report import SUFFIX, scale_of, with_report
 from flmc.uplink.uplink import Uplink
 
 LocalGradient = Callable[[Array], Array]
-"""Function from theta (dim) to the gradient of the local cost (dim), before clipping. One with
-local parameters is a :class:`LocalMoves`."""
+"""Function from theta (dim) to the gradient of the local cost (dim), before clipping. For a model
+with local parameters it is a :class:`LocalMoves`."""
 
 _log = logging.getLogger("flmc.deploy.device")
 
@@ -48,8 +48,8 @@ def read_model(
     own model (``package.module:object``), which has one device and includes only its share of the
     prior.
 
-    The options are those of :func:`flmc.data.reading.read`. Classes and categories should be given
-    where there are any, because a device does not know those of the other devices. Raises
+    The options are those of :func:`flmc.data.reading.read`. Where data have classes or categories,
+    all of them should be listed, because some may occur on other devices only. Raises
     ``InvalidSetting`` for a model or data of several devices.
     """
     name = name.removesuffix(SUFFIX)
@@ -57,8 +57,8 @@ def read_model(
         own: Model = MODELS.build(name)
         if own.num_devices != 1:
             raise InvalidSetting(f"a device's own model has one device, got {own.num_devices}")
-        # The user's log prior may be a share of the prior, but the Jacobian of the supports is
-        # flmc's, and has to be shared as well.
+        # The user may write a log prior that is already one device's share of it. But flmc itself
+        # adds the log Jacobian of the supports, and must know how many devices share that.
         mapped = own.layout is not None and not own.layout.free
         if mapped and isinstance(own, LogDensityModel) and own.prior_devices == 1:
             raise InvalidSetting(
@@ -77,7 +77,8 @@ def read_model(
         allow_constant=True,
     )
     if data.dropped:
-        # It stays in the device's own log: nobody else learns how many examples it uses.
+        # The number of left-out examples is written to the device's own log only: nobody else may
+        # learn how many examples the device uses.
         _log.warning(
             "examples with missing values were left out",
             extra={"event": "missing-dropped", "detail": f"{sum(data.dropped)}"},
@@ -100,12 +101,12 @@ def local_gradient(
     """The function that computes the gradient of a device's local cost, (dim) to (dim), with
     examples bounded as the uplink asks, and NaN where the model fails. ``shares_prior`` says that
     the model has the whole prior, of which 1/``num_devices`` is kept. Where the uplink asks for
-    batches, every call draws a new one: an answer that must be repeated is repeated from the
-    journal. With ``reports`` the last entry of theta and of the gradient is extra: the device's
+    batches, every call draws a new one; a repeated answer comes from the journal, without a second
+    call. With ``reports``, theta and the gradient have one more entry at the end, the device's
     report of what clipping and the link take away. Raises ``InvalidSetting`` unless the model has
-    ``dim`` entries (None: any), single examples where the uplink bounds them, and gradients of some
-    of its examples if there are batches."""
-    # Refused here, because a gradient that fails in a round is answered by zeros.
+    ``dim`` entries (None: any; a report counts as an entry), single examples where the uplink
+    bounds them, and gradients of some of its examples if there are batches."""
+    # Checked before the run: a gradient that fails in a round becomes zeros, and the run goes on.
     if uplink.clips_examples and isinstance(model, LogDensityModel) and model.no_examples:
         raise InvalidSetting(model.no_examples)
     if reports:
@@ -145,7 +146,7 @@ def local_gradient(
                     local = local - rest * model.prior_share(at)[0, 0]
                 if reports:
                     local = with_report(local[None], at[0, 0], uplink)[0]
-        except Exception as error:  # a user's own model may raise anything
+        except Exception as error:  # a user's own model may raise any exception
             _log.error(
                 "the gradient failed, zeros take its place",
                 extra={"event": "gradient-failed", "detail": type(error).__name__},
@@ -157,27 +158,28 @@ def local_gradient(
 
 
 class LocalMoves:
-    """What a device with local parameters does in a round: it moves them given theta, and computes
-    the gradient that it sends. ``rest`` is the share of the prior that is not the device's, and
-    that the model has."""
+    """The work of a device with local parameters in a round: it moves these parameters given theta,
+    and computes the gradient that it sends. ``rest`` is the share of the model's prior that belongs
+    to other devices, and is subtracted: 1 - 1/K with K devices, or 0."""
 
     def __init__(self, model: LogDensityModel, rest: float) -> None:
         self._model, self._rest = model, rest
 
     def __call__(self, theta: Array) -> Array:
-        """The gradient, (dim), from local parameters that are moved from the start and forgotten:
-        the work of a round, without its effect."""
+        """The gradient, (dim), at ``theta`` (dim), computed after moving the local parameters from
+        the model's start; the moved parameters are forgotten. It takes as long as a round, and is
+        for measuring that time."""
         return self.moved(theta, (), np.random.default_rng(0))[0]
 
     def moved(
         self, theta: Array, own: tuple[float, ...], entropy: Entropy
     ) -> tuple[Array, tuple[float, ...]]:
-        """The gradient that the device sends at ``theta`` (dim), (dim), and its local parameters
-        after the round, as free numbers, from those before it; empty: from the model's start.
-        Zeros take the place of a gradient that cannot be computed, as for any model, and the local
-        parameters then stay."""
+        """The gradient (dim) that the device sends at ``theta`` (dim), and its local parameters
+        after the round. ``own`` are those before the round, as free (unconstrained) numbers; empty:
+        the model's start. If the model fails, the gradient is NaN, which clipping turns into zeros,
+        and ``own`` is returned unchanged."""
         before = np.array(own)[None] if own else self._model.local_start()
-        # The generator is seeded from all that it is worth, 128 bits, by the device's own entropy.
+        # The seed is 128 bits of the device's own entropy, as many as NumPy's generator uses.
         rng = np.random.default_rng(int.from_bytes(entropy.bytes(16), "little"))
         at = np.asarray(theta, dtype=np.float64)
         try:
@@ -185,7 +187,7 @@ class LocalMoves:
                 after, gradient = self._model.moved(at, before, rng)
                 if self._rest:
                     gradient = gradient - self._rest * self._model.prior_share(at[None, None])[0]
-        except Exception as error:  # a user's own model may raise anything
+        except Exception as error:  # a user's own model may raise any exception
             _log.error(
                 "the gradient failed, zeros take its place",
                 extra={"event": "gradient-failed", "detail": type(error).__name__},
@@ -196,13 +198,15 @@ class LocalMoves:
 
 
 def _of_all(model: Model, uplink: Uplink) -> LocalGradient:
-    """Gradients (1, 1, 1, dim) at theta (1, 1, dim) from all examples of the device."""
+    """Function from theta, (1, 1, dim), to the gradient of a device, (1, 1, 1, dim), over all
+    examples in the device's ``model``, bounded as the ``uplink`` asks."""
     return lambda at: uplink.local_gradients(model, at)
 
 
 def _of_batches(model: Model, uplink: Uplink) -> LocalGradient:
-    """Gradients (1, 1, 1, dim) at theta (1, 1, dim), each from a new batch of the device's
-    examples. The seed of the batches is the operating system's; no privacy relies on it."""
+    """Function from theta, (1, 1, dim), to the gradient of a device, (1, 1, 1, dim), over a batch
+    of the examples in its ``model``; every call draws a new batch. The operating system seeds the
+    batches; the privacy statement does not rely on their being secret."""
     sizes, rng = sizes_of(model), np.random.default_rng()
 
     def gradient(at: Array) -> Array:

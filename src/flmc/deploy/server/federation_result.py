@@ -48,15 +48,16 @@ def result_without_data(
     before: Array | None = None,
     prior: Prior | None = None,
 ) -> Result:
-    """The result as the server knows it: without data, so without a posterior to compare with, and
-    judged by :func:`flmc.evaluation.server_evidence.judge_without_data`.
+    """The result of a run as the server knows it: without data, so without a posterior to compare
+    with, and judged by :func:`flmc.evaluation.server_evidence.judge_without_data`.
 
     ``kept`` holds theta after every kept round (round, dim), ``seconds`` is CPU time, and
     ``ledger`` has one line of JSON for each round, with gains and absent devices. With ``reports``
     the last entry of ``kept`` is not a parameter but the sum of the devices' reports, and the
-    result leaves it out. ``before`` has theta at the start and after every round of the burn-in, or
-    after the last ones of these, (place, dim), without reports; None: not known, and then the first
-    kept round has no midpoint. Without the model's ``prior`` the result has no answer."""
+    result leaves it out. ``before`` has the positions before the first kept round, (position, dim),
+    without reports: theta at the start and after every round of the burn-in, or only the last of
+    these. None: not known, and then the first kept round has no midpoint. Without the model's
+    ``prior`` the result has no answer."""
     active, gains = (None, None)
     if ledger[plan.num_burn_in : plan.num_rounds]:
         active, gains = rounds_seen(ledger[plan.num_burn_in : plan.num_rounds], plan.num_devices)
@@ -84,8 +85,9 @@ def answer_finder(
     plan: Plan, model: Model | Prior | None, path: ChainPath | None, ledger: Sequence[str]
 ) -> FindAnswer:
     """A function that computes the answer, what the server knows of theta, from the positions of
-    its chains and the ledger's line of JSON for each round, in which all chains agree. ``model`` is
-    the model or only its prior; if it is None, the function raises ``InvalidSetting``."""
+    its chains in ``path`` (None: not known) and from the ``ledger``, one line of JSON for each
+    round, which must hold for every chain. ``model`` is the model or only its prior. If ``model``
+    or ``path`` is None, the function raises ``InvalidSetting``."""
     seen = rounds_seen(ledger[: plan.num_rounds], plan.num_devices)
     if model is None or path is None:
         return partial(refuse_answer, PRIOR_UNKNOWN)
@@ -107,29 +109,31 @@ def result_with_model(
     ledger: Sequence[str] = (),
     before: Array | None = None,
 ) -> Result:
-    """The result with the model of all devices' data, like that of a simulation: with metrics
-    against the exact posterior where it is known. The arguments are those of
-    :func:`result_without_data`."""
+    """The result of a federation's run like that of a simulation, with metrics against the exact
+    posterior where it is known; ``model`` has the data of all devices. ``kept`` holds theta after
+    every kept round (round, dim), ``seconds`` is CPU time, ``ledger`` has one line of JSON for each
+    round, and ``before`` theta at the start and in the burn-in (position, dim; None: not known)."""
     several = None if before is None else before[None]
     chains = chains_of(plan, kept[None], several, centre_of(model))
-    # Devices do not tell the server which gradients they clipped: with the data of all devices the
-    # clipped entries are counted at the kept positions.
+    # Devices do not tell the server which gradients they clipped. So the gradients are computed
+    # again, from the data of all devices at the kept positions, and their clipped entries counted.
     local = plan.uplink.drawn_gradients(model, kept)[None]
     clip, by_norm = plan.uplink.clip, plan.uplink.clips_norm
     chains.num_clipped = count_clipped(local, clip, None, by_norm=by_norm)
     job = Job(plan, model, 0, 1, NumpyEngine(), keep_draws=True)
     every = np.full((1, plan.num_rounds), float(plan.num_devices))
     result = job.result_of(chains, every, seconds, absences(plan, ledger))
-    # For the answer, who transmitted and with which gain comes from the ledger of the run, not from
-    # what a seed would draw in a simulation.
+    # The answer is computed from the devices and gains that the run's ledger names. A simulation's
+    # result, as the job has made it, would take devices and gains drawn from a seed.
     find = answer_finder(plan, model, chains.path, ledger)
     return replace(result, engine=ENGINE, blocking="", find_answer=find)
 
 
 def chains_of(plan: Plan, kept: Array, before: Array | None, centre: Array) -> Chains:
-    """Chains of a federation's runs as ``Chains``, made from theta after every kept round, (chain,
-    round, dim), and at the start and in the burn-in, (chain, place, dim) or None; the moments of
-    their draws are computed for deviations from ``centre``, (1, dim)."""
+    """The ``Chains`` of a federation's runs, one chain for each run. ``kept`` is theta after every
+    kept round, (chain, round, dim); ``before`` is theta at the start and in the burn-in, (chain,
+    position, dim), or None. The moments of the draws are those of deviations from ``centre``,
+    (1, dim)."""
     thetas = kept if before is None else np.concatenate([before, kept], axis=1)
     first, burn_in = plan.num_rounds + 1 - thetas.shape[1], plan.num_burn_in
     path = ChainPath(thetas[None], None, first, burn_in, plan.midpoints)
@@ -149,9 +153,9 @@ def chains_of(plan: Plan, kept: Array, before: Array | None, centre: Array) -> C
 
 
 def absences(plan: Plan, ledger: Sequence[str]) -> tuple[Finding, ...]:
-    """A finding about absent devices, or no finding: fewer devices than planned were active in the
-    rounds after burn-in, and what the mean temperature was. Empty if no device was missing, or if
-    the temperature is unknown. ``ledger`` has one line of JSON for each round."""
+    """One finding if fewer devices than planned were active in the rounds after burn-in, which
+    states the mean temperature of these rounds; empty if no device was missing, or if the
+    temperature is unknown. ``ledger`` has one line of JSON for each round."""
     rounds = [json.loads(line) for line in ledger[plan.num_burn_in :]]
     active = np.array([plan.num_devices - len(each["silent"]) for each in rounds])
     planned = plan.num_active[plan.num_burn_in :][: len(active)]
@@ -188,8 +192,8 @@ class Recorded(NamedTuple):
     ledger
         One line of JSON for each round.
     before
-        Theta at the start and during the burn-in, (place, dim), without reports; None in a record
-        of an earlier version.
+        Theta at the start and after the rounds of the burn-in, (position, dim), without reports;
+        None in a record of an earlier version.
     """
 
     plan: Plan
@@ -205,7 +209,8 @@ def read_recorded(directory: Path) -> Recorded:
     record = load(directory)
     arrays = record.arrays
     plan = Plan.from_document(record.asked["plan"])
-    # Draws are midpoints where all positions have an array of their own.
+    # Theta after the kept rounds is wanted, not midpoints. In a plan with midpoints these are the
+    # draws, and the record has all positions in another array.
     name, count = "positions" if plan.midpoints else "draws", plan.num_rounds - plan.num_burn_in
     kept = arrays[name][0, 0, -count:]
     if REPORT in arrays:

@@ -1,8 +1,8 @@
 """Several runs of one plan, each a chain of a federation of its own, judged and priced together.
 
 One chain cannot show that it has mixed, and stays in the mode in whose basin it begins. Runs of the
-same plan under other names, with the same devices, air and server, are chains that begin at places
-of their own; together they have an R-hat, one answer, and one privacy cost."""
+same plan under different names, with the same devices, air and server, are chains that begin at
+different theta; together they have an R-hat, one answer, and one privacy cost."""
 
 from __future__ import annotations
 
@@ -41,34 +41,38 @@ from flmc.sampling.path import ChainPath
 from flmc.wire.federation import Federation
 
 _APART = 0.5
-"""Smallest distance between the starts of two chains, in prior standard deviations times the root
-of the number of entries, at which they count as beginning at places of their own: of two draws from
-a normal prior it is about the root of 2."""
+"""Smallest distance at which the starts of two chains count as different: the root mean square,
+over the entries of theta, of their difference in prior standard deviations (in those of the kept
+thetas, if the prior is not known). Two draws from a normal prior are about sqrt(2) apart."""
 _UNLIKE_ROUNDS = (
     "the runs have no answer together, because other devices were active, or with other gains, in"
     " their rounds: use the answer of each (flmc answer), or the draws"
 )
-"""Reason why some runs have no answer together."""
+"""Message of pooled runs that have no answer together: an answer of several chains needs the same
+number of active devices and the same gains in every round of all runs."""
 _PRIVACY_OF_ONE = "privacy, one chain"
-"""Label of the row about a single chain in a result, which does not hold for runs that are all
-published."""
+"""Label of the row with the privacy of one chain in a result's table. Pooled runs leave the row
+out, because all their chains are published."""
 
 
 class PooledRuns(NamedTuple):
-    """Runs of one plan, as the server knows them together."""
+    """Several runs of one plan, each one chain, with the result and the privacy cost of all of them
+    together, as the server knows them without data."""
 
     runs: tuple[str, ...]
     """Names of the runs, one chain each."""
     result: Result
     """The result of all chains together."""
     epsilon: float | None
-    """Upper bound of epsilon for all rounds of these runs and the device that transmits most, at
-    the plan's delta of a run; infinite where there is no finite one, None where the privacy is
-    unknown. It holds if the runs were chosen without a look at them."""
+    """Upper bound of epsilon for all rounds of these runs together, for the device that transmits
+    most, at the delta that the plan states for one run; infinite if no finite bound is known, None
+    if the uplink's privacy is unknown. It holds only if nobody looked at the runs before choosing
+    which of them to pool."""
 
     def to_document(self) -> dict[str, Any]:
-        """Names, cost, draws and answer in plain values, for JSON; what is unknown or unbounded is
-        null."""
+        """Plain values for JSON: names of the runs, epsilon and delta, mean and standard deviation
+        of the draws, agreement of the chains, findings, and the answer. An unknown value and an
+        infinite epsilon are None."""
         result = self.result
         finite = self.epsilon is not None and math.isfinite(self.epsilon)
         answer = result.shown_answer("auto", all_chains=True).to_document()
@@ -87,7 +91,8 @@ class PooledRuns(NamedTuple):
         }
 
     def listing(self) -> Listing:
-        """The result of all chains together as rows for printing, with the cost of these runs."""
+        """The result of all chains together as rows for printing, with the names of the runs and
+        their epsilon together."""
         shown = self.result.listing("chain")
         cost = "not known"
         if self.epsilon is not None:
@@ -104,7 +109,9 @@ class PooledRuns(NamedTuple):
 
 @dataclass(frozen=True)
 class _Run:
-    """A finished run of a federation, from its record."""
+    """A finished run of a federation, from its record. ``held`` has the plan, the chain and the
+    ledger; with ``reports`` the last entry of theta is the devices' report; ``prior`` is that of
+    the model's parameters (None: not known)."""
 
     federation: Federation
     held: Recorded
@@ -113,7 +120,8 @@ class _Run:
 
     @classmethod
     def read(cls, directory: Path) -> _Run:
-        """The run in a record; ``InvalidSetting`` if it is not the finished record of a server."""
+        """The run whose record is in ``directory``; raises ``InvalidSetting`` if the record is
+        not of a federation's finished run."""
         record = load(directory)
         if record.asked.get("engine") != ENGINE or record.result is None:
             raise InvalidSetting(
@@ -132,16 +140,17 @@ class _Run:
 
     @property
     def before(self) -> Array:
-        """Theta at the start and after every round of the burn-in, (place, dim)."""
+        """Theta at the start and after every round of the burn-in, (position, dim), without
+        reports."""
         assert self.held.before is not None, "records of this version have the burn-in"
         return self.held.before
 
 
 def pool(directories: Sequence[Path]) -> PooledRuns:
-    """The runs in some records together, judged as chains of one plan.
+    """The runs whose records are in ``directories``, judged together as chains of one plan.
 
-    ``InvalidSetting`` unless there are two or more finished runs of one federation's plan under
-    names of their own."""
+    Raises ``InvalidSetting`` unless these are two or more finished runs of the same plan and model
+    under different names."""
     runs = [_Run.read(each) for each in directories]
     _check_alike(runs)
     first = runs[0].federation
@@ -171,8 +180,8 @@ def pool(directories: Sequence[Path]) -> PooledRuns:
         find_answer=_answer_of(runs, chains.path),
     )
     try:
-        # The grid of the noise is a setting of each federation, and its rounding costs privacy:
-        # every run is charged like the one that costs most.
+        # The runs may have different noise grids, and rounding to a grid costs privacy: every run
+        # is charged like the one that costs most.
         delta, number = plan.limits.run_delta, len(runs)
         epsilon = max(cost_of_run(each.federation, delta, runs=number) for each in runs)
     except UnknownPrivacy:
@@ -181,8 +190,8 @@ def pool(directories: Sequence[Path]) -> PooledRuns:
 
 
 def _check_alike(runs: Sequence[_Run]) -> None:
-    """Raise ``InvalidSetting`` unless all are runs of one plan, with one model, under names of
-    their own."""
+    """Raise ``InvalidSetting`` unless there are two or more runs, all of the same plan and model,
+    under different names."""
     if len(runs) < 2:
         raise InvalidSetting(f"two runs or more can be judged together, got {len(runs)}")
     names = [each.federation.run for each in runs]
@@ -198,8 +207,9 @@ def _check_alike(runs: Sequence[_Run]) -> None:
 
 
 def _judge_starts(runs: Sequence[_Run], starts: Array, kept: Array) -> list[Finding]:
-    """List with a warning where chains began so close together that agreement shows little; else
-    empty. ``starts`` are (chain, dim), ``kept`` (chain, round, dim)."""
+    """A list with one warning if two chains began so close together that their agreement does not
+    show that they mixed; else empty. ``starts`` is theta before round 1, (chain, dim), and ``kept``
+    theta after every kept round, (chain, round, dim)."""
     prior = runs[0].prior
     spread = kept.std(axis=(0, 1)) if prior is None else np.asarray(prior.sd)
     away = (starts[:, None] - starts[None]) / spread
@@ -215,8 +225,9 @@ def _judge_starts(runs: Sequence[_Run], starts: Array, kept: Array) -> list[Find
 
 
 def _answer_of(runs: Sequence[_Run], path: ChainPath | None) -> FindAnswer:
-    """A function that computes the answer of all runs together, whose positions are in ``path``; it
-    raises ``InvalidSetting`` where devices were absent in rounds of their own in each run."""
+    """A function that computes the answer of all runs together from the positions of their chains
+    in ``path``. The function raises ``InvalidSetting`` if the runs differ in the number of active
+    devices, or in the gains, of any round."""
     first = runs[0]
     plan = first.federation.plan
     seen = [rounds_seen(each.held.ledger[: plan.num_rounds], plan.num_devices) for each in runs]

@@ -1,8 +1,8 @@
-"""The prior of a federation's model as its server, which has no data, knows it; the server needs it
-to compute an answer.
+"""The prior of a federation's model, as far as the server knows it, who has no data and needs the
+prior to compute an answer.
 
-For flmc's linear regression it follows from the model's name. For any other model the server's
-configuration states it, in a table ``[prior]``; else it is not known."""
+For flmc's linear regression the prior follows from the model's name. For any other model the table
+``[prior]`` of the server's configuration may state it; otherwise the prior is not known."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ PRIOR_UNKNOWN = (
 def prior_of(federation: Federation, stated: Normal | None = None) -> Prior | None:
     """The prior of a federation's parameters: the model's own if its name implies one, else the
     prior ``stated`` in the server's configuration; None: not known. Raises ``InvalidSetting`` if a
-    prior is stated for a model that has its own, or with another number of entries."""
+    prior is stated for a model that has its own, or with a number of entries that the model does
+    not have."""
     dim = federation.plan.dim - federation.reports
     name = federation.model.removesuffix(SUFFIX)
     if name in MODELS.names and MODELS[name].maker is LinearGaussian:

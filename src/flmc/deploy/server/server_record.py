@@ -39,8 +39,8 @@ _ROUNDS = "rounds.txt"
 when the result is written."""
 
 _SAME_GAIN = 1e-3
-"""Relative difference between the gain with which symbols arrived and the gain that is accounted,
-up to which a line of the ledger names the latter only."""
+"""Largest relative difference between the gain with which symbols arrived and the gain that privacy
+accounting uses, at which a line of the ledger names the accounted gain only."""
 
 
 class ServerRecord:
@@ -165,9 +165,9 @@ class ServerRecord:
             "silent": [int(k) for k in np.flatnonzero(~active)],
             "temperature": None if temperature is None else round(temperature, 6),
         }
-        # The gain of an entry is the accounted one, which rounding to the noise grid may make
+        # ``gain`` in the ledger is the accounted gain, which rounding to the noise grid may make
         # larger than the gain with which symbols arrived. The noise of an estimate follows from the
-        # latter, so a line names it too where the two differ.
+        # gain of arrival, so the ledger names that gain, too, where the two differ.
         if arrived is not None and not np.allclose(arrived, gain, rtol=_SAME_GAIN, atol=0):
             entry["arrived"] = [float(value) for value in arrived]
         # The ledger is written first: after a crash between the two writes it names a round that
@@ -197,8 +197,8 @@ class ServerRecord:
 
 
 def check_same_run(directory: Path, federation: Federation) -> None:
-    """Raise ``InvalidSetting`` if the record in a directory is of another federation, by its
-    digest."""
+    """Raise ``InvalidSetting`` if the record in ``directory`` has another digest than
+    ``federation``, and so is of another run."""
     identity, digest = str(records.describe(directory).get("identity")), federation.digest.hex()
     if identity != digest:
         raise InvalidSetting(

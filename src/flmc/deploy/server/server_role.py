@@ -63,7 +63,7 @@ class ServerRole(Role):
         self._spending = Spending()
         self._air = AirStatus()
         self._verdict = ""
-        # A status and theta were never published, so both are due.
+        # Times of the last publication of status and theta; minus infinity makes both due at once.
         self._status_at = float("-inf")
         self._asked = float("-inf")
         self.failure: str | None = None
@@ -282,8 +282,8 @@ class ServerRole(Role):
         return for_answers(self.federation, self.record.round + 1, now - self._round_began)
 
     def _status(self, now: float, *, last: bool = False) -> Outgoing:
-        """The message with the status of the run; its epsilon may cover fewer rounds than were
-        finished, except in the ``last`` status."""
+        """The message with the status of the run. Its epsilons are the last computed ones, which
+        may not yet include the newest rounds, except in the ``last`` status."""
         self._status_at = now
         plan, record = self.federation.plan, self.record
         self._spending.update(record, now=last)
@@ -321,17 +321,18 @@ class Spending:
 
     def __init__(self) -> None:
         self.epsilon: float | None = 0.0
-        """Last computed epsilon of all planned rounds, 0 before the first; None: unbounded."""
+        """Last computed epsilon of all planned rounds, 0 before round 1 is done; None:
+        unbounded."""
         self.so_far: float | None = 0.0
-        """Last computed epsilon of the rounds that are done; None: unbounded."""
+        """Last computed epsilon of the rounds that were done at that time; None: unbounded."""
         self.round = 0
         """Number of the last round whose epsilon is in ``so_far``."""
         self._not_before = float("-inf")
 
     def update(self, record: ServerRecord, *, now: bool = False) -> None:
-        """Compute epsilon anew from the record's ledger. Nothing is done if there is no new round
-        or no privacy statement; nor if the last computation is too recent, unless ``now`` is
-        True."""
+        """Compute both epsilons, of the whole run and of its rounds so far, anew from the record's
+        ledger. Do nothing if there is no new round or no privacy statement, or if the last
+        computation is too recent and ``now`` is False."""
         plan, rounds = record.federation.plan, record.round
         began = time.monotonic()
         if rounds == self.round or plan.unknown_privacy is not None:

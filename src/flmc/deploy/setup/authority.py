@@ -84,8 +84,8 @@ class Authority:
 
     @classmethod
     def open(cls, folder: Path) -> Authority:
-        """The authority of a folder; raises ``InvalidSetting`` if there is none, and
-        ``RunFailed`` if its files are damaged."""
+        """The certificate authority whose files are in ``folder``; raises ``InvalidSetting`` if the
+        folder has none, and ``RunFailed`` if the files are damaged."""
         if not (folder / INDEX).is_file():
             raise InvalidSetting(
                 f"{str(folder.parent)!r} must be a directory that flmc deploy init wrote: there is"
@@ -199,8 +199,8 @@ class Authority:
 
 
 def check_days(name: str, days: int) -> int:
-    """Return ``days``, a lifetime; raises ``InvalidSetting``, which calls the setting ``name``,
-    unless it is a whole number from 1 to 36500."""
+    """Return ``days``, a certificate's lifetime in days, unchanged; raises ``InvalidSetting``
+    unless it is a whole number from 1 to 36500. The error calls the setting ``name``."""
     return checks.at_least(name, days, 1, highest=36500)
 
 

@@ -34,8 +34,8 @@ BROKER: Purpose = "broker"
 
 _PURPOSES = {CLIENT: ExtendedKeyUsageOID.CLIENT_AUTH, BROKER: ExtendedKeyUsageOID.SERVER_AUTH}
 SKEW = timedelta(hours=1)
-"""Certificates and lists are dated back by this time, because a small board's clock may be
-slow."""
+"""Time by which certificates and revocation lists are dated back: the clock of a small board may
+be slow, and would take a newer one as not yet valid."""
 
 
 class Pair(NamedTuple):
@@ -106,8 +106,8 @@ class Signer:
             x509.CertificateRevocationListBuilder()
             .issuer_name(self._certificate.subject)
             .last_update(updated)
-            # Valid as long as the authority: a broker refuses every client once its list has
-            # expired, and nobody would renew a list without changes.
+            # The list is valid as long as the authority: a broker refuses every client once its
+            # list has expired, and nobody would renew a list without changes.
             .next_update(self.ends)
             .add_extension(x509.CRLNumber(number), critical=False)
             .add_extension(self._issuer_key(), critical=False)

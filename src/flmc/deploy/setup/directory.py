@@ -154,8 +154,8 @@ def renew(
             )
         pair = authority.issue(identity, newest.purpose, newest.names, days=days)
         authority.save()
-        # Operators often remove a role's folder here once it is on its own machine: then it is made
-        # again.
+        # The folder may be missing, because operators often remove it once it is on the role's own
+        # machine: then it is made again.
         folders.make(directory / identity, there=True)
         folders.write_pair(directory / identity, pair, durable=True)
         folders.copy_certificate(directory, (identity,))
@@ -237,7 +237,7 @@ def _built(directory: Path) -> Iterator[Path]:
         # by one.
         os.sync()
         os.replace(place, target)
-    except BaseException:  # an interrupt, too, must leave nothing behind
+    except BaseException:  # an interrupt must not leave the temporary directory behind either
         shutil.rmtree(place, ignore_errors=True)
         raise
 

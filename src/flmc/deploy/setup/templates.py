@@ -125,7 +125,7 @@ flmc deploy revoke DIR ID    shut out a device or another role for good
 """
 
 SCRIPT = "start.sh"
-"""Name of a start script; it is executable."""
+"""File name, in the folder of a role or the broker, of the executable script that starts it."""
 
 _START = """\
 #!/bin/sh
@@ -224,8 +224,8 @@ def open_files(num_devices: int) -> int:
 
 
 def script(folder: str, url: str) -> str:
-    """Text of the shell script that starts a role of flmc (``air``, ``server`` or a device) with
-    the broker's address."""
+    """Text of the shell script that starts the role in ``folder`` (``air``, ``server`` or a device
+    such as ``device-3``) with the broker's address ``url``."""
     words = {"air": ["air"], "server": ["serve"]}.get(folder)
     if words is None:
         words = ["device", "--id", folder.removeprefix("device-"), "--data", "data.csv"]

@@ -42,7 +42,7 @@ class AttackLossLaw(NamedTuple):
     losses
         Values of the loss, in ascending order.
     first, second
-        Probability of each, in the first world and in the second.
+        Probability of each loss, in the first world and in the second, (loss) each.
     """
 
     losses: Array
@@ -183,8 +183,8 @@ def _log(value: float) -> float:
 
 
 def _composed(entries: list[tuple[_Entry, int]]) -> AttackLossLaw:
-    """Law of the sum of independent privacy losses; each pair in ``entries`` holds the law of an
-    entry's loss, and the number of entries that have it."""
+    """Law of the sum of independent privacy losses over entries; each pair in ``entries`` holds the
+    law of one entry's loss, and the number of entries with this law."""
     moments = np.array([entry.moments for entry, _ in entries])
     counts = np.array([count for _, count in entries])
     one, two, variance = counts @ moments
@@ -241,7 +241,7 @@ def at_worst_centre(scene: Scene, delta: float) -> Scene:
         return law.epsilon(delta), float((law.above_first - law.above_second).max())
 
     # Both signs are tried: a centre and its negative have the same two worlds in opposite order,
-    # and ``epsilon`` is that of one order.
+    # and ``epsilon`` compares them in one order only.
     return replace(scene, centre=float(max(np.linspace(-most, most, _CENTRES), key=revealed)))
 
 

@@ -173,8 +173,8 @@ def _guess(scene: Scene, received: Array, first: Array, second: Array) -> Array:
 
 
 def bound_from_guesses(correct: int, count: int, delta: float, confidence: float) -> float:
-    """Lower bound of epsilon at a confidence: the largest epsilon that ``correct`` right guesses of
-    ``count`` coins refute, or 0."""
+    """Lower bound of epsilon at ``delta`` that holds with probability ``confidence``: the largest
+    epsilon that ``correct`` right guesses of ``count`` coins refute; 0 if they refute none."""
     if chance_of_guesses(correct, count, 0.0, delta) > 1 - confidence:
         return 0.0
     low, high = 0.0, _LARGEST

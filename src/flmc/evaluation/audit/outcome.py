@@ -1,5 +1,5 @@
-"""The outcome of an audit, that is of an attack on flmc's own privacy: as a value, in rows and for
-JSON."""
+"""The outcome of an audit, which attacks flmc's own privacy: a class with the bounds of epsilon,
+which can be printed and written as JSON."""
 
 from __future__ import annotations
 

@@ -59,8 +59,8 @@ class Power(NamedTuple):
 class Resolution:
     """The smallest understatement of epsilon that an audit detects with probability ``seen_with``:
     ``epsilon_factor`` is the true epsilon over the claimed one, ``gain_factor`` the factor of all
-    gains that raises epsilon that much; both are NaN where the audit detects none. ``powers`` has
-    the probabilities of detection for some factors of the gains."""
+    gains that raises epsilon that much; both are NaN where the audit detects no understatement.
+    ``powers`` has the probabilities of detection for some factors of the gains."""
 
     epsilon_factor: float
     gain_factor: float
@@ -71,8 +71,8 @@ class Resolution:
     seen_with: float = SEEN_WITH
 
     def to_document(self) -> dict[str, Any]:
-        """The resolution without its threshold, as plain values for JSON; both factors are null
-        where the audit detects nothing."""
+        """The fields but ``threshold`` by name, as plain values for JSON; both factors are null
+        where the audit detects no understatement of epsilon."""
         known = not math.isnan(self.epsilon_factor)
         return {
             "epsilon_factor": self.epsilon_factor if known else None,
@@ -98,8 +98,8 @@ def expected_resolution(
     scene: Scene, delta: float, trials: int, claimed: float, confidence: float = CONFIDENCE
 ) -> Resolution:
     """The smallest understatement of epsilon that an audit of a scene will detect with ``trials``
-    in each world, where the accountant claims the epsilon ``claimed`` (infinite: it claims
-    none)."""
+    transmissions in each world, where the accountant claims the epsilon ``claimed`` at ``delta``
+    (infinite: it claims none); the audit's lower bound holds with probability ``confidence``."""
     test = _AuditTest(scene, delta, trials, claimed, error_of_a_rate(confidence, thresholds=2))
     _, threshold = test.best(1.0)
     if not 0 < claimed < math.inf:
@@ -127,8 +127,8 @@ def expected_resolution(
 @dataclass(frozen=True)
 class _AuditTest:
     """The statistical test of an audit: does the attack's lower bound of epsilon exceed the
-    ``claimed`` one? The confidence bound of each rate of alarms may fail with probability
-    ``error``."""
+    ``claimed`` one? It makes ``trials`` transmissions in each world, and the confidence bound of
+    each rate of alarms may fail with probability ``error``."""
 
     scene: Scene
     delta: float

@@ -47,7 +47,8 @@ class Rounds(NamedTuple):
     step_sizes: Array
 
     def at(self, chosen: Array) -> Rounds:
-        """The rounds of this object whose indices are ``chosen``, in the order of the indices."""
+        """The rounds whose indices in this object are ``chosen`` (chosen round), in the order of
+        ``chosen``."""
         return Rounds(*(part[chosen] for part in self))
 
 
@@ -176,8 +177,8 @@ def _rounds_from_the_loudest(plan: Plan, num_rounds: int, seed: int) -> Rounds:
     return Rounds(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
 
 
-# The gradients of the attacked device in the two worlds of an attack lie as far apart as clipping
-# lets them.
+# Below: the gradients of the attacked device in the two worlds. They lie as far apart as clipping
+# lets them, because that reveals most.
 
 
 _BEYOND = 2.0
@@ -220,8 +221,9 @@ def gradients_of_worlds(scene: Scene) -> tuple[float, float]:
 
 
 def example_reach(scene: Scene) -> float:
-    """Largest entry that the gradient of the one differing example can have after clipping; where
-    its norm is bounded, the bound is spread evenly over all entries."""
+    """Largest magnitude of an entry that the gradient of the one differing example can have after
+    clipping. Where clipping bounds the norm of that gradient, the bound is spread evenly over all
+    entries."""
     bound, by_norm = scene.uplink.example_part, scene.uplink.example_norm is not None
     return bound / math.sqrt(scene.dim) if by_norm else bound
 

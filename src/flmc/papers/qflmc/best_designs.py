@@ -1,5 +1,5 @@
-r"""The best design of the digital and of the analog scheme, by the width of the answer that the
-server can give at equal privacy of a whole run.
+r"""Search for the best design of the digital and of the analog scheme: the one with the smallest
+predicted error of the server's answer, at equal privacy of a whole run.
 
 For a number of devices and of entries, an SNR and a budget of the run, a scheme gets the clip, the
 link with its slope, the gain, the step and the rounds with the smallest predicted *error*: the root
@@ -35,23 +35,31 @@ _CLIPS = np.geomspace(0.1, 16.0, 18)
 """Clips that are tried, in standard deviations of an entry of a local gradient over draws of the
 data."""
 _PULLS = np.geomspace(0.01, 0.8, 12)
-"""Shares of its distance to the mode that a chain loses in a round, as tried."""
+"""Pulls that are tried: a pull is the share of its distance to the posterior mode that a chain
+loses in a round."""
 _FINER = (1.4, 1.12, 1.04)
-"""Factors by which clip and pull are then varied, up and down, about the best of those."""
+"""Largest factors of three finer searches, one after the other: each varies clip and pull of the
+best designs so far, up and down, by up to its factor."""
 _FINALISTS = 8
-"""Number of best designs, with different links and rounds, that are refined so."""
+"""Number of best designs of the first, coarse search, with different links and numbers of rounds,
+whose clip and pull are searched more finely."""
 _CURVED_FROM = 0.1
-"""Largest mean bit from which on a sigmoid is tried beside a straight link."""
+"""Smallest peak (largest mean bit) at which a sigmoid link is tried beside a straight one; for
+smaller peaks the two are nearly the same."""
 _NEAR = 4.0
-"""Distance to the mode, in the chain's standard deviations, from which on rounds count."""
+"""Distance to the posterior mode, in standard deviations of the chain, at which a chain counts as
+arrived; the rounds before that do not count for the answer."""
 _FAR = 2.0
-"""Distance from the start to the mode, in standard deviations of the prior."""
+"""Assumed distance from a chain's start, zero, to the posterior mode, in standard deviations of the
+prior."""
 _RATIOS = np.geomspace(0.01, 30.0, 200)
-"""Standard deviations of a gradient over the clip at which averages over a link are tabulated."""
+"""Standard deviations of normal gradients, in units of the clip, for which averages of a link's
+mean symbol are tabulated."""
 
 
 class Tried(NamedTuple):
-    """The largest mean bits, and the numbers of rounds (travel included), that a search tries."""
+    """Values that a search for designs tries: ``peaks``, the largest mean bits of a link, and
+    ``rounds``, the numbers of all rounds of a run, including those in which the chain travels."""
 
     peaks: tuple[float, ...]
     rounds: tuple[int, ...]
@@ -61,14 +69,14 @@ EVERYTHING = Tried(
     (0.003, 0.006, 0.012, 0.025, 0.05, 0.1, 0.18, 0.3, 0.45, 0.6, 0.75, 0.9, 0.98, 1.0),
     (20, 25, 32, 42, 60, 90, 140, 200, 300),
 )
-"""What the full study tries; the paper has 300 rounds."""
+"""Peaks of links and numbers of rounds that the full study tries; the paper has 300 rounds."""
 A_FEW = Tried((0.1, 0.45, 0.9, 1.0), (30, 100, 300))
-"""What a preview tries."""
+"""Peaks of links and numbers of rounds that a preview of the study tries."""
 
 
 class Place(NamedTuple):
-    """What both schemes have in common at one place of the map: SNR in dB, numbers of devices and
-    of entries, and epsilon of the run."""
+    """Setting in which the best designs of both schemes are compared, a point of the study's map:
+    SNR in dB, numbers of devices and of entries of theta, and epsilon of the whole run."""
 
     snr_db: float
     num_devices: int
@@ -77,12 +85,14 @@ class Place(NamedTuple):
 
     @property
     def largest_snr(self) -> float:
-        """Largest squared amplitude of a symbol at the receiver over the noise power."""
+        """Squared amplitude at the receiver, over the noise power, of a symbol that is sent with
+        all power: the SNR as a ratio times the squared path gain of the paper, 0.04."""
         return float(FADING**2 * 10 ** (self.snr_db / 10))
 
     @property
     def curvature(self) -> float:
-        """Curvature of the negative log posterior: the number of examples, and 1 of the prior."""
+        """Curvature of the negative log posterior of linear regression: 1 for each example of all
+        devices, because features and noise have variance 1, plus 1 for the prior."""
         return EXAMPLES * self.num_devices + 1.0
 
 
@@ -104,14 +114,15 @@ class Shape(NamedTuple):
     slope: float
 
     def symbol(self, gradient: Array) -> Array:
-        """Mean symbol of a gradient in units of the clip."""
+        """Mean symbols, in the shape of ``gradient``, of gradient entries in units of the clip."""
         inside = np.clip(gradient, -1.0, 1.0)
         return self.peak * inside if self.link == "linear" else np.tanh(self.slope * inside)
 
 
 @dataclass(frozen=True)
 class Design:
-    """A design of one scheme and what is predicted of its answer.
+    """A design of one scheme (link, clip, amplitude, step, rounds) and the predicted errors of the
+    server's answer with it.
 
     Attributes
     ----------
@@ -119,20 +130,23 @@ class Design:
         The link, its largest mean symbol, and its slope at zero for a gradient in units of the
         clip, as in ``Shape``.
     clip
-        In standard deviations of an entry of a local gradient over draws of the data.
+        Clip of gradient entries, in standard deviations of an entry of a local gradient over draws
+        of the data.
     snr
         Squared amplitude of the largest symbol at the receiver over the noise power.
     pull
-        Share of its distance to the mode that a chain loses in a round.
+        Share of its distance to the posterior mode that a chain loses in a round.
     share
-        Mean slope over the chain's gradients over the slope at zero.
+        Mean slope of the symbol, averaged over the gradients that the chain meets, as a share of
+        the slope at zero.
     rounds, travel
-        All rounds, and the first of them, which do not count.
+        Number of all rounds, and of the first ones, in which the chain travels to the mode and
+        which do not count for the answer.
     width, noise, shift
-        Standard deviation that the server states, over the exact posterior's; and, in its standard
-        deviations too, the errors of the mean by noise, and by clip and link.
+        In standard deviations of the exact posterior: the standard deviation that the server
+        states for an entry of theta, the error of its mean by noise, and that by clip and link.
     error
-        Root of ``width`` squared plus ``shift`` squared; infinite where no design was found.
+        Root of ``width`` squared plus ``shift`` squared; infinite if no design gives an answer.
     temperature
         Variance of the chain over the posterior's.
     """
@@ -155,7 +169,8 @@ class Design:
 
 @dataclass(frozen=True)
 class Cell:
-    """A place of the map, with the best designs of both schemes: a row of the CSV of the map."""
+    """Best designs of both schemes in one setting, ``place``: a row of the CSV file of the map over
+    all settings."""
 
     place: Place
     digital: Design
@@ -163,14 +178,15 @@ class Cell:
 
     @property
     def ratio(self) -> float:
-        """Error of the best digital over that of the best analog design; not a number where
-        neither scheme can answer."""
+        """Predicted error of the best digital design over that of the best analog one: 0 if only
+        the digital scheme has an answer, infinite if only the analog one has, NaN if neither."""
         if math.isinf(self.analog.error):
             return 0.0 if math.isfinite(self.digital.error) else math.nan
         return self.digital.error / self.analog.error
 
     def to_dict(self) -> dict[str, Any]:
-        """The cell by the names of its columns, for a table; empty where no design was found."""
+        """The cell as a row of a table: values by name of the column. Columns of a scheme without
+        an answer, and a ratio that is NaN, are empty texts."""
         designs = {
             f"{scheme}_{name}": value if math.isfinite(design.error) else ""
             for scheme, design in (("digital", self.digital), ("analog", self.analog))
@@ -182,8 +198,9 @@ class Cell:
 
 @lru_cache(maxsize=64)
 def _averages(shape: Shape) -> tuple[Array, Array]:
-    """Mean slope over the slope at zero, and mean square symbol, of normal gradients with the
-    standard deviations ``_RATIOS`` over the clip, both (ratio)."""
+    """Mean slope of the symbol, over its slope at zero, and mean square of the mean symbol, both
+    (ratio): averages of the link ``shape`` over normal gradients whose standard deviation is each
+    of ``_RATIOS`` times the clip."""
     nodes = np.linspace(-8.0, 8.0, 1601)
     weights = np.exp(-0.5 * nodes**2)
     weights /= weights.sum()
@@ -195,9 +212,10 @@ def _averages(shape: Shape) -> tuple[Array, Array]:
 
 @lru_cache(maxsize=8192)
 def allowed_snr(epsilon: float, peak: float, num_symbols: int) -> float:
-    """Largest squared amplitude over the noise power at which ``num_symbols`` symbols of a device
-    keep the budget of a run, by the accountant; infinite if any does. For bits ``peak`` is the
-    largest mean bit; 1 stands for certain bits, and for analog symbols, which cost the same."""
+    """Largest squared amplitude at the receiver, over the noise power, at which ``num_symbols``
+    symbols of a device keep the budget (``epsilon``, ``DELTA``) of a run; infinite if every
+    amplitude does. For bits ``peak`` is the largest mean bit; 1 stands for certain bits, and for
+    analog symbols, which cost as much."""
     if peak == 1.0:
         return budget_mu(epsilon, DELTA) ** 2 / (4.0 * num_symbols)
     high = (1.0 + peak) / 2.0
@@ -208,7 +226,8 @@ def allowed_snr(epsilon: float, peak: float, num_symbols: int) -> float:
 
 
 def best_design(place: Place, scheme: str, tried: Tried = EVERYTHING) -> Design:
-    """The design of ``scheme`` (``digital`` or ``analog``) with the smallest predicted error."""
+    """The design of ``scheme`` (``digital`` or ``analog``) with the smallest predicted error in the
+    setting ``place``; its error is infinite if no design that is ``tried`` gives an answer."""
     if scheme == "analog":
         shapes = [Shape("linear", 1.0, 1.0)]
     else:
@@ -246,8 +265,9 @@ def _best_of(
     pulls: Array,
     clips: Array,
 ) -> Design:
-    """The best design with a shape, a number of rounds, and one of the given pulls and clips; its
-    error is infinite where none makes an answer. ``bits``: whether symbols are random bits."""
+    """The best design in the setting ``place`` with the link ``shape`` and a number of ``rounds``,
+    over all pairs of one of ``pulls`` (pull) and one of ``clips`` (clip). Its error is infinite if
+    no pair gives an answer. ``bits`` says whether symbols are random bits, not analog values."""
     snr = min(allowed_snr(place.epsilon, shape.peak, place.dim * rounds), place.largest_snr)
     # All that follows are arrays (pull, clip).
     pull, clip = pulls[:, None], clips
@@ -261,8 +281,8 @@ def _best_of(
     useful &= (degrees >= WELL_KNOWN) & (taken < 0.8)
     if not useful.any():
         return Design()
-    # The formula of an answer's width ranks all designs; the law itself, which takes longer, then
-    # decides among the best.
+    # A quick formula for the squared error ranks all designs. The variance that the server states,
+    # which takes longer to compute, then decides among the 40 best.
     with np.errstate(divide="ignore", invalid="ignore"):
         formula = (1.0 + share * noise / counted) / share / (1.0 - taken) + shift
     ranked = np.argsort(np.where(useful, formula, np.inf), axis=None)[: min(40, useful.sum())]
@@ -289,21 +309,22 @@ def _best_of(
 
 
 class Steady(NamedTuple):
-    """Chains in their stationary law, one for each design, (pull, clip).
+    """Predicted numbers about chains in their stationary law, for designs with all pairs of a pull
+    and a clip; all arrays are (pull, clip).
 
     Attributes
     ----------
     share, slope
-        Mean slope of the symbols over the chain's gradients: over the slope at zero, and for a
-        gradient in standard deviations over draws of the data.
+        Mean slope of the symbol, averaged over the gradients that the chain meets: as a share of
+        the slope at zero; and with gradients in standard deviations over draws of the data.
     noise
-        Noise variance of an estimate of the gradient, over the posterior's curvature.
+        Noise variance of the server's estimate of the gradient, over the posterior's curvature.
     heat
         Variance of the chain over the posterior's.
     shift
-        Squared distance of its mean from the posterior's, over the posterior's variance.
+        Squared distance of the chain's mean from the posterior mean, over the posterior's variance.
     stays
-        Whether the chain stays where its gradients are not all clipped.
+        Whether the chain stays where its gradients are not nearly all clipped.
     """
 
     share: Array
@@ -315,12 +336,15 @@ class Steady(NamedTuple):
 
 
 def _steady(place: Place, shape: Shape, bits: bool, snr: float, pull: Array, clip: Array) -> Steady:
-    """Chains of all designs with one shape and one squared amplitude over the noise power."""
+    """Predicted numbers about stationary chains in the setting ``place`` with the link ``shape``
+    and ``snr``, the squared amplitude over the noise power, for all pairs of ``pull`` (pull, 1) and
+    ``clip`` (clip). ``bits`` says whether symbols are random bits."""
     devices = place.num_devices
     shares, squares = _averages(shape)
-    # Variance of an entry of a local gradient over its variance over draws of the data. At the mode
-    # the gradients of all devices add up to zero, which takes a share of 1/K; the chain's spread
-    # adds to it, by an amount that depends on the noise, which depends on it.
+    # ``spread`` is the variance of an entry of a local gradient, over its variance over draws of
+    # the data. At the mode the gradients of all K devices add up to zero, which leaves 1 - 1/K. The
+    # chain's own variance adds heat/K. The heat depends on the noise, and the noise on the spread,
+    # so the three are found by iteration.
     still = 1.0 - 1.0 / devices
     heat = np.full(np.broadcast_shapes(pull.shape, clip.shape), 1e-3)
     for last in (*[False] * 40, True):
@@ -332,8 +356,9 @@ def _steady(place: Place, shape: Shape, bits: bool, snr: float, pull: Array, cli
         random = devices * (1.0 - square) if bits else np.zeros_like(square)
         noise = (1.0 / snr + random) / (devices * slope**2)
         if last:
-            # Where local gradients sum to zero, bent mean symbols need not: their part that a
-            # straight line does not explain moves the mean. The chain's spread straightens them.
+            # Where local gradients add up to zero, the mean symbols of a curved link need not. The
+            # part of them that no straight line in the gradient explains, ``bent``, moves the
+            # chain's mean. A larger spread of the chain averages over the curve and reduces this.
             bent = np.maximum(square / (slope**2 * spread) - 1.0, 0.0)
             shift = still * bent * np.square(still / spread)
             return Steady(share, slope, noise, heat, shift, ratio < _RATIOS[-1])
@@ -344,9 +369,12 @@ def _steady(place: Place, shape: Shape, bits: bool, snr: float, pull: Array, cli
 def _stated_variance(
     place: Place, share: Array, noise: Array, degrees: Array, counted: Array
 ) -> Array:
-    """Variance that the server states for an entry of theta, over the posterior's, (design), by the
-    law of an answer. Its rounds show the curvature times ``share``."""
-    # In units in which the noise of an estimate with the slope at zero has the variance 1.
+    """Variance that the server states for an entry of theta, over the posterior's, (design), as
+    predicted by :mod:`flmc.planning.answer_law`. The other arrays are (design), too: ``share`` and
+    ``noise`` as in ``Steady``, ``degrees`` the degrees of freedom with which the server knows the
+    curvature from its rounds, and ``counted`` the number of rounds that count."""
+    # The unit of variances is the noise variance of an estimate that is scaled with the link's
+    # slope at zero, so that this noise has variance 1.
     unit = np.square(share) * noise * place.curvature
     entries = np.ones(place.dim)
     floor = (1.0 / unit)[:, None] * entries
@@ -357,8 +385,9 @@ def _stated_variance(
 
 
 def _travel(place: Place, shape: Shape, pull: Array, clip: Array, chain: Steady) -> Array:
-    """Rounds until a chain that starts at zero is near the mode: under the largest pull of all
-    devices while gradients are clipped, then exponentially."""
+    """Number of rounds, (pull, clip), until a chain that starts at zero is near the posterior mode.
+    It moves at a constant speed while the gradients of all devices are clipped; then its distance
+    decays exponentially."""
     root = math.sqrt(place.num_devices)
     # All distances are in standard deviations of the posterior.
     distance = _FAR * math.sqrt(place.curvature)
@@ -378,12 +407,14 @@ EPSILONS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 
 
 def best_cells(whole: bool, progress: Progress | None = None) -> list[Cell]:
-    """The map: both schemes' best designs over SNR, entries, devices and epsilon; without ``whole``
-    a preview with fewer places and designs."""
+    """Best designs of both schemes in every setting of the map: all combinations of an SNR, a
+    number of entries, a number of devices and an epsilon of the run. Without ``whole`` it is a
+    preview with fewer settings and designs."""
     some = 1 if whole else 4
     tried = EVERYTHING if whole else A_FEW
     cells = []
-    # Budgets vary slowest: what the accountant finds depends on them and the number of symbols.
+    # Epsilon varies slowest, because the allowed amplitudes, which are slow to compute, depend only
+    # on epsilon and the number of symbols: most are then found in the cache of ``allowed_snr``.
     places = [
         Place(snr_db, devices, dim, epsilon)
         for epsilon in (EPSILONS if whole else EPSILONS[1::3])

@@ -1,5 +1,6 @@
-"""Pictures of digital against analog, each at its best: how many devices privacy leaves to bits,
-and the map of predicted answers. Both are drawn from CSV files."""
+"""Pictures that compare the digital with the analog scheme, each with its best design: the number
+of devices up to which bits tell more than analog symbols at equal privacy, and the map of predicted
+errors over all settings. Both are drawn from CSV files."""
 
 from __future__ import annotations
 
@@ -108,7 +109,10 @@ def draw_map(out: Path) -> str:
 def _draw_panel(
     axes: Any, table: Sequence[Mapping[str, Any]], dim: float, epsilons: Sequence[float], norm: Any
 ) -> Any:
-    """Draw one panel of the map and return its mesh of colours."""
+    """Draw one panel of the map into ``axes`` and return its mesh of colours: the digital scheme's
+    error over the analog one's, for every number of devices (x axis) and epsilon of the run (y
+    axis). ``table`` holds the rows of the CSV file for the panel's SNR and number ``dim`` of
+    entries; ``norm`` maps ratios to colours."""
     devices = sorted({int(row["num_devices"]) for row in table})
     ratio = np.full((len(epsilons), len(devices)), np.nan)
     error = np.full_like(ratio, np.nan)

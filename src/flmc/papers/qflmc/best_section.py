@@ -1,7 +1,8 @@
-"""The report's section on digital against analog, each at its best at equal privacy of the run:
-what is proven, the map, the trials, and the paper's claims. All numbers are computed from results.
+"""The report's section that compares the digital with the analog scheme, each with its best design
+at equal privacy of the run: what is proven, the map of predicted errors, trials of some designs,
+and the paper's claims. All numbers are computed from results.
 
-The constants are sentences that do not depend on measurements."""
+The constants are texts that do not depend on measurements; some have placeholders for numbers."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ from flmc.papers.qflmc.readings import EPSILON_OF_SNR_FIGURE, READINGS
 from flmc.views.reports import Block
 
 RESOLUTION = 0.002
-"""Difference of two errors, as a share, up to which the search for designs cannot tell them apart.
-"""
+"""Relative difference of the best errors of two schemes up to which they count as equal, because
+the search for designs finds the best error no more accurately."""
 _PAPER_DEVICES, _PAPER_ENTRIES, _PAPER_ROUNDS = 20, 5, 300
 
 QUESTION = (
@@ -79,16 +80,17 @@ CLAIMS_IN_WORDS = (
 
 @dataclass
 class Best:
-    """The comparison of both schemes, each at its best.
+    """The comparison of the digital with the analog scheme, each with its best design.
 
     Attributes
     ----------
     thresholds
-        How many devices privacy leaves to bits, by budget and number of bits.
+        Numbers of devices up to which bits tell as much as analog symbols at equal privacy, by
+        privacy budget and number of bits that a device sends.
     cells
-        The map of predicted answers.
+        Best designs of both schemes and their predicted errors, in every setting of the map.
     trials
-        Designs of some of its places that were run.
+        Measurements of the best designs in some of these settings.
     """
 
     thresholds: list[Threshold] = field(default_factory=list)
@@ -97,17 +99,20 @@ class Best:
 
     @property
     def answered(self) -> list[Cell]:
-        """The cells in which a scheme has an answer."""
+        """The settings of the map, with their best designs, in which at least one scheme has an
+        answer."""
         return [cell for cell in self.cells if not math.isnan(cell.ratio)]
 
     @property
     def digital_ahead(self) -> list[Cell]:
-        """The cells in which the best digital design has the smaller predicted error."""
+        """The settings of the map, with their best designs, in which the digital scheme's predicted
+        error is smaller than the analog one's by more than ``RESOLUTION``."""
         return [cell for cell in self.answered if cell.ratio < 1.0 - RESOLUTION]
 
     def verdicts(self) -> dict[str, ClaimVerdict]:
-        """Verdicts on the paper's claims at each scheme's best, by the names of the claims; empty
-        where the map has no places of the paper's size."""
+        """Verdicts on two of the paper's claims, by name of the claim, if each scheme has its best
+        design in place of the paper's. They use the settings of the map with the paper's numbers of
+        devices and entries; empty if the map has no such setting with an answer."""
         size = (_PAPER_DEVICES, _PAPER_ENTRIES)
         here = [c for c in self.answered if (c.place.num_devices, c.place.dim) == size]
         about = {
@@ -121,7 +126,8 @@ class Best:
         return {name: _verdict(words[name], cells) for name, cells in about.items() if cells}
 
     def sentence(self) -> str:
-        """What came out, in a sentence or two."""
+        """One or two sentences with the range of the digital scheme's predicted error over the
+        analog one's, and the settings in which the digital scheme is ahead."""
         answered, ahead = self.answered, self.digital_ahead
         several = [c for c in answered if c.place.num_devices > 1]
         if not several:
@@ -146,7 +152,8 @@ class Best:
         return f"{text}. Digital is predicted to be ahead at {len(ahead)}: {'; '.join(where)}."
 
     def to_document(self) -> dict[str, Any] | None:
-        """The outcome as plain values, for JSON; None where nothing was computed."""
+        """Numbers, verdicts and trials of the comparison as plain values for JSON; None if the
+        comparison was not made."""
         if not self.cells:
             return None
         ratios = [cell.ratio for cell in self.answered]
@@ -164,7 +171,9 @@ class Best:
 
 
 def _verdict(words: str, cells: Sequence[Cell]) -> ClaimVerdict:
-    """The verdict on a claim that digital has the smaller error at all of some cells."""
+    """Verdict on the claim, in the text ``words``, that the best digital design has a smaller
+    predicted error than the best analog one in all settings ``cells``: it holds if so, fails if in
+    none of them, and is undecided else. Differences below ``RESOLUTION`` do not count."""
     ratios = [cell.ratio for cell in cells]
     budgets = [cell.place.epsilon for cell in cells]
     low, high = min(ratios), max(ratios)
@@ -177,7 +186,7 @@ def _verdict(words: str, cells: Sequence[Cell]) -> ClaimVerdict:
 
 
 def _in_words(place: Place) -> str:
-    """A place of the map in words."""
+    """A setting of the map as text: numbers of devices and entries, SNR and epsilon."""
     devices = "one device" if place.num_devices == 1 else f"{place.num_devices} devices"
     entries = "one entry" if place.dim == 1 else f"{place.dim} entries"
     return f"{devices}, {entries}, {place.snr_db:g} dB, epsilon {place.epsilon:g}"
@@ -188,8 +197,10 @@ def best_section(
     judged: Mapping[str, Mapping[str, ClaimVerdict]],
     pictures: Sequence[tuple[str, str]],
 ) -> list[Block]:
-    """The section of the report. ``judged`` has the verdicts on the paper's claims at its own
-    settings, by reading and name; ``pictures`` are pairs of file name and caption."""
+    """The report's section that compares both schemes at their best, as a list of blocks (headings,
+    texts, tables, pictures). ``judged`` has the verdicts on the paper's claims at the paper's own
+    settings, by name of the reading, then by name of the claim; ``pictures`` are pairs of file name
+    and caption."""
     question = QUESTION.format(
         epsilon=EPSILON_OF_SNR_FIGURE,
         round_delta=ROUND_DELTA,
@@ -233,7 +244,8 @@ def best_section(
 
 
 def _trials(trials: Sequence[Trial]) -> list[Block]:
-    """The words and the table about the designs that were run."""
+    """Two blocks of the report about the designs that were run: an explanation, and a table with
+    predicted and measured errors, one row for each setting and scheme."""
     words = TRIALS_IN_WORDS.format(
         data_sets=trials[0].data_sets, interval=INTERVAL, examples=EXAMPLES
     )

@@ -1,8 +1,8 @@
-"""Runs of the best designs of both schemes at a few places of the map: is what the map predicts of
-their answers what servers really state, and do their intervals hold?
+"""Runs of the best designs of both schemes in a few settings of the map, to check the predicted
+widths and errors of the servers' answers, and whether the intervals that servers state hold.
 
-Both schemes are run on the same data sets. The planner chooses the gain from the budget by itself,
-so that gain and privacy are checked too."""
+Both schemes are run on the same data sets. The planner computes the gain from the privacy budget
+itself, so that the gain of a predicted design is checked, too."""
 
 from __future__ import annotations
 
@@ -45,30 +45,32 @@ PLACES = (
     Place(40.0, 1, 1, 100.0),
     Place(40.0, 1, 5, 300.0),
 )
-"""Places of the map at which designs are run: the paper's size, a low SNR, a strict budget, and two
-with one device, where the map has digital ahead."""
+"""Settings of the map in which designs are run: three of the paper's size, one with a low SNR, one
+with a strict privacy budget, and two with one device, where the digital scheme is predicted to be
+ahead."""
 INTERVAL = 0.9
-"""Probability that the intervals that are checked state."""
+"""Stated probability of the servers' intervals that are checked against the exact posterior."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What the servers of one scheme stated and what was true of it, over data sets.
+    """Answers of the servers of one scheme, compared with the exact posterior over all data sets.
 
     Attributes
     ----------
     design
         The design that was run.
     width
-        Mean square, over entries and data sets, of the standard deviation that a server states over
-        the exact posterior's.
+        Variance that a server states for an entry of theta, over the exact posterior's: mean over
+        entries and data sets.
     mean_error
-        Mean square of the distance of its mean from the posterior's, in the posterior's standard
-        deviations.
+        Squared distance of the server's mean from the posterior mean, over the posterior's
+        variance: mean over entries and data sets.
     held
-        Probability of the posterior in intervals that state 0.9.
+        Probability that the exact posterior has in the server's intervals, which state 0.9: mean
+        over entries and data sets.
     each
-        ``width`` of every data set, (data set).
+        The variance ratio of ``width`` in every data set, averaged over entries, (data set).
     """
 
     design: Design
@@ -80,7 +82,8 @@ class Measured:
 
 @dataclass(frozen=True)
 class Trial:
-    """The best designs of both schemes at one place, run on the same data sets."""
+    """Measurements of the best designs of both schemes in one setting, ``place``, run on the same
+    ``data_sets`` data sets."""
 
     place: Place
     data_sets: int
@@ -119,8 +122,9 @@ class Trial:
 
 
 def planned(place: Place, scheme: str, design: Design, model: LinearGaussian) -> Plan:
-    """The plan of a design for a model: clip and step in the model's units, and the largest gain
-    that the budget of the run and the power allow."""
+    """The plan of ``design`` for the linear regression ``model`` in the setting ``place``. Clip and
+    step size are converted to the model's units; the planner chooses the largest gain that the
+    privacy budget of the run and the power limit allow."""
     # Standard deviation of an entry of a local gradient over draws of the data.
     unit = math.sqrt(place.curvature / place.num_devices)
     clip = design.clip * unit
@@ -152,8 +156,8 @@ def try_out(
     engine: str | Engine = "auto",
     tried: Tried = EVERYTHING,
 ) -> Trial:
-    """The best designs of both schemes at a place, among those that are ``tried``, run on
-    ``data_sets`` data sets."""
+    """Find the best designs of both schemes in the setting ``place``, among those that are
+    ``tried``, run them on ``data_sets`` data sets, and return the measurements."""
     statistics = draw_linear_statistics(
         seed,
         num_experiments=data_sets,
@@ -188,7 +192,9 @@ def try_all(
     engine: str | Engine = "auto",
     progress: Progress | None = None,
 ) -> list[Trial]:
-    """Trials at all places; without ``whole`` at the first alone, of designs of a preview."""
+    """Measurements of the best designs in all settings ``PLACES``, each on ``data_sets`` data sets.
+    Without ``whole`` only the first setting is run, with the best of the few designs of a
+    preview."""
     places = PLACES if whole else PLACES[:1]
     trials = []
     for index, place in enumerate(places):

@@ -99,9 +99,9 @@ def exceedance(gain: float, high: float, epsilon: float) -> float:
 
 
 def limited(planned: Plan, gain: float) -> Plan:
-    """A copy of ``planned``, which was made without a privacy limit, whose gain is at most
-    ``gain``. The copy states no privacy budget, because ``gain`` comes from a rule that is only a
-    conjecture about the authors' program."""
+    """A copy of the plan ``planned``, which was made without a privacy limit, with its gains
+    limited to ``gain``. The copy states no privacy budget, because ``gain`` comes from a rule that
+    is only a conjecture about the authors' program."""
     limits = replace(planned.gain_limits, privacy=gain)
     return replace(
         planned,

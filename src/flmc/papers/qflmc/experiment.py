@@ -107,10 +107,11 @@ class FigurePoint:
     epsilon
         Privacy budget of a round; None: without privacy.
     own
-        For a point of a curve that the user added, its settings, with what the reading decides of
-        them; None for a curve of the paper.
+        For a curve that the user added: its settings, completed by those that the reading decides;
+        None for a curve of the paper.
     by_entry
-        Whether the conjecture's privacy rule limits the gain of a curve that the user added.
+        For a curve that the user added: whether its gain is limited by the privacy rule `by entry`,
+        a conjecture about the authors' program.
     """
 
     figure: str
@@ -158,9 +159,9 @@ def points_of(figure: str, base: BaseCase = PAPER) -> Iterator[FigurePoint]:
 
 def own_points_of(figure: str, name: str, settings: Settings) -> Iterator[FigurePoint]:
     """Iterate over all points of the curve ``name``, which the user adds, in a figure of the paper:
-    at the SNRs of figure 2, or with the privacy budgets epsilon of figure 3 or 4. Each reading of
-    the paper decides privacy criterion, Langevin limit and step where the settings do not, for the
-    schemes that it is of."""
+    at the SNRs of figure 2, or with the privacy budgets epsilon of figure 3 or 4. There is a point
+    for every reading of the paper. If the curve's scheme is digital or analog, the reading decides
+    privacy criterion, Langevin limit and step size where ``settings`` do not."""
     places = {
         "2": ("snr_db", readings.SNR_DB),
         "3": ("epsilon", readings.EPSILONS),
@@ -203,8 +204,8 @@ longer than the run itself."""
 
 
 def _first(moments: Moments) -> Moments:
-    """The moments of the first ``_DISTANCES`` data sets, the only ones for which the squared W2
-    distance is computed; ``centre`` keeps all."""
+    """A copy of ``moments`` with the sums and products of the first ``_DISTANCES`` data sets only,
+    for which alone the squared W2 distance is computed, to save time."""
     kept = slice(0, _DISTANCES)
     return replace(moments, sums=moments.sums[kept], products=moments.products[kept])
 

@@ -58,8 +58,9 @@ def landmarks_of(reading: Reading, figures: Figures, laboratory: Laboratory) -> 
 
 
 def _unlimited_from(reading: Reading, uplink: Uplink, laboratory: Laboratory) -> float:
-    """Smallest privacy budget epsilon of a round, to 0.1 %, at which privacy no longer limits the
-    gain of an uplink under one reading of the paper, between 0.01 and 100."""
+    """Smallest privacy budget epsilon of a round at which privacy no longer limits the gain of an
+    uplink under one reading of the paper. It is searched for between 0.01 and 100, and accurate to
+    a relative 0.1 %."""
 
     def gain(epsilon: float | None) -> float:
         point = FigurePoint("3", reading, uplink.scheme, epsilon or 0.0, uplink, epsilon)

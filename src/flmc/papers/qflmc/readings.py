@@ -75,9 +75,9 @@ class Reading:
         return Limits(epsilon=epsilon, delta=delta, privacy=self.privacy, langevin=langevin)
 
     def for_own(self, settings: Settings) -> Settings | None:
-        """Settings of a user's own curve with criterion, Langevin limit and step of this reading,
-        but for those that the user gave; None for a scheme that is not one of the paper's two, of
-        which alone the readings are."""
+        """The ``settings`` of a user's own curve, with privacy criterion, Langevin limit and step
+        size of this reading where the user gave none. None if the scheme is neither digital nor
+        analog, the paper's two, because a reading says nothing about other schemes."""
         kind = scheme_of(settings)
         if not issubclass(kind, (Digital, Analog)):
             return None
@@ -92,12 +92,13 @@ class Reading:
         return settings.model_copy(update=changes)
 
     def decides_privacy(self, settings: Settings) -> bool:
-        """Whether the criterion of privacy of a user's own curve is this reading's, because its
-        settings say nothing about it."""
+        """Whether a user's own curve takes the privacy criterion of this reading: it does if none
+        of its ``settings`` states how privacy is accounted."""
         return not settings.model_fields_set & _OF_PRIVACY
 
     def how_planned(self, settings: Settings) -> str:
-        """Words about how a user's own curve is planned in this reading."""
+        """Clause for a caption that says whether a user's own curve is planned as this reading
+        says, and which of the curve's own ``settings`` override it."""
         if self.for_own(settings) is None:
             return (
                 "planned by its own settings, not by the reading, which is of the digital and the"

@@ -87,8 +87,10 @@ def draw_study(study: Study, out: Path) -> list[tuple[str, str]]:
 
 
 def draw_best(study: Study, out: Path) -> list[tuple[str, str]]:
-    """Draw the pictures of the schemes at their best from the CSV files in the directory ``out``;
-    returns the file name of the PNG and the caption of each."""
+    """Draw the two pictures that compare the digital with the analog scheme, each with its best
+    design, from the CSV files in the directory ``out``, as PNG and PDF there. Returns a pair for
+    each picture: file name of the PNG, and caption. No pictures if ``study`` lacks the
+    comparison."""
     if not study.best.cells:
         return []
     return [
@@ -117,7 +119,8 @@ def _draw_figure(
     # The margins are constants, because all these pictures have the same shape and Matplotlib's
     # automatic layout would take half of the drawing time.
     figure.subplots_adjust(left=0.125, right=0.975, bottom=0.26, top=0.91, wspace=0.36)
-    # A curve that the reading is not of says so in the picture itself, which travels alone.
+    # A user's own curve whose scheme the reading says nothing about is marked in the legend: a
+    # picture may be shown without its caption, which explains this.
     labels = {
         name: f"{name} (own plan)"
         for name, settings in study.own_settings.items()
@@ -135,7 +138,8 @@ def _draw_figure(
             axes.set_xlabel(epsilon_label("round", DELTA))
     _draw_errors(left, rows, curves, "mse")
     _draw_errors(right, rows, curves, "one_run_wasserstein2_squared")
-    # Below the panels, because a legend in one of them covers curves of the user's own.
+    # The legend is below the panels, because inside a panel it may cover curves that the user
+    # added.
     handles, words = left.get_legend_handles_labels()
     bars: dict[str, Any] = {"loc": "lower center", "ncols": 4, "fontsize": 6.5, "frameon": False}
     figure.legend(handles, words, title="bars: one standard error", title_fontsize=6.5, **bars)
@@ -153,8 +157,9 @@ def _draw_figure(
 def _draw_errors(
     axes: Axes, rows: Sequence[Mapping[str, Any]], curves: Sequence[str], value: str
 ) -> None:
-    """Draw a bar of one standard error to either side of every point: shaded bands of errors that
-    are small on a logarithmic axis are hidden by their curves."""
+    """Draw into ``axes`` a bar of one standard error to either side of every point of ``curves``,
+    from the columns ``value`` and ``value``_se of ``rows``. Bars are visible where a shaded band is
+    so narrow that its curve hides it."""
     for name in curves:
         points = [row for row in rows if row["curve"] == name]
         x, y, error = (
@@ -256,8 +261,9 @@ OWN_CURVES = (
 
 
 def _own_in_words(study: Study) -> dict[str, str]:
-    """The settings of a user's own curves in words, by name: with the figures in which a setting
-    holds that others vary, and without values where a reading decides."""
+    """The settings of the curves that the user added as text, by name of the curve. SNR and epsilon
+    are followed by the figures in which they are not varied; for a setting that readings decide the
+    text says so in place of a value."""
     others = {
         "snr_db": [each for each in study.figures if each != "2"],
         "epsilon": [each for each in study.figures if each == "2"],
@@ -285,8 +291,9 @@ def report(
     pictures_of_best: Sequence[tuple[str, str]] = (),
 ) -> list[Block]:
     """The report on a study as a list of blocks (headings, paragraphs, tables, pictures).
-    ``command`` is the command line that it quotes; ``pictures``, and those of the section on each
-    scheme at its best, are pairs of file name and caption."""
+    ``command`` is the command line that it quotes. ``pictures``, and ``pictures_of_best`` for the
+    section that compares the schemes with their best designs, are pairs of file name and
+    caption."""
     preview = (
         ""
         if study.experiments >= FULL

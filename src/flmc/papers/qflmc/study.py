@@ -45,8 +45,8 @@ FULL = 1000
 BEYOND_EXPERIMENTS = 10
 BEYOND_CHAINS = 30
 FEWEST_TRIED = 20
-"""Data sets, at least, on which the best designs are run; there are as many as experiments if that
-is more."""
+"""Smallest number of data sets on which the best designs of both schemes are run; it is the number
+of experiments of the study if that is larger."""
 SEARCH_EXPERIMENTS = 100
 SEARCH_POINTS = 16
 
@@ -96,8 +96,8 @@ class Study:
     own_curves: tuple[str, ...] = ()
     """Names of the curves that the user added."""
     own_settings: Mapping[str, Settings] = field(default_factory=dict)
-    """Settings of each curve that the user added, by name of the curve; what a figure varies has
-    the value of the other figures."""
+    """Settings of each curve that the user added, by name of the curve. SNR and epsilon, which the
+    figures vary, have the values that hold in figures that do not vary them."""
 
     def grid(self) -> Grid:
         """A table for the terminal: the verdict on every claim of the paper (rows) under every
@@ -177,11 +177,12 @@ class Study:
 def conduct(request: StudyRequest) -> Study:
     """Measure the requested figures, and judge the paper's claims.
 
-    The comparison with better schemes is made for the figures ``beyond`` and ``all``, with fewer
-    experiments and points in a preview (fewer than ``FULL`` experiments). The search over
-    interpretations of the text is made for ``all`` with at least ``SEARCH_EXPERIMENTS``
-    experiments. If the request changes the base case, only the figures are measured, because the
-    claims are about the paper's settings. ``InvalidSetting`` for an impossible request."""
+    The comparison with calibrated schemes is made for the figures ``beyond`` and ``all``, that of
+    both schemes with their best designs for ``best`` and ``all``; both are smaller in a preview
+    (fewer than ``FULL`` experiments). The search over interpretations of the text is made for
+    ``all`` with at least ``SEARCH_EXPERIMENTS`` experiments. If the request changes the base case,
+    only the figures are measured, because the claims are about the paper's settings. Raises
+    ``InvalidSetting`` for an impossible request."""
     figure, seed, data = request.figure, request.seed, request.data
     engine = engine_named(request.engine)
     experiments = FULL if request.experiments is None else request.experiments

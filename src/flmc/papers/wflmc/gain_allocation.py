@@ -103,7 +103,8 @@ class Programs(NamedTuple):
         return np.asarray(bounds.max(axis=1))
 
     def rows(self, chosen: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Programs:
-        """The programs of some of the runs: ``chosen`` is a mask of all runs, or their numbers."""
+        """The programs of some of the runs: ``chosen`` is a mask over all runs, (run), or holds the
+        indices of the chosen runs."""
         return Programs(self.base[chosen], self.weight[chosen], self.cost[chosen], self.decay)
 
 
@@ -113,8 +114,8 @@ def solve(programs: Programs) -> Array:
     error bound over kept rounds within the privacy budget; where the optimum is not unique, the
     largest such shares. ``RunFailed`` if the iteration does not converge."""
     shares = np.ones_like(programs.weight)
-    # ``bound`` are the runs in which the largest gains would exceed a device's privacy budget; in
-    # the others the largest gains are optimal, that is, shares of 1.
+    # ``bound`` holds the indices of runs in which the largest gains would exceed a device's privacy
+    # budget. In all other runs the largest gains, that is shares of 1, are optimal.
     bound = np.flatnonzero((programs.cost.sum(axis=2) > 1.0).any(axis=1))
     for first in range(0, len(bound), _AT_ONCE):
         some = bound[first : first + _AT_ONCE]
@@ -315,8 +316,9 @@ def exact_budget(epsilon: float, delta: float) -> float:
 
 @dataclass(frozen=True)
 class Allocations:
-    """The largest squared gains at the receiver for all runs at one SNR, with the study's static
-    and adaptive rules, which choose gains that are at most as large.
+    """Largest squared gains at the receiver that all runs may use at one SNR without a privacy
+    budget. The methods ``static`` and ``adaptive`` are the study's two rules, which choose squared
+    gains up to these within a privacy budget.
 
     Attributes
     ----------

@@ -105,9 +105,10 @@ class Study:
     """Bound R on a device's privacy spending over a run: as published, and by the exact analysis of
     the Gaussian mechanism."""
     floor: float
-    """Squared W2 distance that finite sampling alone causes: 100 independent draws of the posterior
-    in every kept round are held against the posterior, the largest distance over the rounds is
-    taken, and averaged over simulated experiments."""
+    """Squared W2 distance from the posterior that 100 runs of an exact sampler have because they
+    are finitely many: largest over kept rounds, averaged over simulated experiments. In every round
+    the runs are independent draws of the posterior; from round to round a run is correlated like
+    Langevin Monte Carlo."""
     population: float
     """Squared W2 distance from the posterior, largest over kept rounds, of infinitely many runs of
     Langevin Monte Carlo with exact gradients and without a channel."""

@@ -82,7 +82,8 @@ def decided(plan: Plan) -> dict[str, Any]:
         **({"draw_at": plan.draw_at} if plan.midpoints else {}),
         # Older documents do not know of local parameters, and have none.
         **({"num_local": plan.num_local} if plan.num_local else {}),
-        # The answer keeps to these bounds, so that whoever changes them changes the answer.
+        # The server's answer uses these bounds of the curvature. They are part of the document's
+        # decided part, so that nobody can change them, and with them the answer, unnoticed.
         **_public_curvature(plan.public_curvature),
     }
 
@@ -161,7 +162,8 @@ def _public_curvature(public: Curvature | None) -> dict[str, Any]:
 
 
 def _read_curvature(value: Mapping[str, Any] | None) -> Curvature | None:
-    """Public bounds of the curvature that an object in a plan's JSON document describes."""
+    """Public bounds of the posterior's curvature, as an object in a plan's JSON document describes
+    them; None for null."""
     return None if value is None else Curvature(**_settings(value), public=True)
 
 
@@ -306,8 +308,9 @@ def _object(value: Mapping[str, Any], setting: str) -> Any:
 
 
 def foreign_parts(plan: Plan) -> dict[str, str]:
-    """Names, as ``module:Class``, of the classes of a plan's parts that are not flmc's own, by the
-    part, such as ``uplink`` or ``fading``: its document cannot be read without them."""
+    """Classes, as ``module:Class``, of those parts of a plan that are a user's own and not flmc's,
+    by the part, such as ``uplink`` or ``fading``: the plan's document cannot be read without them.
+    """
     own, found = set(_own_classes().values()), dict[str, str]()
 
     def look(part: str, value: object) -> None:

@@ -1,5 +1,5 @@
-"""Gains and transmitting devices that a plan expects in its rounds; where the channel is random,
-rounds are drawn for this."""
+"""Gains, and numbers of transmitting devices, that a plan expects in its rounds. Where path gains
+are random, both come from rounds that are drawn from the channel's law."""
 
 from __future__ import annotations
 
@@ -29,11 +29,10 @@ class Expectation:
     channel is random, they are those of rounds drawn from its law."""
 
     gain: Array
-    """Gain of each entry that is expected in each kept round (in each drawn one, where the channel
-    is random), (1 or round, dim)."""
+    """Expected gain of each entry, (round, dim): of each kept round, or of each drawn round where
+    the channel is random. One row stands for all rounds where they are alike."""
     num_active: Array
-    """Number of devices that are expected to transmit in each kept round (in each drawn one, where
-    the channel is random), (1 or round, 1)."""
+    """Number of transmitting devices that goes with each row of ``gain``, (1 or round, 1)."""
     rounds: PlannedRounds | None = None
     """Rounds drawn from the channel's law, from which the expected values come, where path gains
     decide who transmits; else None."""
@@ -57,15 +56,16 @@ def expect(plan: Plan) -> Expectation:
         plan.uplink, plan.gain, plan.planned_active, kept, plan.num_devices, plan.dim
     )
     active = plan.num_active[plan.num_burn_in :, None]
-    # On a random channel there are more planned gains than kept rounds: the numbers of active
-    # devices are repeated to match.
+    # On a random channel more rounds may be drawn than are kept, and each has a gain. The numbers
+    # of active devices are repeated, so that each gain has one.
     return Expectation(gain, active[np.arange(len(gain)) % len(active)])
 
 
 def known_schedule(plan: Plan) -> tuple[Array, Array] | None:
-    """Gains (round, dim), rounded up to four digits as a ledger states them, and active devices
-    (round, device), 1 or 0, of all rounds of a plan where path gains decide who transmits and are
-    public numbers; None for other plans. The gain of a round in which nobody transmits is 0."""
+    """Gains (round, dim) and active devices (round, device), 1 or 0, of all rounds of a plan whose
+    path gains are public numbers and decide who transmits; None for any other plan. Gains are
+    rounded up to four digits, as a ledger states them, but not above their caps. The gain of a
+    round in which nobody transmits is 0."""
     fading = plan.uplink.known_fading
     fixed = (fading.given or fading.constant) and plan.uplink.estimated is None
     if not (plan.scheduler.by_channel and fixed):
@@ -91,8 +91,9 @@ def rounded_up(gain: Array) -> Array:
 
 
 def slope_of(uplink: Uplink, num_devices: int, policy: Scheduler) -> float | None:
-    """Factor by which the mean received symbol, divided by the gain, scales a small gradient; None
-    for a link without a slope."""
+    """Factor by which the mean received symbol, divided by the gain, scales a small gradient: the
+    link's slope, times the mean factor with which symbols arrive if channel estimates are inexact.
+    None for a link without a slope."""
     try:
         return response(uplink, num_devices, policy)
     except InvalidSetting:
@@ -108,12 +109,13 @@ def planned_active(plan: Plan) -> Array | None:
 
 
 def calibrated_cap(plan: Plan, cap: Array, num_active: Array) -> Array:
-    """Cap of the gain, (..., 1 or dim), in rounds in which path gains decide that ``num_active``
-    devices (..., 1) transmit.
+    """Cap of the gain, (..., 1 or dim), in rounds in which ``num_active`` devices (..., 1)
+    transmit, as their path gains decide.
 
-    It is the smaller of the plan's ``cap`` and of the gain that leaves the sampler enough noise
-    with so many devices; both are public. A round without devices has the cap of one device. A gain
-    that the user gave is kept.
+    It is the smaller of ``cap``, the plan's own cap (..., 1 or dim), and the gain at which
+    ``num_active`` devices leave the sampler enough noise; both follow from public numbers. A round
+    without devices has the cap of a round with one. Where the user gave the gain, ``cap`` is not
+    lowered.
     """
     if plan.binding == "given":
         return np.broadcast_to(cap, np.broadcast_shapes(cap.shape, num_active.shape))
@@ -131,19 +133,20 @@ def calibrated_cap(plan: Plan, cap: Array, num_active: Array) -> Array:
 
 
 class Turns(NamedTuple):
-    """How devices take turns in the rounds that a plan counts on."""
+    """How often devices transmit, and how long they are silent, in the schedule from which a plan
+    takes its expected gains."""
 
     fewest: int
-    """Number of rounds in which the device transmits that does so least often."""
+    """Number of rounds in which the device that transmits least often does so."""
     most: int
-    """Number of rounds in which the device transmits that does so most often."""
+    """Number of rounds in which the device that transmits most often does so."""
     longest_silence: int
     """Largest number of rounds in a row in which a device does not transmit."""
     num_rounds: int
-    """Number of rounds of the schedule that was looked at."""
+    """Number of rounds of the schedule in which transmissions were counted."""
     exact: bool
-    """Whether the schedule is that of the run; else it was drawn, and that of the run is
-    another."""
+    """Whether the run will have this schedule. If False, the schedule was drawn at random, and the
+    run draws its own."""
 
     def __str__(self) -> str:
         often = f"{self.fewest}" if self.fewest == self.most else f"{self.fewest} to {self.most}"
@@ -155,7 +158,8 @@ class Turns(NamedTuple):
 
 
 def turns_of(plan: Plan) -> Turns | None:
-    """How devices take turns in a plan; None where every device transmits in every round."""
+    """How often devices transmit, and how long they are silent, in the schedule that a plan
+    expects; None where every device transmits in every round."""
     if plan.scheduler.everyone:
         return None
     rounds, exact = plan.expected.rounds, not plan.scheduler.random
@@ -169,7 +173,8 @@ def turns_of(plan: Plan) -> Turns | None:
         active[rounds.numbers] = rounds.active
         active = active[: plan.num_rounds]  # the first of several drawn runs
     often = active.sum(axis=0)
-    # A transmission before the first round and one behind the last end the silences there.
+    # With an imagined transmission of every device before the first round and one after the last,
+    # silences at the ends of the run have an end, and count.
     edge = np.ones((1, plan.num_devices))
     heard = np.concatenate([edge, active, edge]) > 0
     silences = (int(np.diff(np.flatnonzero(each)).max()) - 1 for each in heard.T)

@@ -3,8 +3,9 @@
 A chain adds up the noise of its rounds, so the temperature of a run is a mean over its own rounds.
 Where a device with a small path gain makes a round loud, as under channel inversion, few rounds
 decide this mean: under Rayleigh or Rician fading it does not settle however long the run is, and
-its expectation does not even exist. One number would then be as wrong as it looks precise. So whole
-runs are drawn from the channel's law, which is public, and their quantiles are stated."""
+its expectation does not even exist. A single number would hide how much runs differ. So whole runs
+are drawn from the channel's law, which is public, and quantiles of their temperatures are stated.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +21,22 @@ if TYPE_CHECKING:
     from flmc.planning.plans.plan_value import Plan
 
 _RUNS, _FEWEST_RUNS = 39, 9
-"""Number of runs that are drawn, so that one of twenty is beyond either end of the stated range;
-and the smallest number, where runs are so long that fewer are drawn."""
+"""Number of runs that are drawn to find the quantiles of the temperature at 5 % and 95 %; and the
+smallest number, for runs so long that fewer are drawn."""
 _MOST_NUMBERS = 2**23
-"""Number of path gains of all drawn runs above which fewer runs are drawn."""
+"""Number of path gains, in all drawn runs together, above which fewer runs are drawn."""
 _MOST_OF_A_RUN = 2**22
-"""Largest number of path gains of one drawn run: of a longer one only so many rounds are drawn
-where rounds are independent, and none where they are not."""
+"""Largest number of path gains (rounds x devices x entries) of one drawn run. A longer run is drawn
+with fewer rounds, down to this number, if its rounds are independent; else no run is drawn."""
 _UNEVEN = 1.25
-"""Ratio of the ends of the stated range above which runs count as different: as much as a plan
-accepts of a predicted variance in one direction."""
+"""Ratio of the runs' temperature at the quantile of 95 % to that at 5 %, above which runs count as
+different. A predicted variance may be as far from the posterior's, in one direction, before a plan
+gets a warning."""
 
 
 class OverRuns(NamedTuple):
-    """Temperatures of single runs of a plan on a random channel, over drawn runs."""
+    """Quantiles of the temperatures of single runs of a plan on a random channel, found from drawn
+    runs."""
 
     low: float
     """Temperature that one run of twenty stays below."""
@@ -42,15 +45,17 @@ class OverRuns(NamedTuple):
     high: float
     """Temperature that one run of twenty exceeds."""
     num_runs: int
-    """Number of runs that were drawn."""
+    """Number of drawn runs that the quantiles are of."""
 
     @property
     def uneven(self) -> bool:
-        """Whether runs differ so much that one number does not describe them."""
+        """Whether ``high`` is more than 1.25 times ``low``, so that one temperature does not
+        describe all runs."""
         return self.high > _UNEVEN * self.low
 
     def scaled(self, factor: float) -> OverRuns:
-        """The temperatures times a factor, such as that of the discretisation error."""
+        """A copy in which all three temperatures are multiplied by ``factor``. The predicted
+        variance ratio over the temperature, as the factor, makes variance ratios of them."""
         return OverRuns(factor * self.low, factor * self.median, factor * self.high, self.num_runs)
 
     def __str__(self) -> str:
@@ -58,9 +63,10 @@ class OverRuns(NamedTuple):
 
 
 def over_runs(plan: Plan) -> OverRuns | None:
-    """Temperatures of single runs of a plan; None where the temperature is not known, where the
-    path gains are known before the run, so that all runs have one temperature, or where a run with
-    a memory is too long to be drawn."""
+    """Temperatures of single runs of a plan, from drawn runs. None where the temperature is not
+    known; where path gains are known before the run, so that all runs have one temperature; where a
+    run is too long to be drawn, and its rounds are not independent with one cap of the gain; or
+    where too few of the drawn runs have a transmission."""
     fading = plan.uplink.known_fading
     if plan.effective_step_size is None or fading.constant or fading.given:
         return None
@@ -69,28 +75,30 @@ def over_runs(plan: Plan) -> OverRuns | None:
     if len(rounds) > most:
         if not (fading.independent and plan.scheduler.forgets and len(plan.gain) == 1):
             return None
-        # Rounds are alike, so that a shorter run stands for this one; its temperature differs more
-        # from run to run.
+        # All rounds have the same law, so a shorter run stands for the planned one, although the
+        # temperature of shorter runs varies more.
         kept = max(1, min(kept, most))
         rounds = range(kept)
     each = len(rounds) * plan.num_devices * plan.dim
     count = int(np.clip(_MOST_NUMBERS // each, _FEWEST_RUNS, _RUNS))
     heats = [_temperature(plan, run, rounds, kept) for run in range(count)]
     known = [heat for heat in heats if heat is not None]
-    if len(known) < _FEWEST_RUNS:  # nobody transmits in the drawn runs
+    if len(known) < _FEWEST_RUNS:  # in too many runs nobody transmits
         return None
     low, median, high = (float(q) for q in np.quantile(known, (0.05, 0.5, 0.95)))
     return OverRuns(low, median, high, len(known))
 
 
 def _temperature(plan: Plan, run: int, rounds: range, kept: int) -> float | None:
-    """Temperature of the last ``kept`` of the ``rounds`` of a drawn run, whose number decides its
-    random stream; None if nobody transmits in them."""
-    # Streams 0 and 1 are those of the rounds on which the plan counts.
+    """Temperature over the last ``kept`` rounds of one drawn run, which has the rounds ``rounds``;
+    the number ``run`` selects its random stream. None if nobody transmits in the last ``kept``
+    rounds."""
+    # The stream has the number 2: streams 0 and 1 draw the rounds of the plan's expected gains.
     rng = generator(0, Purpose.PLANNING, 2, run)
     paths = plan.uplink.known_fading.draw_checked(rng, rounds, plan.num_devices, plan.dim)
     policy = plan.scheduler
-    # Asked with the drawn path gains, as in a run, whatever the policy says of itself.
+    # The policy is asked with the drawn path gains, as in a run, even if it declares that it does
+    # not look at them.
     active = None if policy.everyone else policy.draw_checked(rng, rounds, paths)[-kept:]
     cap = plan.gain if len(plan.gain) == 1 else plan.gain[-kept:]
     if active is None:

@@ -21,8 +21,8 @@ Count = Annotated[int, Field(ge=0)]
 
 
 def words(text: str, *, optional: bool = False) -> Any:
-    """Pydantic field with a description for people; an ``optional`` field may be missing from a
-    document."""
+    """Pydantic field whose description in the JSON Schema is ``text``; an ``optional`` field may be
+    missing from a document."""
     return Field(None, description=text) if optional else Field(description=text)
 
 
@@ -344,7 +344,8 @@ class _Words(GenerateJsonSchema):
 
 
 def json_schema(model: type[BaseModel], title: str) -> dict[str, Any]:
-    """JSON Schema of a pydantic model under a title, with the objects within it in ``$defs``."""
+    """JSON Schema of a pydantic model, with the title ``title``, and with the schemas of the
+    objects within it in ``$defs``."""
     content = model.model_json_schema(schema_generator=_Words)
     return {"$schema": GenerateJsonSchema.schema_dialect, **content, "title": title}
 

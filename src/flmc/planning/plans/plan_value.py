@@ -157,8 +157,9 @@ class Plan:
 
     @property
     def never_arrives(self) -> bool:
-        """Whether the burn-in is so short that the plan is infeasible: the law that is predicted
-        for chains at rest is then not that of the draws. False for a plan that was not judged."""
+        """Whether the burn-in is so short that this alone makes the plan infeasible. Its draws then
+        do not have the predicted law, which is that of a chain at rest. False for a plan that was
+        not judged."""
         return any(
             each.code == "burn-in" and each.severity == "infeasible" for each in self.findings
         )
@@ -197,8 +198,8 @@ class Plan:
 
     @cached_property
     def turns(self) -> Turns | None:
-        """How often devices transmit and how long they are silent, in the schedule that the plan
-        counts on; None where every device transmits in every round."""
+        """How often devices transmit, and how long they are silent, in the schedule that the plan
+        expects; None where every device transmits in every round."""
         return turns_of(self)
 
     @cached_property
@@ -213,14 +214,14 @@ class Plan:
 
     @property
     def typical_gain(self) -> float:
-        r"""Constant gain that gives as much noise as the planned gains A of kept rounds on average,
-        :math:`(\overline{A^{-2}})^{-1/2}`."""
+        r"""Constant gain at which the channel's noise in the estimate has the variance that it has
+        on average over kept rounds at the planned gains A, :math:`(\overline{A^{-2}})^{-1/2}`."""
         return float(np.mean(self.planned_gain**-2.0) ** -0.5)
 
     @cached_property
     def radio(self) -> Radio:
-        """SNR of one device at full power, at the device's end and at the server's, and the path
-        gain between these ends."""
+        """SNR of one device at full power, at the transmitter and at the receiver, and the root
+        mean square path gain between the two."""
         return radio_of(self.uplink, *self._sizes)
 
     @cached_property
@@ -277,19 +278,21 @@ class Plan:
 
     @cached_property
     def over_runs(self) -> OverRuns | None:
-        """Temperatures of single runs on a random channel, whose deep fades may decide them; None
-        where all runs have the same temperature, or none is known. Runs are drawn for it, which may
-        take a tenth of a second."""
+        """Quantiles of the temperatures of single runs on a random channel, where a few deep fades
+        may decide the temperature of a run; None where all runs have one temperature, or none is
+        known. Runs are drawn for this, which may take a tenth of a second."""
         return over_runs(self)
 
     def temperature_at(self, gain: Array, num_active: Array | float) -> float:
-        """Temperature at given gains and numbers of transmitting devices, for a plan whose
-        temperature is known.
+        """Temperature of the plan's chain, averaged over rounds and entries, if rounds had the
+        gains ``gain`` and ``num_active`` transmitting devices; for a plan whose temperature is
+        known.
 
         Parameters
         ----------
         gain, num_active
-            Gains (..., dim), and numbers of devices that broadcast to them.
+            Gains (..., dim), and numbers of transmitting devices: a number, or an array that
+            broadcasts to the shape of the gains.
         """
         sizes = (self.num_devices, num_active, self.scheduler)
         channel = temperature(self.uplink, self.step_size, gain, *sizes)
@@ -304,7 +307,7 @@ class Plan:
         return self.exposure_of(self.num_rounds)
 
     def exposure_of(self, rounds: int) -> Exposure:
-        """Privacy events of the first rounds of this plan.
+        """Privacy events of the first ``rounds`` rounds of this plan: of the worst one, and of all.
 
         Parameters
         ----------
@@ -328,8 +331,8 @@ class Plan:
 
     @cached_property
     def known_schedule(self) -> tuple[Array, Array] | None:
-        """Gains (round, dim) and active devices (round, device), 1 or 0, of all rounds where path
-        gains decide who transmits and are public numbers; else None."""
+        """Gains (round, dim) and active devices (round, device), 1 or 0, of all rounds where the
+        path gains are public numbers and decide who transmits; else None."""
         return known_schedule(self)
 
     @cached_property
@@ -343,8 +346,8 @@ class Plan:
 
     @cached_property
     def affordable_rounds(self) -> int:
-        """Number of first rounds whose cost stays within a privacy budget of the run: fewer than
-        all only if the user gave the gain."""
+        """Number of rounds, counted from the first, whose privacy cost is within a budget of the
+        run. All rounds are, unless the user gave a gain that is too large."""
         if self.binding != "given" or self.limits.scope != "run":
             return self.num_rounds
         return affordable_rounds(self.uplink, self.limits, self.gain, self.scheduler, *self._sizes)
@@ -364,10 +367,10 @@ class Plan:
         return None if self.exposure is None else cost_of_run(self.exposure, self.limits)
 
     def without_forecast(self) -> Plan:
-        """The same decisions without what was predicted of them: prediction, answer, findings and
-        verdict, burn-in needed, and effective draws unless they follow from public bounds of the
-        curvature. Predictions are computed from the devices' data even where a given step or
-        public bounds keep the decisions free of them, so a plan that others read has none."""
+        """A copy of the plan that has its decisions but not its predictions: no prediction, answer,
+        findings, verdict or needed burn-in, and effective draws only where public bounds of the
+        curvature give them. A plan that others read must be such a copy, because predictions are
+        computed from the devices' data even where decisions are not."""
         public, draws = self.public_curvature, None
         if public is not None:
             kept = self.num_rounds - self.num_burn_in
@@ -423,8 +426,8 @@ class Plan:
         document
             What ``to_document`` or ``flmc plan --json`` gave.
         uplink, scheduler, update
-            Objects that are, or contain, a user's own classes: code named in a document is never
-            imported.
+            Objects that are, or contain, objects of a user's own classes. They must be given,
+            because code that a document names is never imported.
 
         Raises
         ------

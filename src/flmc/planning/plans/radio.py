@@ -48,8 +48,8 @@ class Radio:
 
     @property
     def meaning(self) -> str:
-        """Text to print after the path gain: that it is a root mean square, where path gains
-        differ; else empty."""
+        """Text to print after the path gain: ", root mean square" where path gains differ over
+        rounds, devices or entries, else empty."""
         return ", root mean square" if self.varies else ""
 
     def to_document(self) -> dict[str, float | bool | None]:
@@ -65,7 +65,8 @@ class Radio:
 
 
 def radio_of(uplink: Uplink, num_rounds: int, num_devices: int, dim: int) -> Radio:
-    """SNR and path gain of an uplink, over drawn rounds if the channel is random."""
+    """SNR and root mean square path gain of an uplink; where the channel is random, path gains are
+    those of drawn rounds."""
     drawn = without_copies(
         draw_planned_channels(
             uplink.known_fading, range(num_rounds), num_rounds, num_devices, dim
@@ -151,8 +152,8 @@ def _energy_of_a_round(plan: Plan) -> float:
     law = plan.uplink.known_fading
     gains = planned_gain(plan.uplink, plan.gain, active, every, plan.num_devices, plan.dim)
     asked = every if varies else standing_for(law, every)
-    # The rounds are summed in parts, because path gains of all rounds, devices and entries may not
-    # fit into memory.
+    # Energies are summed over one part of the rounds after another, because the path gains of all
+    # rounds, devices and entries may not fit into memory.
     total = count = 0.0
     for part, fading in draw_planned_channels(
         law, asked, plan.num_rounds, plan.num_devices, plan.dim
@@ -167,8 +168,9 @@ def _energy_of_a_round(plan: Plan) -> float:
 def _energies(uplink: Uplink, gain: Array, fading: Array) -> Array:
     """Energy that each device transmits in each round, over the noise power, (round, device), with
     gains (round, dim) and path gains (round, device, dim)."""
-    # Where the norm is clipped, ``peak`` bounds the energy of all entries together. The entry with
-    # the largest A/h could carry all of it, so the largest entry is the bound, not the sum.
+    # Where the norm is clipped, ``peak`` squared bounds the energy of all symbols of a round
+    # together, before the factor (A/h)^2. The entry with the largest A/h could carry all of it, so
+    # the bound is the largest entry, not the sum over entries.
     power = np.square(uplink.peak * gain[:, None, :] / one_of_equals(fading))
     total = power.max(axis=-1) if uplink.shares_power else power.sum(axis=-1)
     return np.broadcast_to(total / uplink.noise_power, fading.shape[:2])
@@ -176,22 +178,23 @@ def _energies(uplink: Uplink, gain: Array, fading: Array) -> Array:
 
 @dataclass(frozen=True)
 class EstimateEffect:
-    """Effect of inexact channel estimates: a device multiplies by the inverse of its estimate, not
-    of the true path gain, so its symbols arrive with a random factor of the planned gain."""
+    """Effect of inexact channel estimates. A device inverts its estimate of the path gain, not the
+    path gain itself, so its symbols arrive with the planned gain times a random factor."""
 
     error: float
     """Relative error e of the channel estimates (``csi_error``)."""
     mean: float
-    """Mean, over devices, of the factor of the gain with which symbols arrive; it scales the
+    """Mean, over devices, of the factor of the gain with which a symbol arrives; it scales the
     sampler's drift."""
     mean_smallest: float
-    """Smallest mean factor of any device."""
+    """Mean factor of the gain with which symbols of one device arrive, for the device that has the
+    smallest."""
     mean_largest: float
-    """Largest mean factor of any device; where it differs from ``mean_smallest``, the samples miss
-    the posterior mean."""
+    """Mean factor of the gain with which symbols of one device arrive, for the device that has the
+    largest. Where devices differ in it, the samples miss the posterior mean."""
     spread: float
-    """Standard deviation of the factor with which symbols arrive, over devices, rounds and errors
-    of the estimates: it adds noise."""
+    """Standard deviation of the factor of the gain with which a symbol arrives, over devices,
+    rounds and errors of the estimates: it adds noise."""
     stated_gain: float | None
     """Largest gain for which privacy is stated: above the plan's largest cap, because symbols may
     arrive louder than planned; None without a privacy statement."""

@@ -4,8 +4,9 @@ A *release* is a number of chains with all their kept rounds. Quality and privac
 stated of the same release: of one chain, unless more are named. Along a direction in which the
 negative log posterior has curvature :math:`\lambda`, successive rounds have the correlation
 :math:`r = 1 - \eta\kappa\lambda`, so that the mean of n kept positions varies like that of
-:math:`1/w(r, n)` independent draws (:func:`flmc.base.special.variance_of_mean`): the *effective
-draws*. They are fewest where the curvature is smallest."""
+:math:`1/w(r, n)` independent draws, the *effective draws*, where :math:`w(r, n)` is the variance of
+this mean over that of one position (:func:`flmc.base.special.variance_of_mean`). They are fewest
+where the curvature is smallest."""
 
 from __future__ import annotations
 
@@ -46,18 +47,18 @@ class Release:
 
     @property
     def mu_squared(self) -> float | None:
-        r"""Privacy cost of the release as :math:`\mu^2` of the Gaussian mechanism with the same
-        epsilon and delta, a number that adds up over rounds and chains; None where the cost is
-        unknown or unbounded."""
+        r"""Privacy cost of the release as a number that adds up over rounds and chains:
+        :math:`\mu^2` of the Gaussian mechanism that has the same epsilon and delta. None where the
+        cost is unknown or unbounded."""
         if self.cost is None or math.isinf(self.cost.epsilon):
             return None
         return gaussian_mu(self.cost.epsilon, self.cost.delta) ** 2
 
     @property
     def price(self) -> float | None:
-        r"""Privacy cost per effective draw: :math:`\mu^2` of the Gaussian mechanism with the same
-        epsilon and delta, over the number of effective draws; None where the cost or this number is
-        unknown, or this number is 0."""
+        r"""Privacy cost per effective draw: :math:`\mu^2` of the Gaussian mechanism that has the
+        epsilon and delta of the release, over the number of effective draws. None where the cost is
+        unknown or unbounded, or where effective draws are unknown or 0."""
         if self.mu_squared is None or not self.effective_draws:
             return None
         return self.mu_squared / self.effective_draws
@@ -125,7 +126,8 @@ _SIMULATION = (
     "the plan was computed from the devices' data, so this is a simulation and no privacy statement"
     " for a deployment"
 )
-"""Text about the privacy statement of a plan that was computed from the devices' data."""
+"""Text that goes with a privacy cost where the plan was computed from the devices' data: it is no
+statement for a deployment."""
 
 
 def data_dependence_row(data_dependent: bool) -> Row:
@@ -140,7 +142,8 @@ def data_dependence_row(data_dependent: bool) -> Row:
 
 
 def coverage_of(plan: Plan, num_chains: int) -> Coverage | None:
-    """Cost of one chain and of all chains of a run; None where the privacy is unknown."""
+    """Privacy cost of one chain of a plan's run, and of all its ``num_chains`` chains together;
+    None where the privacy is unknown."""
     one, every = plan.release().cost, plan.release(num_chains).cost
     if one is None or every is None:
         return None
@@ -172,18 +175,20 @@ def effective_draws(
     *,
     midpoints: bool = False,
 ) -> float | None:
-    r"""Effective draws of one stationary chain in the direction of the smallest curvature
-    ``convexity``, from 1 to the number of kept rounds; None without an effective step or a known
-    convexity. ``midpoints`` says that draws are taken there."""
+    r"""Effective draws of one stationary chain in the direction of the smallest curvature,
+    ``convexity``: from 1 to ``num_kept``, its number of kept rounds. None without an effective step
+    or a known convexity. With ``midpoints`` draws are taken half way between positions, else at
+    positions."""
     if effective_step_size is None or convexity is None:
         return None
     return draws_with_memory(1.0 - effective_step_size * convexity, num_kept, midpoints=midpoints)
 
 
 def draws_with_memory(memory: float, num_kept: int, *, midpoints: bool) -> float:
-    """Number of independent draws, at most ``num_kept``, whose mean varies as little as that of as
-    many draws of a chain whose positions in successive rounds have the correlation ``memory``; the
-    draws are taken at these positions, or at ``midpoints``."""
+    """Effective draws of ``num_kept`` successive draws of a chain, at most ``num_kept``: the number
+    of independent draws whose mean varies as little. ``memory`` is the correlation of the chain's
+    positions in successive rounds; with ``midpoints`` draws are taken half way between positions,
+    else at positions."""
     if midpoints:
         r = np.array(max(-1.0, memory))
         return float(1.0 / variance_of_mean(r, num_kept, (1.0 + r) / 2.0))
@@ -192,17 +197,19 @@ def draws_with_memory(memory: float, num_kept: int, *, midpoints: bool) -> float
 
 
 def rounds_per_draw(forgotten: float, *, midpoints: bool) -> float:
-    """Kept rounds that a long chain needs for each effective draw, at least 1: a chain that forgets
-    the positive share ``forgotten`` of its distance from the mean in a round, and whose draws are
-    taken at its positions or at ``midpoints``."""
-    # (1 + r)/(1 - r) for positions with the correlation r = 1 - forgotten. The mean of midpoints
-    # is that of the positions, and is compared with their smaller variance.
+    """Kept rounds that a long chain needs for each effective draw, at least 1. ``forgotten``, above
+    0, is the share of its distance from the mean that the chain loses in a round; with
+    ``midpoints`` draws are taken half way between positions, else at positions."""
+    # With the correlation r = 1 - forgotten, an effective draw takes (1 + r)/(1 - r) positions. It
+    # takes 2/(1 - r) midpoints: their mean varies as that of positions does, but one midpoint has
+    # only (1 + r)/2 of the variance of a position.
     return max(1.0, (2.0 if midpoints else 2.0 - forgotten) / forgotten)
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
     r"""Largest distance :math:`\mu` between the means of a Gaussian mechanism, in standard
     deviations, at which it costs at most a finite ``epsilon`` at ``delta``."""
-    # At this mu delta is 1 to rounding, so the search needs no larger one.
+    # At mu = ``high`` the mechanism has a delta of 1, up to rounding, so no larger mu can be the
+    # answer.
     high = math.sqrt(2.0 * epsilon) + 40.0
     return largest_argument(lambda mu: gaussian.delta(epsilon, mu) - delta, 0.0, high)

@@ -46,9 +46,11 @@ _LOUD = 1.2
 """Ratio of the gain's cap to the typical gain above which a printed plan says that every round is
 charged for the cap."""
 _ROUNDED = 1e-3
-"""Relative difference of gain and limit up to which a printed plan does not tell the two apart."""
+"""Relative difference up to which a printed plan takes the gain and the limit that decides it as
+equal."""
 _NO_CONVEXITY = "no convexity given"
-"""Reason why rounds of burn-in and effective draws are unknown where the effective step is not."""
+"""Reason that is printed where the needed burn-in or the effective draws are unknown although the
+effective step is known."""
 USELESS_EPSILON = 20.0
 """Epsilon of a whole run above which a printed plan says that the privacy statement guarantees next
 to nothing."""
@@ -113,7 +115,7 @@ def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
 
 def _as_stated(plan: Plan, proven: str) -> str:
     """Text that says on whose word a privacy statement rests: ``proven`` where flmc states it, else
-    the user's class that does."""
+    a text that names the user's class that states it."""
     by = plan.uplink.privacy_stated_by
     return proven if by is None else f"as stated by {by}, which flmc has not proven"
 
@@ -134,7 +136,8 @@ def _charged(plan: Plan, exposure: Exposure) -> str:
         return f"{over}, with the devices and gains that the given path gains lead to"
     loudest = float(np.max(plan.gain))
     if plan.scheduler.by_channel and math.isfinite(loudest) and loudest > _LOUD * plan.typical_gain:
-        # Only rounds with few devices and strong channels have a gain so far above the typical one.
+        # Only rounds with few devices and large path gains have a gain near a cap that is so far
+        # above the typical gain.
         over += (
             f"; every round is charged at the cap {format_number(loudest)}, which only rounds with"
             f" few devices reach, where a usual round has {format_number(plan.typical_gain)}"
@@ -161,8 +164,8 @@ def release_in_words(plan: Plan) -> str:
 
 
 def _price_row(plan: Plan) -> list[Row]:
-    """List with the row that states the privacy cost per independent draw; empty where that is
-    unknown."""
+    """List with one row, which states the privacy cost per effective draw, and the cost of a
+    further chain; empty where the cost per draw is unknown."""
     release = plan.release()
     if release.price is None:
         return []
@@ -258,8 +261,9 @@ def _gain_rows(plan: Plan) -> list[Row]:
 
 
 def _below_limit(plan: Plan) -> str:
-    """Text to print after the gain where rounds have different gains, so that the typical gain is
-    below the limit that decides it; else empty."""
+    """Text to print after the gain where gains differ over rounds, so that the typical gain is
+    below the limit that decides it: it states the range of gains. Empty where gain and limit are
+    equal, or no limit decides."""
     if plan.binding not in CONSTRAINTS:
         return ""
     if plan.typical_gain > (1 - _ROUNDED) * getattr(plan.gain_limits, plan.binding):
@@ -289,8 +293,9 @@ def _over_rounds(plan: Plan) -> str:
 
 
 def _margin(plan: Plan, name: str) -> str:
-    """Text to print after a limit of the gain: that it decides the gain, that the step was chosen
-    so that it equals the gain, or its distance from the gain in decibels."""
+    """Text to print after the limit of the gain with the name ``name``: that it decides the gain,
+    that the step was chosen so that gain and limit are equal, or how far the limit is from the
+    gain, in decibels."""
     if plan.binding == name:
         return " <- decides"
     margin = plan.margins_db[name]
@@ -318,7 +323,7 @@ def _sampling_rows(plan: Plan) -> list[Row]:
     heat, uneven = Row("temperature", f"unknown: {why}", severity="warning"), None
     if plan.temperature is not None:
         heat = temperature_row(plan.temperature, sure=not gravest(sampled))
-        # A plan that was not judged is shown without drawing runs.
+        # Drawing runs takes time, so it is left out for a plan that was made without a forecast.
         runs = plan.over_runs if plan.judged and plan.aim == "chain" else None
         uneven = runs if runs is not None and runs.uneven else None
         if uneven is not None:
@@ -336,7 +341,8 @@ def _sampling_rows(plan: Plan) -> list[Row]:
         rows.append(Row("batches", text))
     late = any(each.code == "burn-in" for each in plan.findings)
     left = None if plan.prediction is None else plan.prediction.left_variance
-    # Beyond the double, chains still travel, and can have any variance.
+    # ``left`` is the excess of the variance over that of chains at rest. Above 1 it is not printed:
+    # such chains are still on their way, and can have any variance.
     hot = format_percent(left) if late and left is not None and left <= 1.0 else ""
     if plan.prediction is not None:
         p = plan.prediction
@@ -353,8 +359,8 @@ def _sampling_rows(plan: Plan) -> list[Row]:
             Row("predicted shift of the mean", _shift_in_words(p)),
             Row("predicted clipped entries", format_percent(p.clipped_fraction)),
         ]
-    # Chains that were followed to the posterior say more than the rule, which uses the convexity
-    # only.
+    # The burn-in that the prediction found, by following chains from likely starts, is preferred to
+    # that of the rule for any start, which uses the convexity only.
     followed = None if plan.prediction is None else plan.prediction.rounds_to_arrive
     by_rule = plan.rounds_needed
     needed = by_rule if followed is None else followed
@@ -404,8 +410,8 @@ def _answer_rows(plan: Plan) -> list[Row]:
     answer = plan.answer
     if answer is None:
         return [Row("answer", "width of its intervals: not known")]
-    # Without a response of single directions the smallest curvature stands for all of them, so the
-    # width is an upper bound.
+    # Where the response of the rounds to the curvature of single directions is not known, the width
+    # was computed with the smallest curvature in all directions: it is an upper bound.
     most = "at most " if answer.response is None else ""
     uses = "" if plan.airtime is None else f", {plan.airtime.channel_uses} channel uses"
     text = (
@@ -439,8 +445,8 @@ def _allocation_in_words(plan: Plan) -> str:
 
 
 def temperature_row(temperature: float, *, sure: bool = True) -> Row:
-    """Row that states a temperature and its meaning. A temperature near 1 is called right only if
-    ``sure``, that is if no other finding speaks against the sampling."""
+    """Row that states a temperature and what it means. A temperature within 0.05 of 1 is called
+    right only if ``sure``, that is if no finding speaks against the sampling."""
     if temperature > 1.05:
         meaning = (
             f"too hot: samples spread {temperature:.3g} times as wide in variance as the posterior"

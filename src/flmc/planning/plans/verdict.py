@@ -40,7 +40,7 @@ class LightState(NamedTuple):
 
     @property
     def row(self) -> Row:
-        """The light as a row of a table."""
+        """Row of a printed plan with the name of the light, its state and the reason."""
         return Row(self.light, f"{self.state}: {self.words}", severity=_SHOWN[self.state][1])
 
 
@@ -53,8 +53,7 @@ class Verdict:
 
     @property
     def state(self) -> State:
-        """State of the worst light; ``good`` also where lights are ``not asked`` and all others
-        good."""
+        """State of the worst light; ``good`` if every light is ``good`` or ``not asked``."""
         order = get_args(State)
         worst = max((each.state for each in self.lights), key=order.index)
         return "good" if worst == "not asked" else worst
@@ -91,8 +90,9 @@ def verdict_of(
 ) -> Verdict:
     """The verdict of a plan, from its findings, its prediction and its privacy budget.
 
-    ``findings`` replace the plan's own, for example by those of its run. ``with_run`` adds the cost
-    of the whole run where the budget is for one round only, which may take a second to compute."""
+    ``findings`` replace the plan's own, for example by those of its run. Where the privacy light is
+    not good and the budget is for one round, ``with_run`` adds the cost of the whole run to the
+    light's reason, which may take a second to compute."""
     findings = plan.findings if findings is None else findings
     greens = {"sampling": _sampling, "privacy": _privacy, "use": _use}
     lights = []
@@ -111,7 +111,8 @@ def verdict_of(
 
 
 def _sampling(plan: Plan) -> tuple[State, str]:
-    """State and reason of the sampling light, for a plan without findings about its sampling."""
+    """State and reason of the sampling light, for a plan in which no finding graver than a note is
+    about sampling."""
     law = plan.prediction
     if law is None or law.mean_shift is None:
         return "unknown", "what the chain samples was not predicted"
@@ -128,12 +129,13 @@ def _sampling(plan: Plan) -> tuple[State, str]:
 
 
 UNASKED_BUDGET = "unasked-budget"
-"""Code of the note that the privacy budget was set by a comparison of equal methods, and nobody
-asked for it."""
+"""Code of the note that the privacy budget was not asked for: a comparison set it, to make methods
+equal."""
 
 
 def _privacy(plan: Plan) -> tuple[State, str]:
-    """State and reason of the privacy light, for a plan without findings about its privacy."""
+    """State and reason of the privacy light, for a plan in which no finding graver than a note is
+    about privacy."""
     limits = plan.limits
     unasked = any(each.code == UNASKED_BUDGET for each in plan.findings)
     if unasked or limits.privacy == "off" or limits.epsilon is None or plan.uplink.noise_is_exact:
@@ -147,7 +149,8 @@ def _privacy(plan: Plan) -> tuple[State, str]:
 
 
 def _use(plan: Plan) -> tuple[State, str]:
-    """State and reason of the use light, for a plan without findings about its use."""
+    """State and reason of the use light, for a plan in which no finding graver than a note is about
+    use."""
     if plan.aim == "answer" and plan.answer is not None:
         wide = f"{plan.answer.width:.3g} times as wide as the exact posterior's"
         return "good", f"the answer's intervals will be at most {wide}"

@@ -3,5 +3,5 @@ floating-point numbers: random numbers come from a source of entropy, symbols an
 numbers of steps of a public grid, and the law of the noise is exactly that of a normal variable
 rounded to the grid.
 
-Symbols and rounds are in ``uplink`` and ``sampling``. The proof is section 10 of
-docs/privacy.md."""
+:mod:`flmc.uplink` puts symbols on the grid, :mod:`flmc.sampling` runs rounds with it. The proof
+that this is safe is section 10 of docs/privacy.md."""

@@ -53,8 +53,8 @@ def draw_words(entropy: Entropy, count: int) -> npt.NDArray[np.uint64]:
 
 
 def extend(bits: int, entropy: Entropy) -> int:
-    """Binary digits of a random fraction with 64 more random ones appended. The digits are given
-    and returned as one whole number, whose binary digits they are."""
+    """Binary digits of a random fraction with 64 more random digits appended. The old digits,
+    ``bits``, and the result are whole numbers, whose binary digits are those of the fraction."""
     return bits << WORD_BITS | int(draw_words(entropy, 1)[0])
 
 
@@ -69,8 +69,9 @@ def draw_uniform(shape: tuple[int, ...], entropy: Entropy) -> Array:
     :math:`2^{-53}`; with them a probability is rounded up to such a multiple.)
     """
     words = draw_words(entropy, math.prod(shape))
-    # From 2^52 on a word holds all bits of the double: the leading 1 and the 52 that follow.
-    # Bits below those are cleared, so that the conversion is exact and does not round up.
+    # A word of at least 2^52 holds all 53 significant bits of a double: its leading 1 and the 52
+    # bits that follow. Lower bits are cleared, so that the conversion to a double is exact and does
+    # not round up.
     lowest = np.uint64(1 << (_MANTISSA - 1))
     surplus = np.zeros(words.shape, dtype=np.uint64)
     for width in range(1, WORD_BITS - _MANTISSA + 1):
@@ -82,8 +83,9 @@ def draw_uniform(shape: tuple[int, ...], entropy: Entropy) -> Array:
 
 
 def _round_down(bits: int, entropy: Entropy) -> float:
-    """The largest double that does not exceed a random fraction, of which the first 64 bits are
-    given; fewer than 53 of these are significant, so missing bits are drawn."""
+    """The largest double that does not exceed a random fraction in [0, 1), whose first 64 binary
+    digits are ``bits``. Fewer than 53 of these are significant, because the leading ones are 0, so
+    the missing digits are drawn from ``entropy``."""
     length = WORD_BITS
     while bits.bit_length() < _MANTISSA and length < _SMALLEST_EXPONENT:
         bits, length = extend(bits, entropy), length + WORD_BITS

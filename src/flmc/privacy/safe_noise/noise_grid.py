@@ -1,10 +1,11 @@
 r"""The public grid on which a channel made of software adds symbols and noise.
 
 The grid's step is :math:`g`. Symbols arrive as whole numbers of steps, and the noise is :math:`Z =
-\text{round}(2^b n)` steps with :math:`n \sim N(0, 1)`: a normal variable of standard deviation
-:math:`\sigma = 2^b g`, rounded to the grid. The received value :math:`g(S + Z)` with a whole
-:math:`S` is the real number :math:`gS + \sigma n` rounded to the grid. Rounding does not depend on
-the data, so it costs no more privacy than the real number, which the accountants assume."""
+\text{round}(2^b n)` steps with :math:`n \sim N(0, 1)` and a setting :math:`b`, ``bits``: a normal
+variable of standard deviation :math:`\sigma = 2^b g`, rounded to the grid. The received value
+:math:`g(S + Z)` with a whole :math:`S` is the real number :math:`gS + \sigma n` rounded to the
+grid. Rounding does not depend on the data, so it costs no more privacy than the real number, which
+the accountants assume."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from flmc.privacy.safe_noise.entropy import Entropy
 from flmc.privacy.safe_noise.rounded_normal import MOST_BITS, draw_rounded_normal
 
 MOST_STEPS = 1 << 40
-"""Largest magnitude of a symbol in steps: a million devices together stay far below 2^63."""
+"""Largest magnitude of a received symbol in grid steps: so small that the sum of a million devices'
+symbols stays far below 2^63, the limit of 64-bit integers."""
 _SLACK = Fraction(1, 2)
 """Largest amount, in grid steps, by which rounding lengthens the move of a symbol beyond the move
 of its gradient entry. Rounding in the scaling of symbols takes at most 2^-12 of a step; the rest is

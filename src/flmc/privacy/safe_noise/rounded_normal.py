@@ -81,7 +81,8 @@ def draw_rounded_normal(shape: tuple[int, ...], bits: int, entropy: Entropy) -> 
         words = draw_words(entropy, part.size)
         digits, negative = words >> np.uint64(1), words & np.uint64(1) != 0
         part[:] = _guess(digits, bits)
-        # No guess goes out unproven: SciPy's quantile may err in any bit, the law may not.
+        # A guess that is not proven right is replaced by the exact result: SciPy's quantile may be
+        # wrong in any bit, and the law of the noise must be exact.
         for place in np.flatnonzero(~_proven(part, digits, bits)):
             part[place] = exact_magnitude(int(digits[place]), _DIGITS, bits, entropy)
         np.negative(part, out=part, where=negative)
@@ -89,9 +90,10 @@ def draw_rounded_normal(shape: tuple[int, ...], bits: int, entropy: Entropy) -> 
 
 
 def exact_magnitude(digits: int, length: int, bits: int, entropy: Entropy) -> int:
-    """Magnitude of the rounded normal draw that belongs to the uniform number whose first
-    ``length`` binary digits are ``digits``, computed in whole numbers throughout; more digits are
-    drawn if these do not decide. Raises ``RunFailed`` if 4096 digits do not."""
+    """Magnitude of the draw of a normal variable of standard deviation 2^bits, rounded to a whole
+    number, that belongs to the uniform number in [0, 1) whose first ``length`` binary digits are
+    ``digits``. All arithmetic is in whole numbers. More digits are drawn from ``entropy`` if these
+    do not decide; raises ``RunFailed`` if 4096 digits do not."""
     while digits == 0:
         digits, length = _extended(digits, length, entropy)
     # The noise exceeds x standard deviations in magnitude with a probability of at most
@@ -116,8 +118,9 @@ def exact_magnitude(digits: int, length: int, bits: int, entropy: Entropy) -> in
 
 
 def _extended(digits: int, length: int, entropy: Entropy) -> tuple[int, int]:
-    """The binary digits of the uniform number v with 64 more random ones behind them, and the
-    number of all digits; ``RunFailed`` if these would be more than 4096."""
+    """The first ``length`` binary ``digits`` of a uniform random number with 64 more random digits
+    appended, and the number of all digits. Raises ``RunFailed`` if there would be more than
+    4096."""
     if length + WORD_BITS > _MOST_DIGITS:
         raise RunFailed(
             f"{length} random bits did not decide on one draw of the noise: the source of entropy"
@@ -303,7 +306,8 @@ def _root_of_two_over_pi(precision: int) -> Bracket:
     atan(1/239)."""
     fifth, small = _inverse_tangent(5, precision), _inverse_tangent(239, precision)
     pi = Bracket(16 * fifth.low - 4 * small.high, 16 * fifth.high - 4 * small.low)
-    # 2^p sqrt(2/pi) = sqrt(2^(3p+1) / (2^p pi)).
+    # 2^p sqrt(2/pi) = sqrt(2^(3p+1) / (2^p pi)) with p = ``precision``; ``pi`` bounds 2^p pi, and
+    # the larger bound of pi gives the lower bound of the root.
     square = 1 << (3 * precision + 1)
     return Bracket(isqrt(square // pi.high), isqrt(_divide_up(square, pi.low)) + 1)
 

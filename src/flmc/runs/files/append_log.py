@@ -38,8 +38,8 @@ class Log:
     def read(path: Path) -> tuple[list[str], bool]:
         """Whole entries of a log that another process may be writing, and whether the log is
         damaged; a missing file has no entries and is not damaged."""
-        # An incomplete last line may be an entry that is being written. Bytes behind the last whole
-        # entry that contain a line end cannot be that: they are damage.
+        # An incomplete last line may be an entry that another process is writing. Bytes behind the
+        # last whole entry that contain a line end cannot be such a line: they are damage.
         entries, whole = read_entries(path)
         rest = read_regular(path)[whole:] if path.exists() else b""
         return entries, b"\n" in rest

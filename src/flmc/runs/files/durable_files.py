@@ -30,10 +30,10 @@ DIGEST = "sha256"
 def write_atomically(
     path: Path, write: Callable[[IO[bytes]], Any], *, mode: int | None = None
 ) -> None:
-    """Replace a file by the bytes that ``write`` puts into a binary stream. Other processes, and a
-    machine that restarts after a crash, find the old file or the new one, never a part. ``mode``
-    has the permissions of the new file, 0o600 for a secret; None: the usual ones of the process
-    (umask)."""
+    """Replace the file ``path`` by the bytes that ``write`` puts into a binary stream. Other
+    processes, and a machine that restarts after a crash, find the old file or the new one, never a
+    part. ``mode`` has the permissions of the new file, such as 0o600 for a secret; None: the usual
+    ones of the process (umask)."""
     # The temporary file lies in the same directory, because a rename is atomic only within one file
     # system.
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -49,7 +49,7 @@ def write_atomically(
         os.chmod(temporary, 0o666 & ~_UMASK if mode is None else mode)
         os.replace(temporary, path)
         sync_directory(path.parent)
-    except BaseException:  # an interrupt, too, leaves no temporary file behind
+    except BaseException:  # BaseException: an interrupt must not leave the temporary file either
         Path(temporary).unlink(missing_ok=True)
         raise
 
@@ -60,7 +60,8 @@ os.umask(_UMASK)
 
 
 def sync_directory(directory: Path) -> None:
-    """Flush a directory to the disk: until then a power failure can undo a rename in it."""
+    """Flush a directory to the disk, because until then a power failure can undo the renaming of a
+    file in it."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -110,7 +111,7 @@ def write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
 def _digest_of(document: Mapping[str, Any]) -> str:
     """SHA-256 of a document as canonical JSON (sorted keys, no spaces), in hexadecimal."""
     # json.dumps turns keys into strings and tuples into lists, as they are when the file is read
-    # back: the digest of what is read equals that of what was written.
+    # back, so the digest is the same at writing and at reading.
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -169,8 +170,8 @@ def shared(directory: Path, *leftovers: str) -> Iterator[None]:
     write. If no other process holds it, files that match the glob patterns ``leftovers``, which are
     temporary files of killed processes, are removed first."""
     with open_regular(directory / ".lock", os.O_RDWR | os.O_CREAT, "r+b") as stream:
-        # A process that gets the exclusive lock is the only one here, so every temporary file is
-        # left over from a killed process.
+        # A process that gets the exclusive lock is the only one that uses the directory, so every
+        # temporary file in it is left over from a killed process.
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

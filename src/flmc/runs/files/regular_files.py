@@ -1,4 +1,5 @@
-"""Access to regular files only: links are not followed, pipes and devices are refused."""
+"""Access to regular files only: symbolic links are not followed, and pipes and devices (of the
+operating system) are refused."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ from flmc.base.errors import InvalidSetting
 
 @contextmanager
 def open_regular(path: Path, flags: int, mode: str = "rb") -> Iterator[IO[bytes]]:
-    """Context with a regular file, opened with the ``flags`` of ``os.open`` and a binary ``mode``;
-    a link, pipe or device raises ``OSError``."""
+    """Context with the regular file ``path``, opened with the ``flags`` of ``os.open`` and a binary
+    ``mode``; a symbolic link, pipe or device of the operating system raises ``OSError``."""
     # O_NONBLOCK, because opening a pipe without it waits for a process that writes into it.
     handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     try:
@@ -32,14 +33,15 @@ def open_regular(path: Path, flags: int, mode: str = "rb") -> Iterator[IO[bytes]
 
 
 def read_regular(path: Path) -> bytes:
-    """Contents of a regular file; anything else is an ``OSError``."""
+    """Contents of a regular file; ``OSError`` for anything else, such as a symbolic link or a
+    pipe."""
     with open_regular(path, os.O_RDONLY) as stream:
         return stream.read()
 
 
 def check_regular(directory: Path) -> None:
-    """Raise ``InvalidSetting`` if a directory holds anything but regular files: a stranger's record
-    may hold links to private files of the reader, or pipes that never end."""
+    """Raise ``InvalidSetting`` if a directory holds anything but regular files, because a
+    stranger's record may hold links to private files of the reader, or pipes that never end."""
     kinds = {
         stat.S_IFLNK: "a symbolic link",
         stat.S_IFIFO: "a pipe",

@@ -28,8 +28,8 @@ _RANGE = {"start", "stop", "count", "spacing"}
 """Keys of the table that describes a range, the alternative to a list of values for a setting."""
 _MOST_POINTS = 1_000_000
 OF_SINGLE_RUNS = ("threads", "checkpoint_rounds")
-"""Settings of how a single run is computed, which change no row of a sweep's table: refused where a
-sweep is asked for with them, and left out of a file that may be that of a run."""
+"""Settings of how a single run is computed, which change no row of a sweep's table. A sweep refuses
+them, but a settings file that is shared with a run may have them: there they are ignored."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class SweepGrid:
     """Settings that vary, by name, each with its values; the last varies fastest."""
     equal: str | None = None
     """Quantity in which methods are made equal, a name of
-    :data:`flmc.planning.fairness.QUANTITIES`; methods are points that differ in the setting
-    ``methods`` alone. None: each point is planned by itself."""
+    :data:`flmc.planning.fairness.QUANTITIES`. Methods are points that differ only in the setting
+    that ``methods`` names. None: each point is planned by itself."""
     across: str | None = None
-    """Name of the varying setting whose values are compared, as the user gave it; None: ``methods``
-    chooses one."""
+    """Name of the varying setting whose values are compared, if the user gave one; None: the
+    property ``methods`` chooses the setting."""
     hold_out: float | None = None
     """Share of every device's examples that is held out of the data and predicted; None: no
     examples are held out."""
@@ -56,8 +56,8 @@ class SweepGrid:
     @property
     def methods(self) -> str | None:
         """Name of the varying setting whose values are the methods to compare: ``across`` if it is
-        given, else the scheme, else the first whose values are all words. None if there is no such
-        setting, or it would change the data."""
+        given, else the scheme, else the first setting whose values are all words. Settings with a
+        single value, or that change the data, are passed over; None if no setting is left."""
         worded = (
             name for name, values in self.axes.items() if all(isinstance(v, str) for v in values)
         )
@@ -97,8 +97,8 @@ class SweepGrid:
         ]
 
     def _point(self, varied: dict[str, Any]) -> Settings:
-        """Checked settings of one point, from ``base`` and the values in ``varied``. Where the
-        scheme varies, settings that the point's scheme does not have are left out, such as the link
+        """Checked settings of one point, from ``base`` and the values in ``varied``. If the scheme
+        varies, settings that have no meaning for the point's scheme are left out, such as the link
         of an analog point."""
         whole = merge(self.base, varied)
         idle = not_taken(whole) if "scheme" in self.axes else ()

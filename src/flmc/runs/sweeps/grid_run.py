@@ -55,7 +55,7 @@ def run_grid(
     ``RunFailed`` if ``out`` cannot be written."""
     points = grid.points
     if plan_only:
-        forget_model()  # the model's data may have changed since an earlier sweep of this process
+        forget_model()  # the kept model's data may have changed since the last sweep
     fingerprints = Fingerprints()
     besides = [_beside(grid, points, index) for index in range(len(points))]
     asked = list(zip(points, besides, strict=True))
@@ -66,8 +66,8 @@ def run_grid(
             done = {key: store.read(key) for key in dict.fromkeys(keys)}
             missing = {k: each for k, each in zip(keys, asked, strict=True) if done[k] is None}
             order = list(missing)
-            # Points with equal data follow each other in this order: a worker keeps the model that
-            # it built last, and need not build it again.
+            # In this order points with equal data follow each other, and a worker, which keeps the
+            # model that it built last, need not build the same model again.
             if plan_only:
                 order.sort(key=lambda key: data_key(missing[key][0]))
             tasks = [
@@ -83,9 +83,9 @@ def run_grid(
         rows = []
         for point, row in zip(points, of_points, strict=True):
             varied = {name: getattr(point, name) for name in grid.axes}
-            # The settings that vary are the first columns of a row. They come again at the end,
-            # because a column of the plan may have the same name: the value that was asked for
-            # counts.
+            # The varying settings are the first columns of a row. They are entered a second time at
+            # the end, because the plan may have a column of the same name, and the value that the
+            # user asked for must win.
             rows.append({**varied, **row, **varied})
         paired = paired_rows(grid, rows)
         done_sweep = Sweep(
@@ -124,8 +124,8 @@ def differs(grid: SweepGrid, out: Path, *, plan_only: bool = False) -> bool:
     try:
         if not (out / _GRID).exists():
             return False
-        # Files of early versions have neither of these two keys; the points of such sweeps were
-        # always run.
+        # Files of early versions lack the keys ``schema_version`` and ``plan_only``; the points of
+        # their sweeps were always run.
         there = {"schema_version": ANSWER_VERSION, "plan_only": False, **read_json(out / _GRID)}
         asked = json.loads(json.dumps(_document(grid, plan_only)))
         return bool({name: there.get(name) for name in asked} != asked)
@@ -134,8 +134,8 @@ def differs(grid: SweepGrid, out: Path, *, plan_only: bool = False) -> bool:
 
 
 def _document(grid: SweepGrid, plan_only: bool) -> dict[str, Any]:
-    """The grid of a sweep, and whether its points are planned and not run, in plain values for
-    JSON."""
+    """The grid of a sweep in plain values, for JSON, with ``plan_only``: whether its points are
+    planned and not run."""
     return {
         "schema_version": ANSWER_VERSION,
         "settings": grid.base,

@@ -14,10 +14,10 @@ from flmc.runs.sweeps.table import DATA_SETS
 
 
 def paired_rows(grid: SweepGrid, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows with the value of a metric less that of the first method on the same data sets, one for
-    each metric of each point that is not the first method. A row has the settings that vary,
-    ``against`` (the first method), ``metric``, and mean, median and errors of the difference. No
-    rows for one data set, or where no methods are compared."""
+    """Paired differences, one row for each metric of each point that is not of the first method:
+    the metric of the point less that of the first method on the same data sets. A row has the
+    settings that vary, ``against`` (the first method), ``metric``, and mean, median and errors of
+    the difference. No rows for one data set, or where no methods are compared."""
     name = grid.methods
     if name is None:
         return []
@@ -30,7 +30,7 @@ def paired_rows(grid: SweepGrid, rows: Sequence[Mapping[str, Any]]) -> list[dict
         for metric in own:
             values = [_numbers(each.get(metric)) for each in (own, others)]
             if values[0] is None or values[1] is None or len(values[0]) != len(values[1]):
-                continue  # a metric that one of the two does not have
+                continue  # only one of the two methods has this metric
             found.append(
                 {
                     **{axis: row[axis] for axis in grid.axes},
@@ -43,6 +43,6 @@ def paired_rows(grid: SweepGrid, rows: Sequence[Mapping[str, Any]]) -> list[dict
 
 
 def _numbers(values: Sequence[float | None] | None) -> Any:
-    """Values of single data sets as an array (experiment); None if there are none, or one of them
-    is not known."""
+    """The values of a metric, one for each data set, as an array (experiment); None if there are no
+    values, or one value is not known."""
     return None if values is None or None in values else np.array(values)

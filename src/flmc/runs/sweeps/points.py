@@ -41,8 +41,8 @@ from flmc.settings.schema import NOTHING, PLAN, SIMULATION, UPLINK, Settings, me
 
 @dataclass(frozen=True)
 class Beside:
-    """Options of a sweep that decide the row of a point together with its own settings. They make
-    the point equal to others in a quantity (``equal``), and hold out examples."""
+    """Options of a sweep that decide the row of a point together with the point's own settings: in
+    which quantity the point is made equal to others, and which share of examples is held out."""
 
     equal: str | None = None
     """Name of the quantity in which the point is made equal to the points in ``methods``: step,
@@ -56,7 +56,7 @@ class Beside:
 
     def given(self) -> dict[str, Any]:
         """These options as plain values by name, to be sent to a worker together with the settings
-        of a point; an option that is None is left out."""
+        of a point. An option that is None is left out."""
         asked: dict[str, Any] = {}
         if self.equal is not None:
             asked["equal"], asked["methods"] = self.equal, [given_in(each) for each in self.methods]
@@ -148,9 +148,9 @@ def _uplink_of(settings: Settings) -> Any:
 
 
 def run_point(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of one point, planned and run on one thread. ``given`` has its settings that differ
-    from the defaults, and options of the sweep; the row has plain values and no measured times, and
-    ``error``, None or the message of a failure."""
+    """The row of one point, planned and run on one thread. ``given`` has the point's settings that
+    differ from the defaults, and options of the sweep. The row has plain values by column, without
+    measured times, and ``error``, which is None or the message of a failure."""
     return _row_of(given, _run_columns)
 
 
@@ -164,8 +164,9 @@ def plan_point(given: Mapping[str, Any]) -> dict[str, Any]:
 def _row_of(
     given: Mapping[str, Any], columns: Callable[[Settings, Beside], dict[str, Any]]
 ) -> dict[str, Any]:
-    """The row of a point: its ``columns``, with None for NaN and infinity, and ``error`` None. If
-    the point failed, the row has only ``error``, the message."""
+    """The row of a point, from the function ``columns`` of the point's settings and options: its
+    columns by name, with None for NaN and infinity, and ``error``, None. If the point failed, the
+    row has only ``error``, with the message."""
     try:
         row = columns(*Beside.split(given))
         return {**{name: _finite(value) for name, value in row.items()}, "error": None}
@@ -177,7 +178,8 @@ def _row_of(
 
 
 def _finite(value: Any) -> Any:
-    """The value, or None for a number that is not finite: a column is empty where it is unknown."""
+    """``value``, or None for a number that is not finite, so that a column is empty where its value
+    is unknown."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -187,7 +189,7 @@ def _run_columns(settings: Settings, beside: Beside) -> dict[str, Any]:
     problem, equal = _made_equal(problem, settings, beside)
     plan, model = problem.plan(), problem.model
     if test is not None:
-        make_scorers(model, test)  # refuses what cannot be scored before anything is run
+        make_scorers(model, test)  # called before the run, because it refuses what cannot be scored
     # Draws are kept only where they are needed: to judge a run whose posterior is not known, and to
     # predict held-out examples.
     keep = model.posterior is None or test is not None
@@ -202,7 +204,7 @@ def _run_columns(settings: Settings, beside: Beside) -> dict[str, Any]:
         keep_draws=keep,
         thin=thin if keep else 1,
         engine=make_engine(settings),
-        threads=1,  # one thread, because points run side by side, each in its own process
+        threads=1,  # points run side by side, each in its own process
     )
     return {
         **_plan_columns(plan, with_run=True),
@@ -234,8 +236,8 @@ def _assembled(
     settings: Settings, beside: Beside, *, shared: bool = False
 ) -> tuple[Problem, FederatedData | None]:
     """The problem of a point (model, uplink, limits and settings), and its held-out examples (None:
-    no examples are held out). ``shared``: the model of the point before is used again if its data
-    are the same."""
+    no examples are held out). With ``shared``, the model of the previous point is used again if
+    that point had the same data."""
     if beside.hold_out is not None:
         return assemble_with_held_out(settings, beside.hold_out, settings.seed)
     return assemble(settings, _shared_model(settings) if shared else None), None
@@ -256,7 +258,7 @@ def _made_equal(
         try:
             other = assemble(method, problem.model) if same else _assembled(method, beside)[0]
             plans.append(other.plan(forecast=False))
-        except InvalidSetting:  # its own row says why
+        except InvalidSetting:  # the row of ``method`` itself states the error
             continue
     shared = Equality.among(beside.equal, plans)
     made = problem.made_equal(shared, own)
@@ -276,8 +278,8 @@ def forget_model() -> None:
 
 
 def _shared_model(settings: Settings) -> Model:
-    """The model of a point. A linear model is taken from the point before if that had the same
-    data; any other model is built anew."""
+    """The model of a point. A linear model is that of the previous point, if that point had the
+    same data; any other model is built anew."""
     if settings.model != "linear":  # a user's own model may differ when it is made again
         return make_model(settings)
     key = data_key(settings)
@@ -320,8 +322,8 @@ def _plan_columns(plan: Plan, *, with_run: bool) -> dict[str, Any]:
     row["price"] = plan.release().price if with_run else None
     row["privacy_stated_by"] = plan.uplink.privacy_stated_by
     row["data_dependent"] = plan.data_dependent
-    # A prediction is of chains at rest: beside measurements of chains that never come to rest it
-    # would mislead.
+    # A prediction is of stationary chains, and would mislead beside measurements of chains that
+    # never become stationary.
     law = None if plan.never_arrives else plan.prediction
     row["predicted_variance_ratio"] = None if law is None else law.variance_ratio
     row["predicted_mean_shift"] = None if law is None else law.mean_shift
@@ -329,8 +331,9 @@ def _plan_columns(plan: Plan, *, with_run: bool) -> dict[str, Any]:
 
 
 def _rounds_to_arrive(plan: Plan) -> int | None:
-    """Burn-in by which a plan was judged: that of the finding about it, or that of chains which
-    were followed; None where it was the rule of the plan, and nothing was found."""
+    """Number of rounds of burn-in by which a plan was judged, either stated in the finding that its
+    burn-in is too short, or found by following chains from several starts. None if the plan was
+    judged by the general rule for burn-in and has no such finding."""
     for each in plan.findings:
         if each.code == "burn-in" and "needed" in each.numbers:
             return int(each.numbers["needed"])
@@ -338,9 +341,9 @@ def _rounds_to_arrive(plan: Plan) -> int | None:
 
 
 def _temperatures_of_runs(plan: Plan) -> dict[str, float | None]:
-    """Columns with the median of the temperatures of single runs on a random channel, and the range
-    of nine in ten; None where all runs have the same, or the aim is an answer, which takes the
-    temperature out."""
+    """Columns for a plan on a random channel, where temperatures differ from run to run: the median
+    of the runs' temperatures, and the ends of the range of nine runs in ten. All are None if the
+    runs have one temperature, or if the aim is an answer, on which temperature has no effect."""
     runs = plan.over_runs if plan.judged and plan.aim == "chain" else None
     return {
         "temperature_of_runs": None if runs is None else runs.median,
@@ -360,7 +363,7 @@ def _finding_columns(plan: Plan) -> dict[str, Any]:
     and the findings against it."""
     lights = get_args(Light)
     worst = sorted(gravest(plan.findings), key=lambda each: lights.index(each.light))
-    verdict = plan.verdict  # None for a plan from a file that no one has judged
+    verdict = plan.verdict  # None for a plan from a file without findings and lights
     return {
         "plan_digest": plan.digest,
         "verdict": None if verdict is None else verdict.state,
@@ -375,8 +378,8 @@ def _finding_columns(plan: Plan) -> dict[str, Any]:
 
 
 def _measured_columns(result: Result) -> dict[str, Any]:
-    """Columns with the measurements of a run, by name, beside values to compare them with, such as
-    the trace of the posterior covariance."""
+    """Columns with the measurements of a run, by name, and with values for comparison, such as the
+    trace of the posterior covariance."""
     document = result.to_document()
     row: dict[str, Any] = {
         "clipped_fraction": result.clipped_fraction,
@@ -398,7 +401,8 @@ def _measured_columns(result: Result) -> dict[str, Any]:
         for name, middle in of_all.items():
             row[f"{name}_median"] = middle.median
             row[f"{name}_q25"], row[f"{name}_q75"] = middle.low, middle.high
-            # Of few data sets even the smallest and the largest value are no 95 % interval.
+            # None for few data sets: even from the smallest to the largest value is no 95 %
+            # interval.
             ends = median_interval(np.asarray(each[name])) or (None, None)
             row[f"{name}_median_low"], row[f"{name}_median_high"] = ends
         row["heavy_tails"] = "; ".join(name for name in each if of_all[name].heavy) or None

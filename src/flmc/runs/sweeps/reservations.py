@@ -1,5 +1,5 @@
-"""What limits the privacy statements of a sweep's points: who states them, and whether the plans
-were computed from the devices' data."""
+"""Reservations about the privacy statements of a sweep's points: who states them, if not flmc, and
+whether plans were computed from the devices' data."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 
 
 def reservations_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Numbers of points with a privacy statement in the rows of a sweep's table: of all of them,
-    of those stated by a user's own class, by its name, and of those whose plan was computed from
-    the devices' data. In plain values, for JSON."""
+    """Counts over the ``rows`` of a sweep's table, in plain values for JSON: ``points``, points
+    with a privacy statement; ``stated_by``, how many of these a user's own class states, by name of
+    the class; ``data_dependent``, how many of these have a plan that was computed from the devices'
+    data."""
     private = [
         row
         for row in rows
@@ -23,8 +24,8 @@ def reservations_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def reservations_in_words(counted: Mapping[str, Any]) -> list[str]:
-    """Sentences, without full stops, about the numbers of :func:`reservations_of`; none where flmc
-    states all epsilons and no plan looked at data."""
+    """Sentences, without full stops, about ``counted``, the counts that :func:`reservations_of`
+    returns; none where flmc itself states all epsilons and no plan was computed from data."""
     points = counted["points"]
     sentences = [
         f"epsilon of {count} of {points} points is as stated by {name}, which flmc has not proven"

@@ -63,8 +63,8 @@ _SHOWN_OF_PLANS = (
 and not run."""
 _MOST_ROWS = 40
 PROVENANCE = "provenance"
-"""Key under which a worker adds to a row which flmc, libraries and processor computed it. The file
-of a finished point has the digest of that instead."""
+"""Key of a row under which a worker enters which flmc, libraries and processor computed the row. In
+the file of a finished point it has only the digest of these facts."""
 DATA_SETS = "data_sets"
 """Key under which a row has the values of single data sets: arrays (experiment) by name of the
 metric. They are left out of the main table, and written to a file of their own."""
@@ -76,9 +76,9 @@ PAIRED_SHOWN = ("variance_ratio", "wasserstein2_squared", "one_chain_mean_error"
 
 def _cell(name: str, row: Mapping[str, Any], heavy: Collection[str] = ()) -> str:
     """Text of the value ``name`` in a row; an epsilon is rounded up, so that it stays an upper
-    bound. A metric that is among the ``heavy`` is shown as its median, followed by its quartiles in
-    brackets; any other measurement with its standard error, or a question mark where
-    that is not known."""
+    bound. If ``heavy`` has the name, the metric is shown by its median, with quartiles in brackets;
+    any other measurement has its standard error, or a question mark where the error is not
+    known."""
     value = row.get(name)
     if value is not None and name in heavy and row.get(f"{name}_median") is not None:
         low, high = (row[f"{name}_{end}"] for end in ("q25", "q75"))
@@ -194,15 +194,15 @@ class Sweep:
         parquet = {"table": self.rows, "data_sets": self.data_sets}
         if self.paired:
             _write_csv(out / "paired.csv", self.paired)
-        else:  # of an earlier sweep in the same place
+        else:  # remove the file of an earlier sweep in this directory
             (out / "paired.csv").unlink(missing_ok=True)
         for name, rows in parquet.items():
             _write_parquet(out / f"{name}.parquet", rows)
 
     @property
     def missing_tables(self) -> str:
-        """A sentence that says which tables are not written because pyarrow is not installed; empty
-        where it is."""
+        """A sentence that names the tables that are not written because pyarrow is not installed;
+        empty if pyarrow is installed."""
         if importlib.util.find_spec("pyarrow") is not None:
             return ""
         names = "table.parquet"
@@ -216,15 +216,16 @@ class Sweep:
 
     @property
     def heavy_metrics(self) -> list[str]:
-        """Metrics on the screen with heavy tails over the data sets of some point: all points then
-        show medians, because a column that mixed them with means could not be compared."""
+        """Metrics on the screen that have heavy tails over the data sets at some point. All points
+        show the median of such a metric, because medians and means in one column could not be
+        compared."""
         named = {each for r in self.rows for each in (r.get("heavy_tails") or "").split("; ")}
         return [name for name in self._shown if name in named]
 
     def table(self) -> Grid:
         """A table of the main columns, a row for each of the first 40 points, with notes below."""
-        # The column of the squared W2 distance stays even if no point has one, because a note below
-        # the table explains its dashes.
+        # The column of the squared W2 distance is shown even if all its cells are dashes, because a
+        # note below the table explains the dashes.
         known = {name for row in self.rows for name, value in row.items() if value is not None}
         if "wasserstein2_floor" in known:
             known.add("wasserstein2_squared")
@@ -304,14 +305,16 @@ class Sweep:
 
     @property
     def reservations(self) -> list[str]:
-        """Sentences about what limits the epsilons of the table: a user's own class states them, or
-        plans were computed from the devices' data. Empty where nothing does."""
+        """Sentences about what limits the epsilons of the table: that a user's own class states
+        them, or that plans were computed from the devices' data. Empty where nothing limits
+        them."""
         return reservations_in_words(reservations_of(self.rows))
 
     @property
     def bounded_energies(self) -> str:
-        """The methods of a comparison at equal energy whose energy is only an upper bound, in
-        words; empty if there are none, or all are alike."""
+        """In a comparison at equal energy, the methods whose energy is only an upper bound, in
+        words; empty if there are no such methods, if all are such, or if methods are not equal in
+        energy."""
         bounds = {
             row[self.methods]: row["energy_is_bound"]
             for row in self.rows
@@ -371,7 +374,7 @@ def columns_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _without_data_sets(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row without the values of single data sets."""
+    """A copy of ``row`` without its values of single data sets, which the main table leaves out."""
     return {name: value for name, value in row.items() if name != DATA_SETS}
 
 
@@ -510,15 +513,15 @@ def sweep(
 
 
 def _axes(vary: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that vary, by name, with tuples, Python ranges and arrays turned into lists,
-    which is what a TOML file would give; ranges by start, stop and count stay as they are."""
+    """The settings that vary, by name, as a TOML file would give them: tuples, Python ranges and
+    arrays become lists. A range by ``start``, ``stop`` and ``count`` stays as it is."""
     if not isinstance(vary, Mapping):
         raise InvalidSetting(
             f"vary must be a dict of lists or ranges by setting, got {type(vary).__name__}"
         )
     axes: dict[str, Any] = {}
     for name, values in vary.items():
-        if hasattr(values, "tolist"):  # an array of NumPy or the like
+        if hasattr(values, "tolist"):  # an array of NumPy or of a similar library
             axes[name] = values.tolist()
         elif isinstance(values, (str, Mapping)) or not isinstance(values, Iterable):
             axes[name] = values

@@ -23,11 +23,11 @@ from flmc.runs.sweeps.table import PROVENANCE
 _log = logging.getLogger(__name__)
 
 Task = tuple[str, dict[str, Any]]
-"""Work on one point of a sweep: its key, and its settings that differ from the defaults, with
-options of the sweep."""
+"""One point of a sweep as a worker receives it: the point's key, and its settings that differ from
+the defaults, together with options of the sweep."""
 Work = Callable[[Sequence[Task]], Iterator[tuple[str, dict[str, Any]]]]
-"""A function that computes tasks (points of a sweep, each with its key), and yields their keys and
-rows as they finish."""
+"""A function that computes tasks (points of a sweep), and yields the key and the row of each as it
+finishes."""
 
 
 def on_this_machine(workers: int, *, plan_only: bool = False) -> Work:
@@ -51,12 +51,12 @@ def on_this_machine(workers: int, *, plan_only: bool = False) -> Work:
 def _in_processes(
     workers: int, do: Callable[[Task], tuple[str, dict[str, Any]]], tasks: Sequence[Task]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield key and row of each task as processes finish them. If a process dies, all unfinished
-    tasks run again; in the last attempt each runs by itself, and a task whose process dies then
-    gets a row with an error."""
-    # The kernel kills a process if memory is short, and joblib cannot tell which task it had. So
-    # all unfinished tasks run together in two attempts, and one by one in the third, which tells
-    # the task that fails.
+    """Yield key and row of each task, computed by ``do`` in one of several processes, as processes
+    finish them. If a process dies, all unfinished tasks run again; in the last attempt each runs by
+    itself, and a task whose process dies then gets a row with an error."""
+    # The kernel kills a process if memory is short, and joblib cannot tell which task that process
+    # had. So all unfinished tasks run together in two attempts, and one by one in the third, in
+    # which the task that fails is known.
     left = dict(tasks)
     for together in (True, True, False):
         for part in [list(left.items())] if together else [[task] for task in left.items()]:
@@ -84,8 +84,10 @@ _DIED = "the worker process died, also when the point ran alone: is memory short
 
 
 def _pool(workers: int) -> Any:
-    """A joblib pool of processes that yields rows as they finish."""
-    # With n_jobs=1 joblib would run the tasks in this process, whose death must not end the sweep.
+    """A joblib pool of at least two processes that yields rows in the order in which they
+    finish."""
+    # joblib runs tasks in this process if n_jobs is 1. A task whose process is killed would then
+    # end the sweep, so there are at least two processes.
     return _joblib().Parallel(n_jobs=max(2, workers), return_as="generator_unordered")
 
 
@@ -97,9 +99,9 @@ def _children_without_ctrl_c() -> Iterator[None]:
 
     from joblib.externals.loky.backend import resource_tracker
 
-    # The resource trackers of joblib and of Python are started first, because starting that of
-    # Python clears the mask of signals that is set below. The warning of joblib's, that an
-    # interrupted sweep has left files to clean up, is silenced.
+    # The resource trackers of joblib and of Python are processes. They are started before the mask
+    # of signals is set below, because the start of Python's tracker clears that mask. joblib's
+    # warning that an interrupted sweep has left files to clean up is silenced.
     filters = os.environ.get(_WARNINGS)
     os.environ[_WARNINGS] = ",".join(filter(None, (filters, _NO_WARNING)))
     try:
@@ -143,16 +145,16 @@ def _do(task: Task, *, plan_only: bool) -> tuple[str, dict[str, Any]]:
 
 
 def _do_for(parent: int, task: Task, *, plan_only: bool) -> tuple[str, dict[str, Any]]:
-    """Key and row of one task, a point of a sweep, computed in a worker process of the process
-    ``parent``."""
+    """Key and row of one task, a point of a sweep, computed in a worker process, which ends itself
+    soon after the process with the id ``parent`` has ended."""
     _follow(parent)
     return _do(task, plan_only=plan_only)
 
 
 @lru_cache(maxsize=1)
 def _follow(parent: int) -> None:
-    """Start a thread that ends this worker process within about half a second after its parent
-    process has ended, for whatever reason."""
+    """Start a thread that ends this worker process within about half a second after the process
+    with the id ``parent``, which started it, has ended for whatever reason."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -168,8 +170,9 @@ _PATIENCE = 15.0
 
 @contextmanager
 def _warning_without_workers(client: Any, address: str) -> Iterator[None]:
-    """Log a warning while the cluster has no workers for a while, and another when it has some
-    again: without them a sweep would wait in silence."""
+    """Context in which a warning is logged if the Dask cluster at ``address`` has no workers for 15
+    seconds, and another when it has workers again, because without workers a sweep waits in
+    silence."""
     over = threading.Event()
 
     def watch() -> None:
@@ -178,7 +181,7 @@ def _warning_without_workers(client: Any, address: str) -> Iterator[None]:
         while not over.wait(1.0):
             try:
                 workers = len(client.scheduler_info()["workers"])
-            except Exception:  # the scheduler is gone, which as_completed reports
+            except Exception:  # as_completed reports that the scheduler is gone
                 continue
             now = time.monotonic()
             if workers:
@@ -203,8 +206,8 @@ def _warning_without_workers(client: Any, address: str) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the loggers of Dask inside the context: their tracebacks repeat what flmc's own
-    errors and warnings say."""
+    """Context in which the loggers of Dask are silent, because their tracebacks repeat what flmc's
+    own errors and warnings say."""
     names = [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]
     before = {name: logging.getLogger(name).level for name in names}
     for name in names:

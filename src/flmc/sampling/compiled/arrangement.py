@@ -55,8 +55,8 @@ class Arrangement(NamedTuple):
     ----------
     kind
         ``own``: each of the eight chains of a vector instruction reads data of its own; ``shared``:
-        they share a data set; ``teams``: so do several groups of eight; ``rows``: the eight numbers
-        of a vector are entries of one chain's gradient.
+        the eight chains share a data set; ``teams``: several groups of eight chains share a data
+        set; ``rows``: the eight numbers of a vector are entries of one chain's gradient.
     entries
         Number of entries of a gradient if it is at most ``MOST_WRITTEN_OUT``, so that the code
         needs no loop over entries; else 0.
@@ -82,8 +82,9 @@ class Arrangement(NamedTuple):
         vectors = -(-dim // WIDTH) if kind == ROWS else dim
 
         def cost(height: int) -> int:
-            # Relative cost of one column of the Hessian: a tile of ``height`` vectors takes a load
-            # for each vector, and one for the entry of the position that multiplies the column.
+            # Relative cost of one column of the Hessian, in all tiles of ``height`` vectors: a tile
+            # takes one load for each vector, and one for the entry of the position that multiplies
+            # the column, but at least the time ``_WAIT`` of a product that waits for another.
             return -(-vectors // height) * max(_WAIT, height + 1)
 
         tile = min(_HEIGHTS, key=cost)
@@ -134,8 +135,9 @@ _NEXT_TO_THE_PROCESSOR, _IN_CACHE, _SHARED_CACHE = 0.7e6, 8e6, 16e6
 into its share of the cache that all cores use, and into that whole cache. More than that is read
 from memory."""
 _READING = (0.045, 0.12, 0.3, 0.6)
-"""Measured nanoseconds for each float that a chain reads: from the core's own cache, from its share
-of the cache that all cores use, from that whole cache, and from memory."""
+"""Measured nanoseconds for each float that a chain reads. The floats come from the processor core's
+own cache; from the core's share of the cache that all cores use; from more of that cache than the
+share; from memory."""
 _BROADCAST = 0.02
 """Measured nanoseconds, for each chain, of a product with a float that eight chains share: the time
 is that of the multiplication, not of reading."""
@@ -171,8 +173,9 @@ def round_cost(kind: str, devices: int, dim: int, experiments: int, chains: int)
     symbols = devices * dim
     data = symbols * (dim + 1)
     if kind == OWN:
-        # Eight chains share a vector only if their data sets are in memory at the same time, which
-        # ``together`` data sets are.
+        # Eight chains share a vector only if their data sets are in memory at the same time.
+        # ``together`` is the number of data sets for which that holds; ``lanes`` counts the places
+        # of all vectors, unused ones included.
         together = min(experiments, max(1, DATA_AT_ONCE // (8 * data)))
         lanes = -(-together * chains // WIDTH) * WIDTH * experiments / together
         # Up to ``MOST_WRITTEN_OUT`` entries, only the upper triangle of a Hessian is stored and
@@ -216,8 +219,8 @@ Numbers = npt.NDArray[np.int64]
 class Blocks:
     """Assignment of some chains to blocks: the eight chains, or the one chain, that a vector
     instruction serves. Chains are numbered through all data sets: those of data set 0, then those
-    of data set 1, and so on. ``firsts`` and ``chains`` hold such numbers, ``lanes`` the number of
-    chains in each block; ``unit`` says which array of devices' data a block reads."""
+    of data set 1, and so on. ``firsts`` and ``chains`` hold these numbers of chains, ``lanes`` the
+    count of chains in each block; ``unit`` says which array of devices' data a block reads."""
 
     firsts: Numbers
     """Number of the first chain of every block, counted through all data sets, (block)."""

@@ -12,12 +12,12 @@ to a multiple of 128 and probabilities have a resolution of 3e-8; rounding of ps
 about 2e-7. :mod:`flmc.sampling.compiled.link_curve` keeps the sum of all errors below 1e-6.
 
 *Near*: without bits, the server receives the sum of the clipped gradients, and clipping is rare. A
-chain is near the fixed point of its data set (:func:`flmc.sampling.chains.centre_of`) if no
-gradient entry of any device can exceed a certain number of clips there
-(:data:`~flmc.sampling.compiled.units.NEAR`). The sum over devices then begins with the gradient of
-the sum of all costs, and a device is computed only if one of its entries may exceed the clip: it
-adds the clipped minus the unclipped entries. For a chain that is far the clipped gradients of all
-devices are added."""
+chain is near the fixed theta of its data set (:func:`flmc.sampling.chains.centre_of`) if no
+gradient entry of any device, at the chain's position, can exceed a certain number of clips
+(:data:`~flmc.sampling.compiled.units.NEAR`). The sum over devices then begins with the unclipped
+gradient of the sum of all costs; a device's gradient is computed only if one of its entries may
+exceed the clip, and adds the clipped minus the unclipped entries. For a chain that is not near, the
+clipped gradients of all devices are added."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from flmc.sampling.compiled.instructions import BYTE, FLOAT, WIDTH, WORDS, Code,
 from flmc.sampling.compiled.random_numbers import Generator
 
 FAR = float("inf")
-"""Infinite squared distance, set for every chain that does not count as near the fixed point of its
+"""Infinite squared distance, set for every chain that does not count as near the fixed theta of its
 data set (:func:`flmc.sampling.chains.centre_of`)."""
 
 
@@ -88,20 +88,22 @@ class Devices:
     def begin(self, t: Value) -> None:
         """Emit the code that begins round ``t`` of a call of machine code, counted from 0: it sets
         the addresses of the round's numbers, and computes the distance of each chain from the fixed
-        point of its data set (:func:`flmc.sampling.chains.centre_of`)."""
+        theta of its data set (:func:`flmc.sampling.chains.centre_of`)."""
         self._find_round(t)
         self.away = self._distance() if self.form.may_be_near else self.far
 
     def go_on(self, t: Value) -> None:
         """Emit the code that continues round ``t`` after :meth:`begin`: the chains' distances from
-        the fixed point of their data set are loaded from memory, not computed again."""
+        the fixed theta of their data set (:func:`flmc.sampling.chains.centre_of`) are loaded from
+        memory, not computed again."""
         self._find_round(t)
         self.away = self.code.load(self.at["away"], 0) if self.form.may_be_near else self.far
 
     def _find_round(self, t: Value) -> None:
         """Set the addresses of the active devices of round ``t`` and of the factors of their
         symbols, and set ``near``, the truth value whether all devices transmit in the round: only
-        then may chains count as near the fixed point of their data set."""
+        then may chains count as near the fixed theta of their data set
+        (:func:`flmc.sampling.chains.centre_of`)."""
         code, first = self.code, t * self.at["devices"]
         self.active = self.at["active"] + first
         self.talks = self.at["talks"] + first * self.at["apart"] * 4
@@ -115,9 +117,9 @@ class Devices:
             self.generator.save()
 
     def _distance(self) -> Value:
-        """Emitted squared distance of each chain of the block from the fixed point of its data set
-        (:func:`flmc.sampling.chains.centre_of`), a vector; infinite for a chain that does not count
-        as near that point."""
+        """Emit the code for the squared distance of each chain of the block from the fixed theta of
+        its data set (:func:`flmc.sampling.chains.centre_of`); returns the distances as a vector,
+        infinite for a chain that does not count as near this theta."""
         code, distance = self.code, Variable(self.code, self.zero)
         with code.loop(self.at["dim"]) as j:
             entry = self.own(self.at["x"], j * self.form.arrangement.lanes)
@@ -126,17 +128,17 @@ class Devices:
         return inside.choose(distance.value, self.far)
 
     def own(self, address: Value, place: Value) -> Value:
-        """A vector with one number for each of the block's eight chains, loaded from the floats
-        that begin ``place`` floats behind ``address``; where a block is one chain, its number in
-        all eight places."""
+        """Emit the load of a vector with one number for each of the block's eight chains, from
+        ``place`` floats behind ``address`` on, and return it. Where a block is one chain, all eight
+        places have this chain's number."""
         if self.form.arrangement.lanes == 1:
             return self.code.load(address, place, FLOAT).spread()
         return self.code.load(address, place)
 
     def here(self, k: Value) -> tuple[Value, Value | None]:
-        """Two emitted values for device number ``k``: a truth value, whether its gradient has to be
-        computed for any chain of the block, and a vector with the factor that multiplies its
-        symbols for each chain (None: all factors are 1)."""
+        """Emit two values for device number ``k``, and return them: a truth value, whether its
+        gradient has to be computed for any chain of the block, and a vector with the factor that
+        multiplies its symbols for each chain (None: all factors are 1)."""
         code, talk = self.code, None
         if self.form.talks:
             talk = self.own(self.talks, k * self.at["apart"])
@@ -167,7 +169,7 @@ class Devices:
         scale: Value | None,
         exist: Value | None = None,
     ) -> Value:
-        """Emitted symbols of a device for gradient entries ``g`` (in units of the clip): truth
+        """Emit the symbols of a device for gradient entries ``g`` (in units of the clip): truth
         values (True: +1) for bits that no factor multiplies, else floats. The number of clipped
         entries is updated.
 
@@ -191,8 +193,8 @@ class Devices:
         return bit if talk is None else bit.choose(talk, -talk)
 
     def _added_to_sum(self, inside: Value, g: Value) -> Value:
-        """Emitted value that a device adds to the sum over devices, for one gradient entry ``g``
-        that becomes ``inside`` by clipping. For chains far from the fixed point of their data set
+        """Emit the value that a device adds to the sum over devices, for one gradient entry ``g``
+        that becomes ``inside`` by clipping. For chains far from the fixed theta of their data set
         it is the clipped entry. For chains near it, whose sum begins with all unclipped entries, it
         is the clipped minus the unclipped entry: exactly 0 where clipping does nothing."""
         below = (g < -self.limit).choose(-self.limit - g, self.zero)
@@ -242,7 +244,8 @@ class Team:
 
     def begin(self, t: Value) -> None:
         """Emit the code that begins round ``t`` of a call of machine code, counted from 0, for
-        every block of the team."""
+        every block of the team: it sets the addresses of the round's numbers, and computes how far
+        each chain is from the fixed theta of its data set."""
         self._t = None
         with self.members() as devices:
             devices.begin(t)

@@ -1,6 +1,6 @@
-"""Input and output of one call of machine code: factors of symbols and noise in its rounds, the
-frame (an array of sizes and addresses of arrays, the call's argument), and the state of its
-chains."""
+"""Input and output of one call of machine code: the factors that multiply symbols and noise in its
+rounds, the frame (an array of sizes and addresses of arrays, the call's argument), and the state of
+its chains."""
 
 from __future__ import annotations
 
@@ -62,9 +62,10 @@ class GivenRounds(NamedTuple):
     def of(
         cls, plan: Plan, schedule: Schedule, rows: npt.NDArray[np.intp], unit: float, several: bool
     ) -> GivenRounds:
-        r"""Factors of symbols and noise in the rounds of ``schedule``. ``rows`` holds, for every
-        chain, the index of its data set in the schedule; ``unit`` is the clip where symbols are
-        gradients, else 1; ``several`` says whether the run has several data sets.
+        r"""Factors that multiply symbols and noise in the update of theta, in the rounds of
+        ``schedule``. ``rows`` holds, for every chain, the index of its data set in the schedule;
+        ``unit`` is the clip where symbols are gradients, else 1; ``several`` says whether the run
+        has several data sets.
 
         The update of a chain's position x, with symbols :math:`s_k` and a standard normal z, is
         :math:`x \leftarrow x - p \sum_k s_k - n z` with pull :math:`p = \eta K/K_a` (times the clip
@@ -205,7 +206,7 @@ class Frame:
 
     @property
     def may_be_near(self) -> bool:
-        """Whether, for chains near the fixed point of their data set
+        """Whether, for chains near the fixed theta of their data set
         (:func:`flmc.sampling.chains.centre_of`), the sum over devices begins with the unclipped
         gradient of the sum of all costs, to which only the changes by clipping are added. This
         holds where symbols are gradients (not bits) that are clipped entry by entry or not at
@@ -256,13 +257,13 @@ class KeptRounds:
     path_from: int
     """Number of the first round, counted from 0, whose positions are stored in ``path``."""
     path_place: int
-    """Index of these positions along the axis of places of ``path``."""
+    """Index, along the second axis of ``path``, of the positions after round ``path_from``."""
     position: Array
     sums: Array
     products: Array
     path: Array
-    """Positions after rounds, (chain of the call, place, dim); empty if none of these rounds is
-    stored."""
+    """Positions after rounds, (chain of the call, place, dim), where a place is a round that is
+    stored; empty if the positions after the rounds of this call are not stored."""
 
     @classmethod
     def of(
@@ -279,8 +280,9 @@ class KeptRounds:
             path_from = max(0, chains.path.first - 1)
             place = path_from + 1 - chains.path.first
         elif chains.path is not None and (few := chains.path.stored(rounds)):
-            # Machine code stores the positions after all rounds from the first of these on in this
-            # array. After the call, those from which draws are computed are copied to the path.
+            # With thinning, the path has room for some rounds only, but machine code stores the
+            # positions after all rounds from ``path_from`` on. They go to an array of their own,
+            # from which those that draws need are copied to the path after the call.
             path_from = few.start
             path = np.empty((end - first, rounds.stop - path_from, dim), chains.position.dtype)
         return cls(
@@ -339,6 +341,7 @@ class KeptRounds:
                 square[:, i + 1 :, i] = square[:, i, i + 1 :]
         path = self.chains.path
         if path is not None and path.thin > 1 and self.path.size:
-            # All chains in one axis, as in the positions of this call.
+            # The path has an axis of data sets and one of chains; ``rows`` counts chains through
+            # all data sets, so both axes are joined.
             together = path.positions.reshape(1, -1, *path.positions.shape[2:])
             replace(path, positions=together).keep((0, self.rows), self.path_from, self.path)

@@ -59,7 +59,7 @@ class Group:
     """Data sets whose local costs are in memory at the same time, with the state of their chains
     and the rounds to run. ``experiments`` are the numbers of the data sets, ``rounds`` those of the
     rounds, counted from 0; ``costs`` and ``centre`` (experiment, dim) are the local costs of the
-    data sets and the fixed points from which deviations are measured."""
+    data sets and the fixed thetas from which deviations are measured."""
 
     chains: Chains
     plan: Plan
@@ -76,8 +76,8 @@ class Group:
     """Number of chains that one call of machine code advances, a multiple of the number that share
     a vector instruction."""
     shared: GivenRounds | None
-    """Factors of symbols and noise in the rounds, where all data sets have the same channel; else
-    None."""
+    """Factors that multiply symbols and noise in the update of theta in the group's rounds, where
+    all data sets have the same channel; else None."""
     schedule: DrawSchedule
     """Function that draws gains, path gains and active devices of a block of rounds; used where
     ``shared`` is None."""
@@ -98,9 +98,9 @@ class Group:
         arrangement: Arrangement,
     ) -> Group:
         """The group of the data sets ``experiments`` for some rounds, counted from 0: it loads
-        their local costs and centres and, where all share one channel, the factors of symbols and
-        noise in these rounds. ``InvalidSetting`` if the model gives no quadratic costs of the right
-        shape."""
+        their local costs, their fixed thetas (:func:`flmc.sampling.chains.centre_of`) and, where
+        all share one channel, the factors that multiply symbols and noise in these rounds.
+        ``InvalidSetting`` if the model gives no quadratic costs of the right shape."""
         rows = slice(experiments.start, experiments.stop)
         costs = model.quadratic(rows)
         shape = (len(experiments), plan.num_devices, plan.dim)
@@ -227,13 +227,14 @@ class Group:
         return np.minimum(np.arange(first, end + LANES), end - 1) // self.num_chains
 
     def _given(self, schedule: Schedule, rows: npt.NDArray[np.intp]) -> GivenRounds:
-        """Factors of symbols and noise in the rounds of a schedule, in the form that machine code
-        takes; ``rows`` holds the index of each chain's data set in the schedule."""
+        """Factors that multiply symbols and noise in the update of theta in the rounds of
+        ``schedule``, in the form that machine code takes; ``rows`` holds the index of each chain's
+        data set in the schedule."""
         unit = self.unit if self.link is None else 1.0
         return GivenRounds.of(self.plan, schedule, rows, unit, len(self.chains.position) > 1)
 
     def _draw_rounds(self, rows: npt.NDArray[np.intp]) -> GivenRounds:
-        """Factors of symbols and noise in the group's rounds, in the form that machine code takes,
+        """Factors that multiply symbols and noise in the update of theta in the group's rounds,
         where data sets have channels of their own; ``rows`` holds the number of each chain's data
         set."""
         experiments = range(int(rows[0]), int(rows[-1]) + 1)

@@ -51,9 +51,9 @@ class Value:
         return isinstance(getattr(kind, "element", kind), ir.FloatType | ir.DoubleType)
 
     def _with(self, other: Value | int, of_floats: str, of_words: str) -> Value:
-        """Result of one emitted instruction on this value and another value or constant:
-        LLVM's instruction named ``of_floats`` if this value holds floats or doubles, ``of_words``
-        if it holds whole numbers."""
+        """Emit one instruction on this value and ``other``, a value or constant, and return its
+        result: LLVM's instruction named ``of_floats`` if this value holds floats or doubles,
+        ``of_words`` if it holds whole numbers."""
         right = other.raw if isinstance(other, Value) else self.raw.type(other)
         name = of_floats if self._is_float() else of_words
         return Value(self.builder, getattr(self.builder, name)(self.raw, right))
@@ -80,8 +80,8 @@ class Value:
         return Value(self.builder, self.builder.fneg(self.raw))
 
     def _compared(self, sign: str, other: Value) -> Value:
-        """Emitted truth value, lane by lane, of the comparison ``sign`` (< or >) between this value
-        and ``other``: False if either is NaN; whole numbers are compared as unsigned."""
+        """Emit the comparison ``sign`` (< or >) of this value with ``other``, lane by lane; returns
+        truth values, False where either is NaN. Whole numbers are compared as unsigned."""
         compare = self.builder.fcmp_ordered if self._is_float() else self.builder.icmp_unsigned
         return Value(self.builder, compare(sign, self.raw, other.raw))
 
@@ -92,40 +92,44 @@ class Value:
         return self._compared(">", other)
 
     def differs(self, other: Value) -> Value:
-        """Emitted truth values, lane by lane: whether this value's floats differ from those of
-        ``other``; NaN differs from every float, itself included."""
+        """Emit the comparison of this value's floats with those of ``other``, lane by lane; returns
+        truth values, True where they differ. NaN differs from every float, itself included."""
         return Value(self.builder, self.builder.fcmp_unordered("!=", self.raw, other.raw))
 
     def same(self, other: Value | int) -> Value:
-        """Emitted truth value: whether this value, a whole number, equals ``other``."""
+        """Emit the comparison of this value, a whole number, with ``other``; returns the truth
+        value whether they are equal."""
         right = other.raw if isinstance(other, Value) else self.raw.type(other)
         return Value(self.builder, self.builder.icmp_unsigned("==", self.raw, right))
 
     def at_most(self, other: Value) -> Value:
-        """Emitted minimum of this value and ``other``; ``other`` where they are compared with
-        NaN."""
+        """Emit the code for the minimum of this value and ``other``, lane by lane, and return it;
+        where either is NaN, the result is ``other``."""
         return (self < other).choose(self, other)
 
     def choose(self, yes: Value, no: Value) -> Value:
-        """Emitted choice, lane by lane: ``yes`` where this value, a truth value, is true, else
-        ``no``."""
+        """Emit a choice, lane by lane, and return its result: ``yes`` where this value, a truth
+        value, is true, else ``no``."""
         return Value(self.builder, self.builder.select(self.raw, yes.raw, no.raw))
 
     def either(self, other: Value) -> Value:
-        """Emitted logical or of this value and ``other``, both truth values, lane by lane."""
+        """Emit the logical or of this value and ``other``, both truth values, lane by lane, and
+        return its result."""
         return Value(self.builder, self.builder.or_(self.raw, other.raw))
 
     def both(self, other: Value) -> Value:
-        """Emitted logical and of this value and ``other``, both truth values, lane by lane."""
+        """Emit the logical and of this value and ``other``, both truth values, lane by lane, and
+        return its result."""
         return Value(self.builder, self.builder.and_(self.raw, other.raw))
 
     def ones(self) -> Value:
-        """Emitted words of 32 bits: 1 in the lanes where this value, a truth value, is true, else
-        0."""
+        """Emit the conversion of this value, a vector of truth values, to words of 32 bits, and
+        return them: 1 in the lanes that are true, else 0."""
         return Value(self.builder, self.builder.zext(self.raw, WORDS))
 
     def spread(self) -> Value:
-        """A vector with this value, a scalar, in each of the ``WIDTH`` lanes."""
+        """Emit the code for a vector with this value, a scalar, in each of the ``WIDTH`` lanes, and
+        return the vector."""
         kind = ir.VectorType(self.raw.type, WIDTH)
         empty = ir.Constant(kind, ir.Undefined)
         first = self.builder.insert_element(empty, self.raw, WORD(0))
@@ -133,75 +137,77 @@ class Value:
         return Value(self.builder, self.builder.shuffle_vector(first, empty, zeros))
 
     def as_word(self) -> Value:
-        """Emitted word: the lower 32 bits of this value, a whole number."""
+        """Emit the conversion of this value, a whole number, to a word: its lower 32 bits."""
         return Value(self.builder, self.builder.trunc(self.raw, WORD))
 
     def as_float(self) -> Value:
-        """Emitted float: this value, a whole number, in single precision."""
+        """Emit the conversion of this value, a whole number, to a float in single precision."""
         return Value(self.builder, self.builder.uitofp(self.raw, FLOAT))
 
     def some(self) -> Value:
-        """Emitted truth value: whether this value is true in any of the ``WIDTH`` lanes."""
+        """Emit the test whether this value, a vector of truth values, is true in any of the
+        ``WIDTH`` lanes; returns one truth value."""
         every = ir.IntType(WIDTH)
         bits = self.builder.bitcast(self.raw, every)
         return Value(self.builder, self.builder.icmp_unsigned("!=", bits, every(0)))
 
     def signed(self) -> Value:
-        """Emitted floats, one in each of the ``WIDTH`` lanes: the words of 32 bits of this value,
-        read as signed whole numbers."""
+        """Emit the conversion of this value, ``WIDTH`` words of 32 bits that are read as signed
+        whole numbers, to floats, and return these."""
         return Value(self.builder, self.builder.sitofp(self.raw, FLOATS))
 
     def unsigned(self) -> Value:
-        """Emitted floats, one in each of the ``WIDTH`` lanes: the words of 32 bits of this value,
-        read as whole numbers that are not negative."""
+        """Emit the conversion of this value, ``WIDTH`` words of 32 bits that are read as unsigned
+        whole numbers, to floats, and return these."""
         return Value(self.builder, self.builder.uitofp(self.raw, FLOATS))
 
     def bits(self) -> Value:
-        """Emitted words of 32 bits: the bits of this value's floats, one in each of the ``WIDTH``
-        lanes."""
+        """Words of 32 bits, one in each of the ``WIDTH`` lanes, with the same bits as this value's
+        floats; no number is converted."""
         return Value(self.builder, self.builder.bitcast(self.raw, WORDS))
 
     def as_bits(self) -> Value:
-        """Emitted floats, one in each of the ``WIDTH`` lanes, whose bits are the words of 32 bits
-        of this value."""
+        """Floats, one in each of the ``WIDTH`` lanes, with the same bits as this value's words of
+        32 bits; no number is converted."""
         return Value(self.builder, self.builder.bitcast(self.raw, FLOATS))
 
     def lowered_signed(self, by: int) -> Value:
-        """Emitted words of 32 bits, one in each of the ``WIDTH`` lanes: those of this value, read
-        as signed numbers and shifted to the right by ``by`` bits: divided by 2^by, rounded down."""
+        """Emit a shift of this value's ``WIDTH`` words of 32 bits, read as signed numbers, to the
+        right by ``by`` bits, and return the result: the numbers divided by 2^by, rounded down."""
         return Value(self.builder, self.builder.ashr(self.raw, self.filled(by)))
 
     def size(self) -> Value:
-        """Emitted floats: the absolute values of this value's floats, one in each of the ``WIDTH``
-        lanes."""
+        """Emit the absolute values of this value's floats, one in each of the ``WIDTH`` lanes, and
+        return them."""
         kept = ir.Constant(WORDS, [0x7FFFFFFF] * WIDTH)
         return Value(self.builder, self.builder.and_(self.bits().raw, kept)).as_bits()
 
     def magnitude(self) -> Value:
-        """Emitted double: the absolute value of this value, a double."""
+        """Emit the absolute value of this value, a double, and return it."""
         return (self < Value(self.builder, self.raw.type(0.0))).choose(-self, self)
 
     def single(self) -> Value:
-        """Emitted float: this value, a double, rounded to single precision."""
+        """Emit the rounding of this value, a double, to a float in single precision."""
         return Value(self.builder, self.builder.fptrunc(self.raw, FLOAT))
 
     def double(self) -> Value:
-        """Emitted double: this value, a float, in double precision."""
+        """Emit the conversion of this value, a float, to a double."""
         return Value(self.builder, self.builder.fpext(self.raw, DOUBLE))
 
     def doubles(self) -> Value:
-        """Emitted doubles: the floats of this value, one in each of the ``WIDTH`` lanes, in double
-        precision."""
+        """Emit the conversion of this value's floats, one in each of the ``WIDTH`` lanes, to
+        doubles, and return these."""
         return Value(self.builder, self.builder.fpext(self.raw, DOUBLES))
 
     def whole(self) -> Value:
-        """Emitted words of 32 bits, one in each of the ``WIDTH`` lanes: the floats of this value,
-        rounded towards zero; undefined for magnitudes beyond 2^31, so clip them first."""
+        """Emit the rounding of this value's floats, one in each of the ``WIDTH`` lanes, towards
+        zero to words of 32 bits, and return these. They are undefined for magnitudes beyond 2^31,
+        so the floats must be clipped first."""
         return Value(self.builder, self.builder.fptosi(self.raw, WORDS))
 
     def times(self, factor: Value, plus: Value) -> Value:
-        """Emitted product of this value and ``factor``, plus ``plus``, with a single rounding on
-        processors that have such an instruction.
+        """Emit this value times ``factor`` plus ``plus``, lane by lane, and return the result. It
+        is rounded once, on processors that have an instruction for it.
 
         No other product and sum are fused, so that results do not depend on the compiler's choices.
         """
@@ -220,27 +226,27 @@ class Value:
         return module.globals.get(name) or ir.Function(module, kind, name)
 
     def root(self) -> Value:
-        """Emitted floats: the square roots of this value's floats, one in each of the ``WIDTH``
-        lanes."""
+        """Emit the square roots of this value's floats, one in each of the ``WIDTH`` lanes, and
+        return them."""
         kind, name = ir.FunctionType(FLOATS, [FLOATS]), f"llvm.sqrt.v{WIDTH}f32"
         function = self._function(name, kind)
         return Value(self.builder, self.builder.call(function, [self.raw]))
 
     def turned(self, by: int) -> Value:
-        """Words of 32 bits, one in each of the ``WIDTH`` lanes: those of this value, rotated to the
-        left by ``by`` bits."""
+        """Emit a rotation of this value's words of 32 bits, one in each of the ``WIDTH`` lanes, to
+        the left by ``by`` bits, and return the result."""
         up = self.builder.shl(self.raw, self.filled(by))
         down = self.builder.lshr(self.raw, self.filled(32 - by))
         return Value(self.builder, self.builder.or_(up, down))
 
     def lowered(self, by: int) -> Value:
-        """Words of 32 bits, one in each of the ``WIDTH`` lanes: those of this value, shifted to the
-        right by ``by`` bits, with zeros from the left."""
+        """Emit a shift of this value's words of 32 bits, one in each of the ``WIDTH`` lanes, to the
+        right by ``by`` bits, with zeros from the left, and return the result."""
         return Value(self.builder, self.builder.lshr(self.raw, self.filled(by)))
 
     def shifted(self, by: int) -> Value:
-        """Words of 32 bits, one in each of the ``WIDTH`` lanes: those of this value, shifted to the
-        left by ``by`` bits, with zeros from the right."""
+        """Emit a shift of this value's words of 32 bits, one in each of the ``WIDTH`` lanes, to the
+        left by ``by`` bits, with zeros from the right, and return the result."""
         return Value(self.builder, self.builder.shl(self.raw, self.filled(by)))
 
     def filled(self, number: int) -> Any:
@@ -268,15 +274,16 @@ class Code:
         return Value(self.builder, raw)
 
     def number(self, value: int) -> Value:
-        """A constant: a whole number of 64 bits."""
+        """A constant of the machine code: ``value`` as a whole number of 64 bits."""
         return self.value(NUMBER(value))
 
     def floats(self, value: float) -> Value:
-        """A constant: a vector with the same float in every lane."""
+        """A constant of the machine code: a vector with the float ``value`` in every lane."""
         return self.value(ir.Constant(FLOATS, [value] * WIDTH))
 
     def words(self, value: int) -> Value:
-        """A constant: a vector with the same word, a whole number of 32 bits, in every lane."""
+        """A constant of the machine code: a vector with ``value``, a whole number of 32 bits, in
+        every lane."""
         return self.value(ir.Constant(WORDS, [value] * WIDTH))
 
     def _place(self, kind: Any, address: Value, index: Value | int) -> Any:
@@ -289,8 +296,8 @@ class Code:
         return pointer if kind == element else self.builder.bitcast(pointer, kind.as_pointer())
 
     def load(self, address: Value, index: Value | int, kind: Any = FLOATS) -> Value:
-        """Emitted value, loaded from memory: the vector or scalar of type ``kind`` that begins
-        ``index`` elements (numbers, not vectors) behind ``address``."""
+        """Emit a load from memory, and return the loaded value: the vector or scalar of LLVM's type
+        ``kind`` that begins ``index`` elements (numbers, not vectors) behind ``address``."""
         place = self._place(kind, address, index)
         return self.value(self.builder.load(place, align=1 if kind == BYTE else 4))
 
@@ -301,8 +308,8 @@ class Code:
         self.builder.store(value.raw, place, align=4)
 
     def pick(self, address: Value, index: Value) -> Value:
-        """Emitted vector of floats that are gathered from memory: lane i holds element number
-        ``index[i]`` of the array of floats at ``address``."""
+        """Emit the code that gathers floats from memory, and return them as a vector: lane i holds
+        element number ``index[i]`` of the array of floats at ``address``."""
         result = ir.Constant(FLOATS, ir.Undefined)
         for lane in map(WORD, range(WIDTH)):
             number = self.builder.zext(self.builder.extract_element(index.raw, lane), NUMBER)
@@ -447,9 +454,9 @@ def address_of(array: npt.NDArray[Any]) -> int:
 
 
 class Workspace:
-    """Scratch memory of a call of machine code, filled with zeros: named parts with the given
-    ``sizes`` in bytes. All are parts of one array, because making many arrays takes longer than a
-    short call."""
+    """Scratch memory of a call of machine code, filled with zeros. ``sizes`` maps the name of each
+    part to its number of bytes. All parts are in one array, because making many arrays takes longer
+    than a short call."""
 
     _LINE = 64
     """Size in bytes of a line of the processor's cache. The size of every part of the scratch

@@ -141,7 +141,7 @@ _SETTINGS = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_ENABLE_AVX", "NUMBA_
 """Environment variables with which a user changes the processor for which Numba compiles, or its
 optimisation."""
 _ENGINES: list[Any] = []
-"""LLVM execution engines with the loaded machine code. They are kept for the life of the process,
+"""LLVM's execution engines, which hold the loaded machine code. They live as long as the process,
 because the addresses of functions become invalid when an engine is deleted."""
 
 
@@ -162,7 +162,7 @@ def machine() -> tuple[str | None, ...]:
 def _initialise() -> None:
     """Initialise the compiler library LLVM for loading code for this processor, once in a
     process."""
-    with suppress(RuntimeError):  # newer versions initialise themselves, and refuse to be asked
+    with suppress(RuntimeError):  # newer versions of llvmlite raise: they initialise themselves
         binding.initialize()
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()

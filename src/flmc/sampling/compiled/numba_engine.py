@@ -2,10 +2,10 @@
 chains in each vector instruction.
 
 Chains are assigned in order to vectors of eight; unused places of the last vector repeat the last
-chain. A chain has random streams and rows of every result of its own, so results depend neither on
-threads nor on the order of work. A chain's position is the deviation of theta from a fixed point of
-its data set (:func:`~flmc.sampling.chains.centre_of`, the posterior mean where that is known), in
-single precision."""
+chain. Every chain has its own random streams and writes to its own part of every array of results,
+so results depend neither on threads nor on the order of work. A chain's position is the deviation
+of theta from a fixed theta of its data set (:func:`~flmc.sampling.chains.centre_of`, the posterior
+mean where that is known), in single precision."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ _WORST_CONDITION = 1e10
 single precision in the widest direction, 6e-8 of its deviations, is about 1 % of the narrowest
 standard deviation."""
 _NOISE_AT_ONCE = 16_000_000
-"""Largest number of bytes, approximately, of the factors of noise and symbols in one call of
-machine code, where every chain has its own factors."""
+"""Largest number of bytes, approximately, of the factors that multiply noise and symbols in the
+update of theta, in one call of machine code where every chain has its own factors."""
 
 
 class NumbaEngine(SinglePrecisionEngine):
@@ -70,8 +70,8 @@ class NumbaEngine(SinglePrecisionEngine):
 
     def obstacle(self, plan: Plan, model: Model) -> str | None:
         """Reason why machine code cannot run a plan with a model, as the end of a sentence; None if
-        it can. It runs the package's own kinds of symbols, quadratic costs, a normal prior, and
-        links that can be tabulated."""
+        it can. Machine code runs the package's own kinds of symbols, quadratic costs, a normal
+        prior, and links whose mean bit a polynomial or a table approximates well."""
         if not plan.uplink.standard_symbols:
             return f"{type(plan.uplink).__name__} has symbols of its own"
         # A subclass that defines a new gradient may have inherited quadratic costs that belong to
@@ -181,9 +181,9 @@ def _num_processors() -> int:
 
 def _spans(plan: Plan, done: int, until: int) -> Iterator[range]:
     """The rounds from ``done`` to below ``until``, counted from 0, cut into ranges, each of which
-    ends at a multiple of ``ROUNDS_PER_BLOCK`` or at ``until``. The factors of noise (round, dim,
-    chain) and, where they differ between chains, of symbols (round, device, chain) take at most
-    about ``_NOISE_AT_ONCE`` bytes in a range."""
+    ends at a multiple of ``ROUNDS_PER_BLOCK`` or at ``until``. In a range, the factors that
+    multiply the noise (round, dim, chain) and, where these differ between chains, the symbols
+    (round, device, chain) take at most about ``_NOISE_AT_ONCE`` bytes."""
     own = plan.scheduler.random or plan.uplink.estimated is not None
     numbers = plan.dim + (plan.num_devices if own else 0)
     most = (

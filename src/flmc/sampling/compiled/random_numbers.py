@@ -118,7 +118,8 @@ _SINE = (
 
 
 def _series(code: Code, terms: tuple[float, ...], x: Value) -> Value:
-    """Emitted value of the polynomial in x whose coefficients are ``terms``, lowest first."""
+    """Emit the value of the polynomial in x with the coefficients ``terms``, lowest first, and
+    return it."""
     value = code.floats(terms[-1])
     for term in reversed(terms[:-1]):
         value = value.times(x, code.floats(term))
@@ -126,8 +127,8 @@ def _series(code: Code, terms: tuple[float, ...], x: Value) -> Value:
 
 
 def _log(code: Code, words: Value) -> Value:
-    """Emitted natural logarithm of (w + 1/2)/2^32 for each of the random ``words`` w; this number
-    lies between 0 and 1 and is never 0."""
+    """Emit the natural logarithm of (w + 1/2)/2^32 for each of the random ``words`` w, and return
+    it; (w + 1/2)/2^32 lies between 0 and 1 and is never 0, so the logarithm is finite."""
     bits = (words.unsigned() + code.floats(0.5)).bits()
     # A float is 2^exponent times a mantissa. Subtracting the bits of sqrt(1/2) chooses the exponent
     # such that the mantissa lies in [0.7, 1.4], where a short series of log(mantissa) = 2 atanh(s)
@@ -141,7 +142,7 @@ def _log(code: Code, words: Value) -> Value:
 
 
 def _sine(code: Code, t: Value) -> Value:
-    """Emitted sin(pi t) for |t| <= 1/2."""
+    """Emit sin(pi t) for every float t of the vector, |t| <= 1/2, and return it."""
     return t * _series(code, _SINE, t * t)
 
 

@@ -7,7 +7,7 @@ where the places of a vector are entries of its gradient); the numbers of its ei
 to each other in memory and form a vector. A block runs all its rounds before the next one begins:
 the data of 8 chains of the paper's experiment take 14 kB, which fit into the first-level cache.
 
-*Precision*: a chain's position is the deviation of theta from a fixed point of its data set, in
+*Precision*: a chain's position is the deviation of theta from a fixed theta of its data set, in
 single precision; sums over kept rounds are in double precision. For a given number of entries of
 theta the results are the same to the bit for every layout of the data in memory."""
 
@@ -100,8 +100,8 @@ addresses of arrays."""
 def run_rounds(team: Team, first: Value, normal: Value, count: Value) -> None:
     """Emit the code of a loop over ``count`` rounds, from round ``first`` of the call of machine
     code on (counted from 0), for the blocks of chains in ``team``, which run together. Standard
-    normals are made for ``ROUNDS_AT_ONCE`` rounds at a time; ``normal`` is the number of the first
-    round among these."""
+    normals are made for ``ROUNDS_AT_ONCE`` rounds at a time; ``normal`` is the index, from 0, of
+    round ``first`` among the rounds whose normals were made together."""
     code, form = team.code, team.form
     with code.loop(count) as s:
         team.begin(first + s)
@@ -122,7 +122,7 @@ def run_rounds(team: Team, first: Value, normal: Value, count: Value) -> None:
 
 
 def _normals(devices: Devices, number: Value) -> Value:
-    """Emitted address of the standard normals of a round, which is number ``number`` (from 0) of
+    """Emit the address of the standard normals of a round, which is number ``number`` (from 0) of
     the ``ROUNDS_AT_ONCE`` rounds whose normals were made together. The normals of the second half
     of these rounds begin at a multiple of eight floats, so there may be a gap before them."""
     code, at, lanes = devices.code, devices.at, devices.form.arrangement.lanes
@@ -170,7 +170,9 @@ def add_moments(code: Code, form: Form, at: dict[str, Value], count: Value) -> N
     row = at["dim"] * form.arrangement.lanes
     with code.when(at["midpoints"].same(1)):
         _average(code, form, at, count)
-    # Midpoints have taken the place of the positions before their rounds.
+    # ``recent`` begins with the position before the first round, so positions after rounds are read
+    # from its second row on. A midpoint is stored over the position before its round, so midpoints
+    # are read from the first row on.
     at = {**at, "recent": at["recent"] + (code.number(1) - at["midpoints"]) * row * 4}
     if form.arrangement.entries:
         _add_in_lanes(code, form.arrangement.entries, at, count)
@@ -226,8 +228,8 @@ def _add_sums(
 ) -> None:
     """Emit the code that adds the positions of one chain after the last ``count`` rounds to its
     sums, and to the sums of squares where these take the place of products. It also copies the
-    positions in double precision to scratch memory for ``ROUNDS_AT_ONCE`` rounds, and fills that of
-    the other rounds with zeros."""
+    positions in double precision to scratch memory, which has room for ``ROUNDS_AT_ONCE`` rounds,
+    and fills the room beyond ``count`` rounds with zeros."""
     sums = at["sums"] + chain * at["dim"] * 8
     squares = at["products"] + chain * at["dim"] * 8
     with code.loop(at["dim"] * ROUNDS_AT_ONCE, at["dim"] * count) as n:
@@ -246,9 +248,9 @@ def _add_products(code: Code, at: dict[str, Value], products: Value) -> None:
     products of their entries to the matrix of sums (dim, dim) at the address ``products``.
 
     With many entries the matrix does not fit into the fastest cache, so each of its numbers is read
-    and written only once for all these rounds. A row is summed from the vector on that contains its
-    diagonal entry; sums left of the diagonal are incomplete, and are replaced by the mirrored upper
-    triangle after the call."""
+    and written only once for all these rounds. In each row, products are summed from the vector of
+    eight that contains the diagonal entry to the end. Sums left of the diagonal are incomplete;
+    after the call they are replaced by the mirrored upper triangle."""
     positions, dim, rounds = at["positions"], at["dim"], range(ROUNDS_AT_ONCE)
     whole = dim - dim % WIDTH
     with code.loop(dim) as i:
@@ -360,9 +362,10 @@ class _Blocks:
             yield self.member(v)
 
     def emit(self) -> None:
-        """Emit the code of all rounds for the blocks of chains, in parts: a part has at most
-        ``ROUNDS_AT_ONCE`` rounds, those whose standard normals are made together, and either all or
-        none of its rounds are kept, and have their positions stored."""
+        """Emit the code of all rounds for the blocks of chains, in parts of at most
+        ``ROUNDS_AT_ONCE`` rounds, whose standard normals are made together. A part also ends where
+        the kept rounds begin, and where the stored positions begin, so that its rounds are all
+        treated in one way."""
         code, at = self.code, self.every
         begin, until, burn_in = at["begin"], at["until"], at["burn_in"]
         r = Variable(code, begin - begin % ROUNDS_PER_BLOCK)
@@ -397,8 +400,9 @@ class _Blocks:
                         r.value = until
 
     def _run(self, now: Value, stop: Value) -> None:
-        """Emit the code of the rounds from ``now`` to below ``stop``, counted from 0; if they are
-        kept, also the code that adds their positions to the sums and stores them."""
+        """Emit the code of the rounds from ``now`` to below ``stop``, counted from 0; also the code
+        that stores the positions after them, if the path has room for these, and that adds their
+        draws to the sums, if the rounds are kept."""
         code, begin, burn_in = self.code, self.every["begin"], self.every["burn_in"]
         with code.when(now.same(burn_in)), self.members() as member:
             # At the first kept round the count of clipped entries is reset, because those of the
@@ -417,7 +421,8 @@ class _Blocks:
         ):
             place = now - path_from + self.every["path_place"]
             keep_path(code, self.form, member, stop - now, place)
-        # The last to read the positions of these rounds, because it may write over them.
+        # The sums are made last, because midpoints are written over the positions of these rounds,
+        # which the code above still reads.
         with code.when(is_kept), self.members() as member:
             add_moments(code, self.form, member, stop - now)
 
@@ -459,8 +464,9 @@ class _Blocks:
             generator.save()
 
     def _is_lost(self, at: dict[str, Value]) -> Value:
-        """Emitted truth value: whether the position of any chain of a block is not finite; places
-        of the vector that only repeat the last chain are ignored."""
+        """Emit the truth value whether the position of any chain of a block is not finite, and
+        return it. ``at`` holds the block's addresses and sizes by name; places of a vector that
+        only repeat the last chain are ignored."""
         code, lanes = self.code, self.form.arrangement.lanes
         total = Variable(code, code.floats(0.0))
         with code.loop(at["dim"]) as i:

@@ -1,10 +1,10 @@
 """Generation of the machine code that sums the devices' symbols in a round.
 
 Where a gradient has few entries, the position, the sums and the random generator stay in registers,
-and only the upper triangle of a Hessian is read. Where it has many, they are computed in tiles:
-groups of entries, each with a register, which use every entry of the position that is read
-together. Where several blocks of chains form a team, the data of a tile are used for all blocks
-before those of the next tile are read.
+and only the upper triangle of a Hessian is read. Where it has many, the entries are computed in
+groups, called tiles. Each entry of a tile has a register, so that an entry of the position is read
+once for the whole tile. Where several blocks of chains form a team, the data of a tile are used for
+all blocks before the data of the next tile are read.
 
 For a given number of entries the result is the same to the bit for every layout of the data in
 memory: the products of an entry are added in the same order, and the symbols in the order of the
@@ -54,7 +54,7 @@ class FewEntries:
                     self._add_device(k, talk, generator, totals)
                 with no:
                     # The random words of a silent device are drawn and dropped, so that the words
-                    # of the others do not depend on the active devices.
+                    # of every device are the same whichever devices are active.
                     if generator is not None:
                         for _ in range(self.entries):
                             generator()
@@ -63,10 +63,10 @@ class FewEntries:
         return [total.value for total in totals]
 
     def _gradient(self, k: Value) -> list[Value]:
-        """Emitted entries of the gradient of device ``k`` at the chains' positions, each a vector
-        over the chains: the gradient at the fixed point of the data set
-        (:func:`flmc.sampling.chains.centre_of`) plus the Hessian times the deviation from that
-        point.
+        """Emit the entries of the gradient of device ``k`` at the chains' positions, each a vector
+        over the chains: the gradient at the fixed theta of the data set
+        (:func:`flmc.sampling.chains.centre_of`) plus the Hessian times the deviation from this
+        theta.
 
         An entry is made of two sums, over even and odd columns of the Hessian, so that a product
         need not wait until the one before is added."""
@@ -151,7 +151,7 @@ class ManyEntries:
                 with code.either(here) as (yes, no):
                     with yes:
                         self._add_tile(devices, k, tile, talk)
-                    with no:  # a silent device's random words are drawn all the same
+                    with no:  # drawn and dropped, so that other devices keep their random words
                         if devices.generator is not None and not self.in_rows:
                             first = tile * self.tile
                             end = (first + self.tile).at_most(at["dim"])
@@ -161,16 +161,16 @@ class ManyEntries:
     def _begin_with_all(self, devices: Devices, tile: Value) -> None:
         """Emit the code that sets the initial values of the sums over devices for one tile (a group
         of entries that is computed together): the gradient of the sum of all costs for chains that
-        count as near the fixed point of their data set, 0 for all others."""
+        count as near the fixed theta of their data set, 0 for all others."""
         for q, value in enumerate(self._gradient(devices, self.at["devices"], tile)):
             near = (devices.away < devices.far).choose(value, devices.zero)
             self.code.store(devices.at["received"], (tile * self.tile + q) * WIDTH, near)
 
     def _gradient(self, devices: Devices, k: Value, tile: Value) -> list[Value]:
-        """Emitted entries of one tile (a group of entries that is computed together) of the
-        gradient of device ``k``, as vectors: the gradient at the fixed point of the data set
-        (:func:`flmc.sampling.chains.centre_of`) plus the Hessian times the deviation from that
-        point, summed column by column."""
+        """Emit the entries of one tile (a group of entries that is computed together) of the
+        gradient of device ``k``, as vectors: the gradient at the fixed theta of the data set
+        (:func:`flmc.sampling.chains.centre_of`) plus the Hessian times the deviation from this
+        theta, summed column by column."""
         code, unit = self.code, self.arrangement.unit
         size = (self.at["dim"] + 1) * (self.tile * unit)
         start = (k * self.at["tiles"] + tile) * size
@@ -203,9 +203,9 @@ class ManyEntries:
             code.store(values + self.gradient_bytes, 0, scale)
 
     def _squares(self, values: Value) -> Value:
-        """Emitted sum of the squares of the entries of the gradient at the address ``values``: a
-        vector with one number for each chain, or with the number of a single chain in all eight
-        places."""
+        """Emit the sum of the squares of the entries of the gradient at the address ``values``, and
+        return it: a vector with one number for each chain, or with the number of a single chain in
+        all eight places."""
         code = self.code
         if self.in_rows:
             alone = Variable(code, code.value(FLOAT(0.0)))
@@ -277,9 +277,12 @@ class ManyEntries:
         scale: Value | None,
         exist: Value | None = None,
     ) -> None:
-        """Emit the code that turns the vector ``value`` of gradient entries into symbols and adds
-        them to vector number ``row`` of the sums over devices. The other arguments are as for
-        :meth:`~flmc.sampling.compiled.devices.Devices.sent`."""
+        """Emit the code that turns the vector ``value`` of a device's gradient entries into symbols
+        and adds them to vector number ``row`` of the sums over devices.
+
+        ``word`` returns the random words of bits (None: no bits), ``talk`` is the factor of the
+        symbols (None: 1), ``scale`` the factor that clips the gradient's norm (None: entries are
+        clipped), and ``exist`` is False at places beyond the last entry."""
         code, place, sums = self.code, row * WIDTH, devices.at["received"]
         sent = devices.sent(value, word, talk, scale, exist)
         if word is not None and talk is None:

@@ -3,7 +3,7 @@ machine code reads them.
 
 A unit serves a block of chains, those that a vector instruction serves: it holds eight data sets,
 one for each place of the vector, or a single one. The gradient of device k is H_k theta - b_k, with
-Hessian H_k and offset b_k. The unit stores its value H_k c - b_k at a fixed point c of the data set
+Hessian H_k and offset b_k. The unit stores its value H_k c - b_k at a fixed theta c of the data set
 (:func:`flmc.sampling.chains.centre_of`), and the Hessian, both divided by the clip, so that
 clipping is to [-1, 1]. After the devices follows the sum over all of them.
 
@@ -40,13 +40,15 @@ from flmc.sampling.compiled.instructions import (
 ADDRESSES = ("hessian", "offset", "centre", "lanes", "units", "room", "good")
 SIZES = ("num_units", "devices", "dim", "tiles", "unit_size")
 MEASURES = ("rounding", "factor", "largest", "most_reach", "certain_clip", "certain", "near_clip")
-"""Names of the arguments of the machine code that copies data sets into units of data, the arrays
-that machine code of the rounds reads: addresses, sizes, and numbers in double precision. ``room``
-is scratch memory for the sum of all Hessians, the sum of all gradients, and one device's gradient.
-``good`` is two numbers: the first becomes 0 if data are not finite or too large, the second 1 plus
-the number of a device whose Hessian is not symmetric. ``rounding`` is the largest squared
-difference between a row of a Hessian and the same column, relative to the row, that is accepted as
-symmetric; ``factor`` is 1 over the clip. The other numbers are computed in :func:`load_units`."""
+"""``ADDRESSES``, ``SIZES`` and ``MEASURES`` are the names of the arguments, in order, of the
+machine code that copies data sets into units of data, the arrays that the machine code of the
+rounds reads. Measures are numbers in double precision: ``rounding`` is the largest squared norm of
+the difference between a row of a Hessian and the same column, relative to that of the row, that
+counts as symmetric; ``factor`` is 1 over the clip; :func:`load_units` computes the rest.
+
+At the address ``room`` is scratch memory for the sum of all Hessians, the sum of all gradients, and
+one device's gradient. At ``good`` are two numbers: the first becomes 0 if data are not finite or
+too large, the second 1 plus the number of a device whose Hessian is not symmetric."""
 
 
 @cache
@@ -55,7 +57,8 @@ def load_of(arrangement: Arrangement, near: bool) -> int:
     arrays that the machine code of the rounds reads. Its arguments are named in ``ADDRESSES``,
     ``SIZES`` and ``MEASURES``. ``near`` says whether it also stores the squared distances
     ``horizon`` and ``reach`` and the sum over all devices, which are needed where chains near the
-    fixed point of their data set are treated differently."""
+    fixed theta of their data set (:func:`flmc.sampling.chains.centre_of`) are treated
+    differently."""
 
     def body(code: Code, arguments: list[Value]) -> None:
         at = dict(zip((*ADDRESSES, *SIZES, *MEASURES), arguments, strict=True))
@@ -133,11 +136,11 @@ class _Lane:
             self._fill(self.total, self.totals, self.local + at["devices"] * size)
 
     def _at_centre(self, device: Value, matrix: Value, i: Value) -> tuple[Value, Value, Value]:
-        """Three emitted values: entry ``i`` of a device's gradient at the fixed point of the data
-        set (:func:`flmc.sampling.chains.centre_of`), the squared norm of row i of its Hessian, and
-        the squared norm of the difference between row i and column i. 1e-300 is added to the
-        squared norm of the row, so that a row of zeros leads to no division by 0. ``matrix`` is the
-        address of the Hessian."""
+        """Emit three values and return them: entry ``i`` of a device's gradient at the fixed theta
+        of the data set (:func:`flmc.sampling.chains.centre_of`), the squared norm of row i of the
+        device's Hessian, and the squared norm of the difference between row i and column i. 1e-300
+        is added to the squared norm of the row, so that a row of zeros leads to no division by 0.
+        ``matrix`` is the address of the Hessian."""
         code, dim = self.code, self.at["dim"]
         offset = code.load(self.at["offset"], device * dim + i, DOUBLE)
         value = Variable(code, -offset)
@@ -157,10 +160,10 @@ class _Lane:
     def _measure(
         self, i: Value, value: Value, size: Value, norm: Value, reach: Variable, horizon: Variable
     ) -> None:
-        """Emit the code that adds entry ``i`` of a device's gradient at the fixed point c of the
-        data set to the sum over devices, and lowers two bounds of squared distances from c:
-        ``reach``, beyond which the entry may exceed the clip, and ``horizon``, beyond which it may
-        exceed the number of clips up to which a chain counts as near c.
+        """Emit the code that adds entry ``i`` of a device's gradient at the fixed theta c of the
+        data set (:func:`flmc.sampling.chains.centre_of`) to the sum over devices, and lowers two
+        bounds of squared distances from c: ``reach``, beyond which the entry may exceed the clip,
+        and ``horizon``, beyond which the entry may be so many clips that a chain is not near c.
 
         |g_i(c)| + ||H_i|| r = bound gives r^2 = (bound - |g_i(c)|)^2 / ||H_i||^2, with row H_i of
         the Hessian. ``value`` is g_i(c), ``size`` its magnitude, ``norm`` the squared norm of H_i.
@@ -181,10 +184,11 @@ class _Lane:
             self.code.store(self.unit, start + lane, value)
 
     def _fill(self, matrix: Value, gradient: Value, start: Value) -> None:
-        """Emit the code that copies a device's gradient at the fixed point of the data set (address
-        ``gradient``) and its Hessian (address ``matrix``), divided by the clip, to the address
-        ``start``. The columns of the Hessian are needed; because it is symmetric, its rows are read
-        instead, whose numbers are neighbours in memory."""
+        """Emit the code that copies a device's gradient at the fixed theta of the data set
+        (:func:`flmc.sampling.chains.centre_of`; address ``gradient``) and its Hessian (address
+        ``matrix``), divided by the clip, to the address ``start``. The columns of the Hessian are
+        needed; because it is symmetric, its rows are read instead, whose numbers are neighbours in
+        memory."""
         code, arrangement, dim = self.code, self.arrangement, self.at["dim"]
         place = Variable(code, self.lane)
 
@@ -217,18 +221,19 @@ class _Lane:
 
 
 NEAR, _FEW = 64.0, 20
-"""A chain counts as near the fixed point of its data set if no gradient entry of a device can
-exceed ``NEAR`` times the clip there. With more than ``_FEW`` devices this bound is lowered to
-``NEAR * _FEW`` over the number of devices, but not below 2. The sum of unclipped gradients over
-devices then stays below 64 x 20 = 1280 clips (with up to 640 devices), and its rounding error in
-single precision below 1e-4 clips."""
+"""A chain counts as near the fixed theta of its data set (:func:`flmc.sampling.chains.centre_of`)
+if no gradient entry of a device, at the chain's position, can exceed ``NEAR`` times the clip. With
+more than ``_FEW`` devices this bound is lowered to ``NEAR * _FEW`` over the number of devices, but
+not below 2. The sum of unclipped gradients over devices then stays below 64 x 20 = 1280 clips (with
+up to 640 devices), and its rounding error in single precision below 1e-4 clips."""
 _MOST_REACH = 3e38
 """Upper limit of ``reach``, the squared distance up to which a device's gradient needs no clipping.
-It is finite, and the distance of a chain that counts as far is set to infinity, so that every
-device is computed for such a chain."""
+It is finite, and the distance of a chain that does not count as near its fixed theta is set to
+infinity, so that the gradient of every device is computed for this chain."""
 _LARGEST = 1e15
-"""Largest accepted gradient entry at the fixed point of a data set, and largest accepted norm of a
-Hessian's row, in units of the clip: squares of larger numbers could overflow single precision."""
+"""Largest accepted gradient entry at the fixed theta of a data set
+(:func:`flmc.sampling.chains.centre_of`), and largest accepted norm of a Hessian's row, in units of
+the clip: squares of larger numbers could overflow single precision."""
 _UNEVEN = 1e-5
 """Largest norm of the difference between a row of a Hessian and the same column, relative to the
 norm of the row, that is accepted as rounding error of a symmetric matrix."""
@@ -250,14 +255,15 @@ def load_units(
     near: bool,
 ) -> Floats | None:
     """The costs of some data sets as arrays of floats, (array, float), that the machine code of the
-    rounds reads. Each array holds ``horizon`` (8), ``reach`` (device, 8), then gradients and
-    Hessians of the devices, then their sum. None if data are not finite or too large for single
-    precision; ``InvalidSetting`` for a Hessian that is not symmetric.
+    rounds reads. Each array holds ``horizon`` (8) and ``reach`` (device, 8), squared distances up
+    to which no gradient entry is far beyond the clip, or beyond it; then gradients and Hessians of
+    the devices, then their sum. None if data are not finite or too large for single precision;
+    ``InvalidSetting`` for a Hessian that is not symmetric.
 
     ``costs`` and ``centre`` are contiguous, in double precision; ``unit`` is the clip, by which
     gradients are divided; ``lanes`` holds the index of the data set in every place of each array's
     vectors, (array, 8), or that of all places, (array, 1). ``near`` says whether the code treats
-    chains near the fixed point ``centre`` of their data set differently; if not, ``horizon``,
+    chains near the fixed theta ``centre`` of their data set differently; if not, ``horizon``,
     ``reach`` and the sum over devices remain 0."""
     devices, dim = costs.offset.shape[1:]
     size = (1 + devices) * WIDTH + (devices + 1) * arrangement.device_size(dim)

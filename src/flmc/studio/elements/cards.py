@@ -1,5 +1,5 @@
-"""Cards of a page (boxes with one thing each): a chart with a menu to save it, a number, rows of
-facts, a verdict; and the page as one HTML file."""
+"""Cards of a page, each a box with one element: a chart with a menu to save it, a number, rows of
+facts, or a verdict. Also the page as one HTML file."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ class ChartCard:
         self.card.classes(remove="stale silent")
 
     def say(self, words: str) -> None:
-        """Show a text in place of the chart, such as the reason for which none can be drawn."""
+        """Show the text ``words`` in place of the chart, such as the reason for which none can be
+        drawn."""
         self.chart = None
         self._view.options.clear()
         self._view.options["series"] = []
@@ -82,8 +83,8 @@ class ChartCard:
         self.card.classes(add="stale", remove="halted")
 
     def halt(self) -> None:
-        """Show that no new chart is being computed any more; a chart that is out of date stays
-        marked so."""
+        """Remove the sign that a new chart is being computed, because the computation failed. A
+        chart that is out of date stays marked as such."""
         self.card.classes(add="halted")
 
     def redraw(self) -> None:
@@ -95,7 +96,8 @@ class ChartCard:
                 self.wait()
 
     def _saver(self, file_format: FileFormat) -> Callable[[], object]:
-        """A handler of a menu item, which makes the browser download the chart in a file format."""
+        """Handler of a menu item that makes the browser download the chart in the format
+        ``file_format``, such as SVG or PDF."""
 
         async def save() -> None:
             if self.chart is None:
@@ -186,7 +188,7 @@ def show_verdict(row: Row | None, lights: Iterable[LightState] = ()) -> None:
 
 
 def show_grid(grid: Grid) -> None:
-    """Draw a table of cells under a header in the page element that is open."""
+    """Draw ``grid``, a table of texts with a header, in the page element that is open."""
     with ui.element("table").classes("rows cells"):
         with ui.element("tr"):
             for title in grid.header:

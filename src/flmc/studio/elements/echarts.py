@@ -22,8 +22,8 @@ from flmc.views.charts.drawing import edges
 Options = dict[str, Any]
 """Options of a chart in ECharts' format."""
 _LEGEND = 26
-"""Height in pixels that is kept free for a chart's legend: one line is enough, because a longer
-legend is shown in pages that the reader turns."""
+"""Height in pixels that is kept free for a chart's legend. One line is enough: ECharts splits a
+longer legend into pages, which the reader turns."""
 _SIDES = {"left": "left", "right": "right", "above": "top", "below": "bottom"}
 
 
@@ -107,7 +107,7 @@ def _axis(axis: ChartAxis, theme: Theme, name: str) -> Options:
         options |= {"min": -1, "max": len(axis.categories)}
     elif axis.logarithmic or axis.low is not None or axis.high is not None:
         options["axisLabel"][":formatter"] = "v => Number(v.toPrecision(3)).toString()"
-        # Labels at the two ends of the axis are hidden: the ends are seldom round numbers, and
+        # The labels at the two ends of the axis are hidden: the ends are seldom round numbers, and
         # their labels would have too many digits.
         if not axis.logarithmic:
             options["axisLabel"] |= {"showMinLabel": False, "showMaxLabel": False}
@@ -196,7 +196,8 @@ def _stroke(colour: Colour, stroke: str, width: float, theme: Theme) -> Options:
 
 
 def _words(words: Words, theme: Theme) -> Options:
-    """ECharts' series of a text at a place of the chart: the label of an invisible dot."""
+    """ECharts' series that draws a text at one point of the chart: as ECharts has no free texts,
+    the text is the label of an invisible dot."""
     return {
         "type": "scatter",
         "data": _pairs((words.x,), (words.y,)),
@@ -242,8 +243,8 @@ def _pairs(x: tuple[float, ...], y: tuple[float, ...]) -> list[list[float | None
 
 
 def _add_cells(options: Options, chart: Chart, cells: Cells, theme: Theme) -> None:
-    """Add a layer of coloured cells to a chart's ECharts options, as a heatmap on invisible
-    category axes over the same rectangle."""
+    """Add the coloured ``cells`` of ``chart`` to its ECharts ``options``, in place: as a heatmap on
+    invisible category axes, which cover the same rectangle as the chart's own axes."""
     x, y = edges(cells.x, chart.x.logarithmic), edges(cells.y, chart.y.logarithmic)
     options["xAxis"][0] |= {"min": float(x[0]), "max": float(x[-1])}
     options["yAxis"][0] |= {"min": float(y[0]), "max": float(y[-1])}

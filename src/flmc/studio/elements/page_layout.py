@@ -34,7 +34,7 @@ _KEYS = {
 
 @dataclass
 class PageState:
-    """The content of a page in one browser tab, as its URL states it.
+    """The state of a page in one browser tab: what its URL says, and the page's links to all pages.
 
     Attributes
     ----------
@@ -134,13 +134,14 @@ def frame(
 
 
 def _opener(state: PageState, path: str) -> Callable[[], None]:
-    """A function without arguments that opens the page at ``path`` with the settings of this
-    page."""
+    """Handler of a key, which opens the page at ``path`` with the settings and the theme of
+    ``state``."""
     return lambda: ui.navigate.to(state.address_of(path))
 
 
 def _icon(name: str, words: str, action: Callable[[], object]) -> None:
-    """Draw a button with an icon, and a text for screen readers that is its tooltip too."""
+    """Draw a button with the icon ``name`` that calls ``action``; ``words`` are its text for screen
+    readers and its tooltip."""
     button = ui.button(icon=name, on_click=lambda: action())
     button.props(f'flat round dense color="grey" aria-label="{words}"').tooltip(words)
 

@@ -40,14 +40,15 @@ class Panel:
         return self._given.get(name, default_text(name))
 
     def change(self, name: str, text: str) -> None:
-        """Take a new value from a control; an empty text means the default."""
+        """Store the new value ``text`` of the setting ``name``, which a control has got, and report
+        the change; an empty text means the default."""
         if text in ("", default_text(name)):
             self._given.pop(name, None)
         else:
             self._given[name] = text
         if self._given.get("neighbouring") == "example" and "example_clip" not in self._given:
-            # Single examples can be hidden only if the gradient of each is bounded: the bound
-            # starts at 1.
+            # The privacy of single examples needs a bound of each example's gradient. So the bound
+            # is set to 1 as soon as this privacy is chosen.
             self._given["example_clip"] = "1"
             self._widgets["example_clip"].put("1")
         self._on_change()
@@ -87,7 +88,8 @@ class Panel:
 
 
 class _Slider(ui.slider):
-    """A slider whose position the server does not send back while the user moves it."""
+    """A slider whose position the server does not send back while the user moves it: the delayed
+    echo would pull it back."""
 
     LOOPBACK = False
 

@@ -1,1 +1,1 @@
-"""Pages of the studio: a class for each page, an object for each browser tab."""
+"""Pages of the studio: each page has a class, and each browser tab an object of it."""

@@ -41,8 +41,8 @@ class ComparePage:
         self.state = state
         if not any(name.lower() in state.more for name in NAMES):
             state.more |= _both_schemes(state.given)
-        # The settings of this page are in each column's key in the URL; the columns have none in
-        # common.
+        # On this page every column has its own settings, under its key in the URL. Settings for the
+        # page as a whole are dropped.
         state.given.clear()
         self.work = Latest(self._compute, self._complain)
         ui.context.client.on_delete(self.work.close)
@@ -147,8 +147,8 @@ class ComparePage:
         for name, settings in asked.items():
             try:
                 plans[name] = await turn.compute_slowly(computations.whole_plan, settings)
-                # The document is computed for its side effect: a plan computes its privacy when
-                # first asked, which must not happen in the event loop below.
+                # The document is computed only for its side effect: a plan computes its privacy
+                # when it is first asked, which takes too long for the event loop below.
                 await turn.compute_slowly(computations.document, settings)
             except FlmcError as error:
                 self._fields[name].error = str(error)
@@ -263,7 +263,8 @@ def _both_schemes(given: dict[str, str]) -> dict[str, str]:
 
 
 def _as_options(given: dict[str, str]) -> str:
-    """Settings (text by name) written as command-line options, the content of a column's field."""
+    """The settings ``given``, text by name, written as command-line options such as ``--snr-db
+    12``: the content of a column's field."""
     words = []
     for name, text in given.items():
         words += [f"--{name.replace('_', '-')}", text]

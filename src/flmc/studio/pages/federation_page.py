@@ -32,8 +32,8 @@ from flmc.wire.topics import SERVER
 _REFRESH = 0.5
 """Seconds between two updates of the page from the messages received so far."""
 _MOST_ROWS = 100
-"""Largest number of roles in the table of server, air and devices; roles that refused or are gone
-come first."""
+"""Largest number of roles (server, air and devices) in the table of their states. Roles that
+refused or are gone come first."""
 _VERDICTS: dict[str, tuple[str, Severity]] = {
     "waiting": ("WAITING", "plain"),
     "running": ("RUNNING", "good"),
@@ -105,8 +105,8 @@ class FederationPage:
 
     def _chosen(self, event: object) -> None:
         name = event.value  # type: ignore[attr-defined]
-        # The list of runs is also set by updates of the page, to the run that is shown already:
-        # that is no choice of the user.
+        # Updates of the page set the list to the run that it shows already, which calls this
+        # handler too: only another run is a choice of the user.
         if name and name != self._run:
             self.state.more["run"] = name
             self.state.changed()

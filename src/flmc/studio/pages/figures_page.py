@@ -13,8 +13,9 @@ from flmc.studio.elements.page_layout import PageState, frame
 from flmc.studio.work.reproduction import REPORT, REPORTS, Reproduction, parts_of_report
 
 _PREVIEW = {"qflmc": 50, "wflmc": 1}
-"""Number of experiments that a field offers at first, by paper: enough for a preview. As in ``flmc
-reproduce`` they are data sets for each point for qflmc, and sets of 100 runs for wflmc."""
+"""Initial number in the field ``Experiments``, by paper: enough for a preview. It becomes the
+option ``--experiments`` of ``flmc reproduce``: data sets for each point for qflmc, and sets of 100
+runs for wflmc."""
 
 
 class FiguresPage:

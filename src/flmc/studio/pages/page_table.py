@@ -26,7 +26,8 @@ PAGES: dict[str, Callable[[PageState], object]] = {
     "/figures": FiguresPage,
     "/federation": FederationPage,
 }
-"""Class of the page at each path; making an object draws the page in one browser tab."""
+"""Class of each page, by its path; an object of the class is the page in one browser tab, and draws
+itself when it is made."""
 
 PAGE_KEYS = {
     "/solve": ("ask", "require", "suggest"),
@@ -34,7 +35,7 @@ PAGE_KEYS = {
     "/figures": ("paper",),
     "/federation": ("run",),
 }
-"""Keys that a page takes in its URL beside settings and theme, by path."""
+"""Keys that a page takes in its URL, apart from settings and theme, by the page's path."""
 
 
 @cache

@@ -39,8 +39,8 @@ from flmc.views.charts.plan_charts import (
 from flmc.views.charts.run_charts import posterior_chart
 
 _REST = 0.35
-"""Seconds without a change of settings, after which the map of regimes is computed: which
-constraint decides the gain, over SNR and epsilon."""
+"""Seconds without a change of settings before the page computes the map of regimes, which takes
+long. The map shows which constraint decides the gain, over SNR and epsilon."""
 
 
 class PlanPage:
@@ -133,8 +133,8 @@ class PlanPage:
         await self._show_regimes(turn, settings)
 
     def _complain(self, error: Exception, message: str) -> None:
-        """Show an error at the top of the page and, if it is about a setting, at the control of
-        that setting."""
+        """Show the ``message`` of an ``error`` at the top of the page and, if it names a setting,
+        at that setting's control."""
         name = field_of(message) if isinstance(error, InvalidSetting) else None
         if name is not None:
             self.panel.complain(name, message)
@@ -179,8 +179,8 @@ class PlanPage:
             "not predicted" if shift is None else f"{shift:.2g} sd", shift,
             "in posterior standard deviations",
         )  # fmt: skip
-        # This call takes no time in the event loop, because its value is cached since the plan
-        # above was made.
+        # This call may run in the event loop: it is immediate, because the plan above has put its
+        # value into the cache.
         exact = computations.problem_of(settings).model.posterior
         predicted = await turn.compute_slowly(computations.predicted_law, settings)
         if exact is None or predicted is None or plan.dim < 2:
@@ -193,8 +193,8 @@ class PlanPage:
         """Show the verdict, the rows of the plan, and the privacy cost of one round and of the
         whole run."""
         plan: Plan = await turn.compute_slowly(computations.whole_plan, settings)
-        # The document is computed for its side effect: a plan computes its privacy when first
-        # asked, which must not happen in the event loop below.
+        # The document is computed only for its side effect: a plan computes its privacy when it is
+        # first asked, which takes too long for the event loop below.
         await turn.compute_slowly(computations.document, settings)
         listing = plan.listing()
         self._verdict.clear()

@@ -32,7 +32,7 @@ from flmc.studio.work.watched_run import WatchedRun, remove_after, zipped
 from flmc.views.charts.chart import Chart
 
 _REFRESH = 0.4
-"""Seconds between two updates of the page."""
+"""Seconds between two updates of the page from the run's progress."""
 
 
 class RunPage:
@@ -113,8 +113,8 @@ class RunPage:
         self._buttons()
 
     def _buttons(self) -> None:
-        """Enable the buttons (start, stop, downloads) that make sense in the run's present state,
-        and disable the others."""
+        """Enable or disable the buttons ``Start``, ``Stop`` and ``Record``, by whether a run is
+        going on or has ended."""
         running = self._watched is not None and self._watched.running
         self._start.set_enabled(not running)
         self._stop.set_enabled(running)
@@ -155,8 +155,8 @@ class RunPage:
         if self._watched is not None and self._watched.running:
             return
         self._forget()
-        # The button is disabled before the first await: a second click during the planning must not
-        # start a second run.
+        # The button ``Start`` is disabled before the first await: a second click during the
+        # planning must not start a second run.
         self._start.set_enabled(False)
         self._status.set_text("Planning …")
         for card in self._cards.values():

@@ -36,7 +36,8 @@ QUESTIONS = {
     "slope_parameter": "Which slope is best?",
     "clip": "Which clip is best?",
 }
-"""The questions that the page answers, by the setting that each asks for."""
+"""Questions in words that the page can answer, by the name of the setting whose value each asks
+for."""
 
 
 class SolvePage:

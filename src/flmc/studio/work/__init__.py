@@ -1,2 +1,2 @@
-"""Computations of the studio: cached plans and curves, work that ends with its page, runs in
-threads, studies in processes. Nothing here draws."""
+"""Work behind the studio's pages: cached plans and curves, tasks that end with their page,
+simulations in threads, reproductions of papers in processes. Nothing here draws."""

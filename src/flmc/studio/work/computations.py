@@ -1,4 +1,4 @@
-"""Plans, curves and laws for the pages, cached by settings.
+"""Plans, curves of privacy and predicted laws for the pages, cached by settings.
 
 A value that is not cached yet may take seconds: pages compute it in threads, outside the event
 loop."""
@@ -27,7 +27,8 @@ model."""
 _MODELS_KEPT = 3
 """Largest number of cached models; large models take hundreds of megabytes."""
 _OF_DATA = ("devices", "dim", "samples", "seed", "experiments", "data", "example_clip")
-"""Names of the settings that determine the model, which holds the data."""
+"""Names of the settings on which the cached model, with its data, depends; all other settings can
+change without making it anew."""
 
 
 @lru_cache(maxsize=_MODELS_KEPT)
@@ -41,8 +42,8 @@ def _model(of_data: tuple[Any, ...]) -> Model:
 
 
 def of_data(settings: Settings) -> tuple[Any, ...]:
-    """Values of the settings that determine the data, in the order of ``_OF_DATA``; two pages whose
-    values are equal share one cached model."""
+    """Values in ``settings`` that determine the model with its data, in the order of ``_OF_DATA``.
+    Settings with equal values share one cached model."""
     return tuple(getattr(settings, name) for name in _OF_DATA)
 
 
@@ -94,9 +95,9 @@ def predicted_law(settings: Settings) -> Gaussian | None:
 
 @lru_cache(maxsize=_KEPT)
 def round_losses(settings: Settings) -> dict[str, AttackLossLaw]:
-    """Laws of the privacy loss of one round by the name of the scheme: of the scheme in the
-    settings, and of the other scheme (digital or analog) at the same effective step. Unknown laws
-    are left out."""
+    """Laws of the privacy loss of one round by the name of the scheme: for the plan of these
+    settings, and for a plan with the other of the schemes digital and analog at the same effective
+    step. A scheme whose law is not known is left out."""
     plan = quick_plan(settings)
     laws = {plan.uplink.scheme: loss_of_round(plan)}
     other = plan_other_scheme(settings, plan, problem_of(settings).model)

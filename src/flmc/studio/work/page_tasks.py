@@ -33,8 +33,8 @@ class Turn:
     @property
     def over(self) -> bool:
         """Whether this request was replaced by a newer one of its page, or the page was closed."""
-        # Threads read the page's current turn without a lock. A value that is late by a moment
-        # costs one computation in vain, whose result is dropped in the event loop.
+        # Threads read the page's current turn without a lock. If a thread sees a change too late,
+        # it computes one result in vain, which the event loop then drops.
         return self._owner.turn is not self
 
     async def compute(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -68,9 +68,9 @@ class Turn:
 
 
 class Latest:
-    """The requests of one page, of which only the newest counts: the function ``work`` is called
-    with it, at most once in 50 ms, and ``on_error`` with an exception of ``work`` and a sentence
-    about it."""
+    """The requests of one page, of which only the newest counts. For it, as a :class:`Turn`, the
+    function ``work`` is called, at most once in 50 ms. If ``work`` raises an exception,
+    ``on_error`` is called with it and with a sentence about it."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Latest:
         """Call the page's ``work`` for the newest request, after a pause if the last call began
         less than 50 ms ago."""
         await asyncio.sleep(max(0.0, self._last + _PAUSE - time.monotonic()))
-        # _waiting is cleared before the work reads its inputs, so that a request from then on
+        # ``_waiting`` is cleared before the work reads its inputs, so that a request from now on
         # starts another task.
         self._last, self._waiting = time.monotonic(), False
         if self._closed:  # the page may have been closed during the pause
@@ -120,8 +120,8 @@ class Latest:
 
 
 def in_words(error: Exception) -> str:
-    """Sentence about an error for the user; an error that is not the user's is logged as a
-    defect."""
+    """A sentence about ``error`` to show to the user. An exception of an unexpected class is a
+    defect of flmc: it is logged, and the sentence says so."""
     if isinstance(error, FlmcError):
         return str(error)
     if isinstance(error, MemoryError):

@@ -66,8 +66,8 @@ class Reproduction:
         forget = at_the_end(self.stop)
         assert self._process.stderr is not None
         last = ""
-        # The last line on standard error is kept, because it is the error message if the command
-        # fails.
+        # Progress comes on standard error. Its last line is kept, because it is the error message
+        # if the command fails.
         async for line in self._process.stderr:
             last = line.decode(errors="replace").strip()
             progress = _FINISHED.match(last)

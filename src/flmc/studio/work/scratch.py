@@ -17,7 +17,7 @@ def _root() -> Path:
 
 
 _ENDINGS: list[Callable[[], None]] = []
-"""Functions that are called when the studio ends, the last one in the list first."""
+"""Functions to call when the studio ends, from the last in the list to the first."""
 
 
 def new_directory(name: str) -> Path:
@@ -32,8 +32,8 @@ def at_the_end(action: Callable[[], None]) -> Callable[[], None]:
     _ENDINGS.append(action)
 
     def forget() -> None:
-        # ``close_all`` may have taken this very action off the list, and be waiting in it for the
-        # thread that calls this function.
+        # ``close_all`` may have taken this action off the list already, and be inside it, waiting
+        # for the thread that now calls this function.
         if action in _ENDINGS:
             _ENDINGS.remove(action)
 

@@ -48,8 +48,8 @@ class History:
             seen.pop()
         if status.round > (seen[-1].round if seen else 0):
             seen.append(_seen(status))
-        # The limit of kept rounds is even, so the list now has an odd number of them. Its first and
-        # its newest round have even indices, so deleting the odd indices keeps both.
+        # The list now has one round more than the limit, which is even. So its first and its newest
+        # round have even indices, and deleting the odd indices keeps both.
         if len(seen) > _MOST_ROUNDS:
             del seen[1::2]
         while len(self._runs) > _MOST_RUNS:
@@ -57,8 +57,8 @@ class History:
 
 
 class WatchedFederations:
-    """Everything heard from the studio's MQTT broker. Messages are taken and pages drawn in the
-    same event loop, so nothing here needs a lock.
+    """State of all federations whose messages the studio received from its MQTT broker. Messages
+    are received and pages drawn in the same event loop, so nothing here needs a lock.
 
     Attributes
     ----------
@@ -69,8 +69,8 @@ class WatchedFederations:
     trouble
         Reason for a missing connection; None while connected.
     changes
-        Number of messages and changes of the connection so far: a page updates itself when it has
-        grown.
+        Number of messages, and changes of the connection, so far. A page compares it with the
+        number at its last update, to see whether it must update itself.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,8 @@ class WatchedFederations:
         self._task: asyncio.Task[None] | None = None
 
     def offer(self, broker: str, transport: Transport) -> None:
-        """Set the broker and its transport, before the studio starts."""
+        """Set the address of the ``broker`` and the ``transport`` that connects to it, before the
+        studio starts."""
         self.broker, self._transport = broker, transport
 
     def begin(self) -> None:

@@ -35,16 +35,17 @@ from flmc.views.charts.run_charts import (
 )
 
 _LOOKS = 24
-"""Smallest number of times at which a run reports its progress and its draws to the page, if it has
-as many rounds."""
+"""Number of times, at least, that a run reports its progress and its draws to the page; a run with
+fewer rounds reports after every round."""
 _MOST_STATISTICS = 300_000
-"""Number of values (chains times draws times entries) above which draws are thinned before R-hat
-is computed."""
+"""Number of values (chains times draws times entries) above which draws are thinned before R-hat is
+computed, to save time."""
 
 
 class WatchedRun:
-    """A simulation of these settings in a thread of its own, which starts at once and records into
-    a directory, with its progress and charts so far."""
+    """A simulation with ``settings`` in a thread of its own. It starts at once, records the run
+    into a directory below ``directory``, and keeps its progress and its charts up to now in
+    attributes."""
 
     def __init__(self, settings: Settings, directory: Path) -> None:
         self.settings, self.directory = settings, directory
@@ -93,8 +94,8 @@ class WatchedRun:
                 engine=make_engine(settings),
                 out=self.directory / "record",
                 settings=settings.model_dump(exclude_defaults=True),
-                # Snapshots are frequent enough to watch the chains settle, also in a run of one
-                # second.
+                # Snapshots are so frequent that the page can show how the chains settle, even in a
+                # run of one second.
                 checkpoint_rounds=max(1, self.plan.num_rounds // _LOOKS),
                 stop=self._stop.is_set,
                 watch=self._seen,
@@ -112,7 +113,8 @@ class WatchedRun:
             self.ended = time.monotonic()
 
     def _end(self) -> None:
-        """Stop the run at the end of the studio, before its files are removed."""
+        """Stop the run at the end of the studio, and wait for at most ten seconds, before its files
+        are removed."""
         self.stop()
         self.thread.join(timeout=10.0)
 
@@ -140,8 +142,8 @@ class WatchedRun:
             here = self.plan.num_burn_in + draws.shape[1]
             if not self.history or self.history[-1].round < here:
                 self.history.append(ChainAgreement(here, worst, fewest))
-        # Charts are replaced by new ones, never changed, because the page may be drawing the old
-        # one.
+        # A chart object is replaced, never changed, because the page, in another thread, may be
+        # drawing the old one.
         names = entry_names(self.plan.dim, self.problem.model.layout)
         self.charts["trace"] = trace_chart(draws, self.plan.num_burn_in + 1, names=names)
         self.charts["agreement"] = agreement_chart(self.history)

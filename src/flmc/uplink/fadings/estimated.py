@@ -49,7 +49,7 @@ class EstimatedFading(Fading):
     fading
         Law of the path gains h; its mean square must be known.
     csi_error
-        e, from 0 to 0.9.
+        Relative error e of the estimates, from 0 to 0.9.
     """
 
     fading: Fading
@@ -89,15 +89,15 @@ class EstimatedFading(Fading):
         return self.csi_error * math.sqrt(self.mean_square)
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
-        """Magnitudes of the estimates of some rounds, (round, device, 1 or dim)."""
+        """Magnitudes of the estimated path gains of ``rounds``, (round, device, 1 or dim)."""
         return self.draw_estimates(rng, rounds, num_devices, dim).magnitude
 
     def draw_estimates(
         self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int
     ) -> Estimates:
-        """Estimated path gains of the given rounds, and the factors with which symbols arrive that
-        invert them, (round, device, 1 or dim) each. From the same state of ``rng``, :meth:`draw`
-        gives the same magnitudes."""
+        """Estimated path gains of ``rounds``, and the factors of the gain with which symbols arrive
+        if devices invert these estimates, (round, device, 1 or dim) each. From the same state of
+        ``rng``, :meth:`draw` gives the same magnitudes."""
         return self.estimate(rng, self.fading.draw_checked(rng, rounds, num_devices, dim))
 
     def estimate(self, rng: np.random.Generator, true: Array) -> Estimates:

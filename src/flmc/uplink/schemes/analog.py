@@ -61,8 +61,9 @@ class Analog(Uplink):
     ) -> Event:
         """Privacy event of the values that one device sends, in the worst case.
 
-        A value moves by at most twice the clip, or twice the example clip if one example is
-        replaced.
+        A value moves by at most twice the clip if all data of a device are replaced. If one example
+        is replaced and bounded, it moves by at most twice what an example may add to a gradient
+        entry: the example's bound over ``batch_share``.
         """
         sent = tuple(transmissions)
         whole_device = neighbouring == "device" or self.example_moves_like_device
@@ -92,10 +93,10 @@ class Analog(Uplink):
     def largest_move(self, dim: int, neighbouring: str) -> float:
         """Largest norm of the difference of a round's symbols between neighbouring data.
 
-        It is twice the smallest bound of a norm that is known: that of a whole device's gradient,
-        the clip (times the root of the number of entries where these are clipped one by one); and
-        that of one example's, if one example is replaced. Clipping, by entry or by norm, moves two
-        gradients no further apart.
+        It is twice the smaller of two bounds. The norm of a device's gradient is at most the clip,
+        times the root of ``dim`` if entries are clipped one by one. If one example is replaced,
+        what it adds to the gradient has a bounded norm, too, and clipping a device's gradient moves
+        two gradients no further apart.
         """
         root = math.sqrt(dim)
         bound = self.clip if self.clips_norm else self.clip * root

@@ -104,10 +104,11 @@ class Digital(Uplink):
     ) -> Event:
         """Privacy event of the bits that one device sends, in the worst case.
 
-        If all data of a device are replaced, a bit has one of the two extreme probabilities. If one
-        example is replaced, an entry of the device's gradient moves by at most twice the example
-        clip, from an unknown value. Where noise is not normal, bits are counted as if they were
-        received without any, and one example like a whole device.
+        If all data of a device are replaced, a bit is +1 with one of the link's two probabilities
+        at the clip, plus or minus. If one example is replaced, a gradient entry moves, from an
+        unknown value, by at most twice what an example may add to it: the example's bound over
+        ``batch_share``. If the noise is not normal, the cost is computed as if bits were received
+        without noise, and one example costs as much as a whole device.
         """
         sent = tuple(transmissions)
         if self._counts_bits_alone:
@@ -126,9 +127,9 @@ class Digital(Uplink):
         return as_received(self, event)
 
     def looseness(self, neighbouring: str) -> str | None:
-        """Reason why epsilon may be far above the least one: noise that is not normal is not
-        counted, or one example is accounted like a whole device, because too little is known of the
-        link; None where neither is so."""
+        """Reason why the computed epsilon may be far above the smallest one that holds: the noise
+        is not normal and therefore not counted, or one example is accounted like a whole device
+        because too little is proven about the link. None if neither is the case."""
         if self._counts_bits_alone:
             return (
                 "only the randomness of the bits is counted, which holds for any noise that does"
@@ -153,7 +154,8 @@ class Digital(Uplink):
 
     @property
     def _counts_bits_alone(self) -> bool:
-        """Whether noise of this object is not normal, and privacy is stated without it."""
+        """Whether privacy is computed from the randomness of the bits alone, because this uplink's
+        noise law is not normal and the bits are proven to hide data without noise."""
         return not is_normal(self.noise_law) and self.hides_without_noise
 
     @property
@@ -168,10 +170,11 @@ class Digital(Uplink):
         return steep and self.link.extremes(self.clip)[1] < _VANISHING
 
     def shared_event(self, rounds: Transmissions, dim: int, neighbouring: str = "example") -> Event:
-        """Privacy event of rounds of bits in which one example is replaced, whose gradient has a
-        bounded norm.
+        """Privacy event of rounds of ``dim`` bits if one example, whose gradient has a bounded
+        norm, is replaced; ``rounds`` holds gains with their numbers of rounds.
 
-        Clipping a device's gradient, by entry or by norm, moves two gradients no further apart.
+        The device's gradient moves by at most twice the norm of what an example may add to it:
+        clipping the gradient, by entry or by norm, moves two gradients no further apart.
         """
         if self._counts_bits_alone:
             return self.privacy_event([(gain, dim * count) for gain, count in rounds], "example")

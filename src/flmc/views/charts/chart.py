@@ -250,7 +250,8 @@ class Chart:
         return tuple(layer for layer in self.layers if isinstance(layer, kind))
 
     def over(self, *layers: Layer) -> Self:
-        """A copy of the chart in which ``layers`` are drawn first, below its own."""
+        """A copy of the chart with ``layers`` in front of the chart's own layers, so that they are
+        drawn first, below these."""
         return type(self)(
             self.name, self.title, self.x, self.y, (*layers, *self.layers), self.caption
         )

@@ -149,8 +149,8 @@ def _draw_cells(axes: Axes, chart: Chart, cells: Cells, theme: Theme) -> None:
     """Draw the coloured cells of a chart into Axes, with a square of each kind in the legend."""
     from matplotlib.colors import ListedColormap
 
-    # A code is the index of a cell's kind; the first colour, of code -1, is that of the grid, for
-    # cells without a kind.
+    # A cell's code, the index of its kind or -1 for none, selects colour number code + 1; the first
+    # colour, for cells without a kind, is that of the grid.
     colours = [theme.grid, *(theme.colours[name] for name in cells.colours)]
     axes.pcolormesh(
         edges(cells.x, chart.x.logarithmic),

@@ -90,8 +90,8 @@ def _words(decides: bool, margin: float) -> str:
 
 
 def _limits_sentence(plan: Plan) -> str:
-    """A sentence that names the constraint that decides the plan's gain and the one with the next
-    larger limit, with its distance in dB."""
+    """A sentence that names the constraint that decides the plan's gain, and the constraint with
+    the next larger limit of the gain, with the distance of the two limits in dB."""
     if plan.binding == "given":
         return "The gain was given; the bars show what the constraints would allow."
     if plan.binding not in CONSTRAINTS:
@@ -194,8 +194,9 @@ def _contours(
     label: str,
 ) -> list[Layer]:
     """Contour lines of a quantity over SNR and epsilon, at the values ``levels``, as layers of a
-    chart; ``name`` is that of a field of :class:`Regime`. The value stands at the middle of each
-    line, and ``label`` in the legend. Empty if no value of the quantity is known."""
+    chart. ``name`` is the quantity's name as a field of :class:`Regime`, ``label`` its name in the
+    legend. The value of each line stands at its middle, except where the quantity is which scheme
+    is better. Empty if no value of the quantity is known."""
     from contourpy import contour_generator  # a package that Matplotlib brings
 
     values = regimes.values(name)
@@ -237,8 +238,8 @@ _QUANTITIES: dict[str, Callable[[Plan], float | None]] = {
         None if plan.prediction is None else plan.prediction.mean_shift
     ),
 }
-"""Quantities of a plan that the chart of ``solve`` may have on its y axis: functions of the plan,
-by the label of the axis."""
+"""Quantities of a plan, of which the chart of the values that ``solve`` tried has one on its y
+axis. A key is the label of the axis, a value the function that computes the quantity of a plan."""
 
 
 def solution_chart(solution: Solution) -> Chart:
@@ -273,8 +274,8 @@ def solution_chart(solution: Solution) -> Chart:
 
 
 def _number(point: Point, quantity: Callable[[Plan], float | None]) -> float | None:
-    """Value of a quantity for the plan of one tried value; None where there is no plan, or the
-    value is unknown, infinite or not positive."""
+    """Value of ``quantity``, a function of a plan, for the plan at one tried value of a setting
+    (``point``); None if there is no plan, or the value is unknown, infinite or not positive."""
     number = None if point.plan is None else quantity(point.plan)
     return number if number is not None and 0 < number < math.inf else None
 
@@ -293,8 +294,9 @@ _SHOWN_POINTS = 80
 
 
 def spending_chart(curves: Mapping[str, Sequence[SpentAfter]], plan: Plan) -> Chart:
-    """Chart of the epsilon spent against rounds, a curve for each plan by its name in the legend
-    (an empty name is left out of it). Budget and delta in the chart are those of ``plan``."""
+    """Chart of the epsilon spent against rounds, with a curve for each item of ``curves``, whose
+    key is its name in the legend (a curve with an empty name is not in the legend). The budget and
+    delta in the chart are those of ``plan``."""
     layers: list[Layer] = []
     for (name, curve), colour in zip(curves.items(), COLOURS, strict=False):
         known = [point for point in curve if math.isfinite(point.epsilon) and point.epsilon > 0]
@@ -319,9 +321,9 @@ def spending_chart(curves: Mapping[str, Sequence[SpentAfter]], plan: Plan) -> Ch
 
 
 def loss_chart(laws: Mapping[str, AttackLossLaw], plan: Plan, *, marked: bool = True) -> Chart:
-    """Chart of the probability density of the privacy loss in a plan's worst round, a curve for
-    each of the ``laws`` by its name in the legend. If ``marked``, a line marks the epsilon that
-    ``plan`` states for a round."""
+    """Chart of the probability density of the privacy loss in a plan's worst round, with a curve
+    for each item of ``laws``, whose key is its name in the legend. If ``marked``, a vertical line
+    marks the epsilon that ``plan`` states for a round."""
     cost = plan.round_cost
     layers: list[Layer] = []
     for (name, law), colour in zip(laws.items(), COLOURS, strict=False):

@@ -54,8 +54,8 @@ def trace_chart(
 ) -> Chart:
     """Chart of one entry of theta (index ``entry``, from 0) against rounds, for up to four chains
     of kept draws (chain, draw, dim). ``first_round`` is the number of the first draw's round, from
-    1, ``thin`` the number of rounds between draws, and ``names`` are those of the entries, empty
-    where they have none."""
+    1, ``thin`` the number of rounds from one draw to the next, and ``names`` are the names of the
+    entries, empty where they have none."""
     every = max(1, -(-draws.shape[1] // _MOST_POINTS))
     rounds = first_round + thin * np.arange(draws.shape[1])[::every]
     layers: list[Layer] = [
@@ -81,8 +81,8 @@ def _name(names: Sequence[str], entry: int) -> str:
 def agreement_chart(history: Sequence[ChainAgreement]) -> Chart:
     """Chart of the largest R-hat of a run's chains against rounds, with a line at the R-hat below
     which chains count as agreeing with each other."""
-    # R-hat may be huge in early rounds, which would hide later values: the axis is limited to the
-    # range of the latest ones.
+    # R-hat may be huge in early rounds, which would hide its later values: the axis is limited to
+    # the range of the last eight values.
     history = [each for each in history if math.isfinite(each.r_hat)]
     rounds, r_hat, _ = zip(*history, strict=True) if history else ((), (), ())
     last = history[-1] if history else None
@@ -115,8 +115,9 @@ def posterior_chart(
     names: Sequence[str] = (),
 ) -> Chart:
     """Chart of two entries of theta (indices from 0) for the first data set: two-sigma ellipses of
-    the exact posterior and of ``others``, by name, and ``draws`` (draw, dim) as dots. ``names``
-    are those of the entries, empty where they have none."""
+    the exact posterior and of the Gaussians in ``others``, whose keys are names in the legend, and
+    ``draws`` (draw, dim) as dots. ``names`` are the names of the entries, empty where they have
+    none."""
     layers: list[Layer] = []
     if draws is not None and len(draws):
         shown = draws[:: max(1, len(draws) // 800)]

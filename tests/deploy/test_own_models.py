@@ -24,7 +24,7 @@ from flmc.deploy.device.local_model import LocalMoves, local_gradient
 from flmc.deploy.role_assembly import make_device
 from flmc.planning.plans import Plan
 from flmc.wire.topics import AIR, SERVER, device_name
-from support import full, in_own_loop
+from support import full, full_only, in_own_loop
 
 pytest.importorskip("jax.numpy", reason="needs the extra jax")
 from deploy import own_models
@@ -112,7 +112,7 @@ def test_what_a_device_sends_is_the_marginal_gradient_on_average() -> None:
     for device, part in enumerate(PARTS):
         moves, sent = moves_of(device, plan), []
         own: tuple[float, ...] = ()
-        for _ in range(full(4000, 1000)):
+        for _ in range(full(4000, 200)):
             gradient, own = moves.moved(theta, own, entropy)
             sent.append(gradient[0])
         variance = own_models.BETWEEN**2 + 1 / len(part)
@@ -163,6 +163,7 @@ def prepared(directory: Path, plan: Plan) -> LocalFederation:
     return federation
 
 
+@full_only
 def test_a_federation_of_processes_with_local_parameters(tmp_path: Path) -> None:
     """Over a real broker; a device is killed and started again. Its journal has every round once,
     each with local parameters, and the chain is that of the simulation: the mean over kept rounds

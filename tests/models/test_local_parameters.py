@@ -16,7 +16,7 @@ from flmc.base.arrays import Array
 from flmc.base.errors import Interrupted, InvalidSetting
 from flmc.data.examples import Examples
 from flmc.models.local_parameters import _nodes
-from support import full
+from support import full, full_only
 
 jnp = pytest.importorskip("jax.numpy", reason="needs the extra jax")
 
@@ -141,7 +141,7 @@ def test_the_marginal_cost_of_counts_is_that_of_a_grid() -> None:
         np.testing.assert_allclose(found[:, entry], (high - low) / (2 * step), atol=2e-3)
 
 
-@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize("steps", [pytest.param(1, marks=full_only), 4])
 def test_steps_leave_the_conditional_law_as_it_is(steps: int) -> None:
     """Local parameters moved for many rounds at one theta, and the mean of what is sent. Errors
     from 40 batches of rounds, which are long beside the memory of the steps."""
@@ -185,7 +185,7 @@ def law_of_the_chain(step: float, steps: int) -> tuple[float, float]:
     return at * CURVATURE, at * (1 + matrix[0, 0]) / 2 * CURVATURE
 
 
-@pytest.mark.parametrize("steps", [1, 8])
+@pytest.mark.parametrize("steps", [1, pytest.param(8, marks=full_only)])
 def test_the_law_of_a_chain_is_that_of_the_derivation(steps: int) -> None:
     """A large step, 0.4 over the curvature, so that what levels add is seen: 10 % of the variance
     for one local step, 1.25 % for eight. Chains are independent."""

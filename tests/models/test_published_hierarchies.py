@@ -76,6 +76,7 @@ def agree(
     assert (np.abs(flat.std(axis=0) / sd - 1) < worst_sd + error / np.sqrt(2)).all()
 
 
+@full_only
 def test_eight_schools_with_effects_at_home() -> None:
     """The scale of the effects has a long tail, which a normal posterior has not: means within 0.2
     and standard deviations within 10 % are what its finite step costs (docs/models.md has 0.14 and

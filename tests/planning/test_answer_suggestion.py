@@ -114,7 +114,9 @@ def test_the_use_light_of_plans_and_their_runs() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["analog", "digital"])
-@pytest.mark.parametrize(("samples", "norm"), [(1000, 5.0), (8000, 6.5)])
+@pytest.mark.parametrize(
+    ("samples", "norm"), [(1000, 5.0), pytest.param(8000, 6.5, marks=full_only)]
+)
 def test_public_sizes_against_data(scheme: str, samples: int, norm: float) -> None:
     """The width that is predicted from sizes alone, with what a hot chain shows of the curvature,
     is that of data that were drawn, to 3 per cent: eight data sets, whose curvatures differ by

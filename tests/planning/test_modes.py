@@ -85,7 +85,7 @@ def test_the_mass_and_the_way_between_modes_are_those_of_the_density() -> None:
     line = np.linspace(first.theta, second.theta, 2001)
     height = cost(line).max() - max(cost(first.theta), cost(second.theta))
     assert second.barrier == pytest.approx(height, rel=1e-3)
-    masses = [_mass(cost, each.theta, cost(first.theta)) for each in (first, second)]
+    masses = [_mass(cost, each.theta, float(cost(first.theta))) for each in (first, second)]
     # Laplace's approximation of a mass is relatively wrong by the order of 1/N with N = 400.
     assert np.exp(second.log_mass - first.log_mass) == pytest.approx(
         masses[1] / masses[0], rel=0.02

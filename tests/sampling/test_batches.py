@@ -28,7 +28,7 @@ from flmc.planning.forecast import Law, forecast
 from flmc.planning.prediction import midpoint_covariance
 from flmc.planning.public_model import PublicModel
 from flmc.planning.step_size import BATCH_HEAT, batch_heat
-from support import against_sampling, full
+from support import against_sampling, full, full_only
 
 ERRORS = 5.0
 """Standard errors up to which an average may be off: chance exceeds it once in two million."""
@@ -117,7 +117,7 @@ def test_a_weight_is_never_above_one_over_the_share() -> None:
         assert np.allclose(weights[some] * counts[some], sizes[some], rtol=1e-9)
 
 
-@pytest.mark.parametrize("scheme", ["analog", "digital"])
+@pytest.mark.parametrize("scheme", ["analog", pytest.param("digital", marks=full_only)])
 def test_a_chain_has_the_variances_that_its_plan_predicts(scheme: str) -> None:
     """A step so large that batches add a third to the variance along the steepest direction, and
     less along the others: all directions agree with the forecast. For analog symbols a forecast

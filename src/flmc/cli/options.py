@@ -102,8 +102,8 @@ Equal = Annotated[
         " smallest (airtime: the largest) that one of them has by itself",
     ),
 ]
-"""The option ``--equal`` of commands that compare methods: the quantity in which all methods are
-made equal."""
+"""The option ``--equal`` of commands that compare methods: the quantity in which the plans of all
+uplinks are made equal; baselines, which are made from the first uplink, are left as they are."""
 
 
 Require = Annotated[

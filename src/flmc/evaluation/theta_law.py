@@ -184,8 +184,9 @@ class ThetaLaw:
     @cached_property
     def variances(self) -> tuple[Array, Array, Array]:
         """Variance of every entry of theta, (data set, dim) each, under three laws, in this order:
-        the exact posterior, if its curvature is the fitted one; the law of theta as if the fitted
-        curvature were known to be true; the law of theta with the error of the curvature."""
+        the exact posterior, if its curvature is the fitted one; theta given the transcript, whose
+        noise widens the law, as if the fitted curvature were known to be true; theta given the
+        transcript, with the error of the fitted curvature too, as the server states it."""
         sets, data, weight = self._coupled[0], self.values - self.floor, self.fit.weight
         along = 1.0 / (self.floor + informed_share(data, weight[:, None]) * data)
         whole = answer_law.coupled(self._prior_along[sets], self.values[sets], weight[sets])[1]

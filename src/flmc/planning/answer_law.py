@@ -371,12 +371,15 @@ class PredictedAnswer:
 
 
 class Response(NamedTuple):
-    """What a chain in its stationary law lets its server see, for one data set.
+    """How the server's estimate of the gradient answers to theta, over a chain in its stationary
+    law, for one data set: its mean slope (the curvature that rounds show) and its noise, beside the
+    laws of the chain and of the posterior.
 
     Attributes
     ----------
     curvature
-        Mean Jacobian of the expected estimate of the gradient, (dim, dim).
+        Jacobian, with respect to theta, of the expected estimate of the gradient, averaged over the
+        chain's law, (dim, dim).
     chain
         Covariance of theta, (dim, dim).
     noise
@@ -391,17 +394,19 @@ class Response(NamedTuple):
     posterior: Array
 
     def over(self, slope: float) -> Response:
-        """The response where the estimate is divided by ``slope``, which makes it an estimate of
-        the gradient itself."""
+        """The response of the estimate divided by ``slope``, by which the link scales small
+        gradients, so that it estimates the gradient itself: ``curvature`` is divided by the slope
+        and ``noise``, a variance, by its square. The laws of theta, ``chain`` and ``posterior``,
+        stay."""
         return self._replace(curvature=self.curvature / slope, noise=self.noise / slope**2)
 
 
 def flat_response(
     dim: int, curvature: float, noise: float, effective_step_size: float
 ) -> Response | None:
-    """Response of a chain whose curvature is taken to be ``curvature`` in every direction; None
-    where the step is unstable. ``noise`` is the variance of an entry of the server's estimate of
-    the gradient."""
+    """What the server of a chain sees if the curvature is ``curvature`` in every direction, with
+    estimates of the gradient itself; None where the step is unstable. ``noise`` is the variance of
+    an entry of the server's estimate of the gradient."""
     q, identity = effective_step_size * curvature, np.eye(dim)
     if q >= 2.0:
         return None
@@ -420,9 +425,10 @@ def predicted_answer(
     unevenness: float = 1.0,
     public: Curvature | None = None,
 ) -> PredictedAnswer | None:
-    """Prediction of an answer from ``num_rounds`` rounds of a chain whose server sees ``response``
-    (with estimates of the gradient itself, divided by the slope); None without rounds, or where
-    the mean Jacobian is not positive definite.
+    """Prediction of an answer from ``num_rounds`` rounds of a chain. Its server sees the curvature
+    and the noise in ``response``, of estimates that are already divided by the link's slope
+    (:meth:`Response.over`); None without rounds, or where the mean Jacobian is not positive
+    definite.
 
     ``prior`` (dim, dim) is the precision matrix of the prior. ``unevenness`` is the harmonic over
     the arithmetic mean of the rounds' noise variances, 1 where rounds are alike: a regression gives

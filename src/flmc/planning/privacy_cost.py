@@ -24,13 +24,16 @@ NEIGHBOURING = {
 }
 """Neighbouring relations by name, each with what neighbouring data replace, in words."""
 _MOST_SORTED = 50_000_000
-"""Largest number of gains (rounds x entries x devices) up to which the gains of every device are
-sorted and compared, where devices transmit in different rounds."""
+"""Largest number of gains (rounds x entries x devices) for which the gains of every device are
+sorted and compared rank by rank, where devices transmit in given, different rounds. With more, the
+run is charged for the largest gains of any rounds, which costs no less privacy."""
 _ALWAYS = 1.0 - 1e-4
 """Probability of transmitting in a round from which on a device is charged as if it transmitted in
 every round."""
 _ROUNDING = 1e-6
-"""Relative excess of an epsilon over the budget that is taken for a rounding error."""
+"""Largest relative excess of a run's epsilon over the budget that may be a rounding error: the
+budget itself is then stated, if the delta at the budget confirms it. Chances are raised by as
+much."""
 
 
 @dataclass(frozen=True)

@@ -376,11 +376,13 @@ def _brought_to_step(
     law: TiltedLoss, count: int, doublings: int, truncated: float
 ) -> list[tuple[TiltedLoss, int]]:
     """Laws, each with a count, whose sum is that of ``count`` losses of the given ``law``, on a
-    grid whose step is that of ``law`` doubled ``doublings`` times.
+    grid whose step is that of ``law`` doubled ``doublings`` times. All laws of the result are on
+    this grid.
 
     In each stage losses are added in groups of 4 or 16, which doubles their standard deviation once
     or twice, so the step may be doubled as often. Losses that fill no group are added to one law of
-    their own."""
+    their own, ``rest``, whose step is doubled as often in the same stage; ``doublings`` then counts
+    those that are still to come."""
     rest: TiltedLoss | None = None
     while doublings:
         times = min(doublings, MOST_DOUBLINGS)
@@ -392,7 +394,9 @@ def _brought_to_step(
             rest = rest.coarser(2**times)
         doublings -= times
         if not groups:
-            # Fewer than 4**times losses were left to add, so all of them are in ``rest`` by now.
+            # The losses filled no group of this stage, so all of them are in ``rest`` by now. Its
+            # step is doubled as often as the stages to come would have done, to reach that of the
+            # result.
             return [(rest.coarser(2**doublings), 1)] if rest is not None else []
         law = total([(law, 4**times)], truncated).coarser(2**times)
         count = groups

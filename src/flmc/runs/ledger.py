@@ -111,8 +111,8 @@ class Ledger:
         raise InvalidSetting(f"the ledger {str(log.path)!r} belongs to another run")
 
     def spend(self, log: Log, until: int) -> None:
-        """Append to the log the entries, not yet in it, of the rounds up to number ``until``, from
-        1, and return when they are on the disk."""
+        """Append to the log the entries of the rounds up to number ``until`` (the first has number
+        1), except those that it already has, and return when they are on the disk."""
         new = self.entries(len(log.entries), until)
         if new:
             log.append(new)

@@ -48,8 +48,9 @@ class SnapshotObserver:
         self._metrics, self._recorder = metrics, recorder
 
     def begins(self, until: int) -> None:
-        """Let the recorder, if there is one, write the rounds up to number ``until``, from 1, into
-        the ledger before they are run."""
+        """Let the recorder, if there is one, enter the rounds up to number ``until`` (the first has
+        number 1) into the run's ledger before they are run: their gains and silent devices, from
+        which follows the privacy that they will have spent."""
         if self._recorder is not None:
             self._recorder.begins(until)
 

@@ -133,8 +133,10 @@ def suggest_settings(
     settings: Settings, requirements: Sequence[Requirement] = ()
 ) -> SuggestedSettings:
     """Find values for the settings that a user left open, with which the plan has no findings,
-    except notes and findings that no setting can remove. For an answer, the plan also meets the
-    ``requirements``, and of all such plans has the smallest predicted interval score.
+    except notes and findings that no setting can remove. If the aim is an answer, the plan also
+    meets the ``requirements``, and the tried values with the smallest predicted interval score are
+    chosen. If it is a chain, those with the fewest rounds are chosen, and ``requirements`` are
+    ignored.
 
     Raises ``RunFailed`` if there are no such values. Its message says by how far which single
     number would have to be relaxed, or why the values do not suit the data that were drawn."""
@@ -496,8 +498,10 @@ class _Values:
         return self._verified(self._beyond(place))
 
     def _beyond(self, place: float) -> Iterator[Point]:
-        """The tried value at ``place`` (decibels, or a natural logarithm), then slightly larger
-        ones, for the case that the exact accountant allows less than the estimate for the first."""
+        """The tried value at ``place`` (decibels if the setting is ``snr_db``, else the natural
+        logarithm of its value), then seven larger ones, 1, 2, 4 and up to 64 times the search's
+        precision above it, for the case that the exact accountant allows less than the estimate for
+        the first."""
         # Estimates of the privacy limit err by a few per cent: mostly the first or the second value
         # passes the exact accountant.
         for more in (0, 1, 2, 4, 8, 16, 32, 64):

@@ -57,8 +57,9 @@ def _plans(
     problem: Problem, settings: Settings, beside: list[str], equal: str | None
 ) -> tuple[dict[str, Plan], Equality | None]:
     """The plans to compare, by name: the plan of the settings themselves, and one for each text of
-    ``--beside``, which changes some of the settings. The second value is None, or, if ``equal``
-    names a quantity, this quantity with the value to which all plans were brought."""
+    ``--beside``, which changes some of the settings. If ``equal`` names a quantity (``step``,
+    ``privacy``, ``energy`` or ``airtime``), all plans are brought to one value of it, which is
+    returned with it as the second value; else that is None."""
     given = settings.model_dump(exclude_unset=True)
     problems = {_OWN: problem}
     for text in beside:

@@ -153,14 +153,17 @@ class Study:
     @property
     def largest_z(self) -> CurvePoint | None:
         """The point with the largest magnitude of ``z``: the difference between published and
-        measured distance in standard deviations. None if no point was compared."""
+        measured distance, in logarithms and in standard deviations between experiments. None if no
+        point was compared."""
         compared = [point for point in self.points if not math.isnan(point.z)]
         return max(compared, key=lambda point: abs(point.z), default=None)
 
     def grid(self) -> Grid:
-        """A table for the terminal: the distance from the posterior of every curve (rows) at every
-        SNR (columns), and the difference z to the published values in standard deviations, followed
-        by sentences that sum up the study."""
+        """A table for the terminal: the squared W2 distance from the posterior of every curve
+        (rows) at every SNR (columns), as in ``CurvePoint.mean``, and where a value was published, a
+        row with its difference z: from the logarithm of the measured distance to that of the
+        published one, in standard deviations between the experiments. Sentences below sum up the
+        study."""
         rows = []
         for curve in self.curves:
             points = [self.at(curve, snr) for snr in self.snr_db]

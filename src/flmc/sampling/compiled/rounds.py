@@ -306,8 +306,8 @@ def advance_of(form: Form) -> int:
 
 class _Blocks:
     """Emits the code of all rounds for one block of chains, whose number in the call of machine
-    code is ``first``; or, if ``size`` is not None, for the ``size`` blocks from that number on,
-    which share a data set and run together."""
+    code is ``first``; or, if ``size`` is not None, for a team: the ``size`` blocks from that number
+    on, which share a data set and run together."""
 
     def __init__(
         self,
@@ -342,7 +342,9 @@ class _Blocks:
         if form.arrangement.entries:
             at["sums"] = every["sums"] + n * dim * (8 * WIDTH)
             at["products"] = every["products"] + n * dim * dim * (8 * WIDTH)
-        if self.size is not None:  # each block of chains in a team has its own scratch memory
+        # A ``size`` means a team of so many blocks of eight chains (or one), which run each round
+        # together: so each has scratch memory of its own. Blocks that run alone all use the same.
+        if self.size is not None:
             at["received"] = every["received"] + v * every["received_size"] * 4
             at["normals"] = every["normals"] + v * every["normals_apart"] * (2 * 4)
             at["recent"] = every["recent"] + v * dim * (4 * lanes * (ROUNDS_AT_ONCE + 1))

@@ -35,8 +35,9 @@ class FewEntries:
         """Emit the code of the loop over devices; returns the sum of symbols of every entry, (dim)
         vectors with one number for each chain."""
         devices, code, form = self.devices, self.code, self.devices.form
-        # Bits that no factor multiplies are only counted: if c of n bits are +1, their sum is
-        # 2 c - n.
+        # The symbols are bits where there is a link. Unless every chain has its own factors to
+        # multiply them (``talks``), only the bits +1 are counted: if c of n bits are +1, their sum
+        # is 2 c - n.
         counted = form.link is not None and not form.talks
         totals = code.variables([code.words(0) if counted else devices.zero] * self.entries)
         self.x = [code.load(devices.at["x"], j * WIDTH) for j in range(self.entries)]

@@ -41,10 +41,11 @@ for."""
 
 
 class SolvePage:
-    """The page Solve in one browser tab: it searches for the value of one setting at which the plan
-    meets requirements. In its URL, ``ask`` names that setting, ``require`` lists the requirements
-    (text such as ``temperature<=1.05``) with commas between them, and ``suggest=yes`` leaves link,
-    clip and rounds to the search if they are not given."""
+    """The page Solve in one browser tab: it searches for the value of one setting with which the
+    plan meets requirements: the smallest such value or, for clip and slope, the best of those that
+    are tried (:func:`flmc.settings.questions.solve`). In its URL, ``ask`` names that setting,
+    ``require`` lists the requirements (text such as ``temperature<=1.05``) with commas between
+    them, and ``suggest=yes`` leaves link, clip and rounds to the search if they are not given."""
 
     def __init__(self, state: PageState) -> None:
         self.state = state

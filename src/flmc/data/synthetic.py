@@ -31,7 +31,8 @@ _NUMBERS_AT_ONCE = 4_000_000
 precision."""
 _MOST_WORK = 2e11
 """Largest number of multiplications for which the largest eigenvalue of the sum of u u^T, over a
-data set's examples with features u, is computed from the examples; so many take ten seconds."""
+data set's examples with features u, is computed from the examples; so many take ten seconds. With
+more, an upper bound that is known before drawing takes its place."""
 _UNLIKELY = 1e-9
 """Upper bound of the probability that, in any data set, the largest eigenvalue of the sum of u u^T
 over its examples exceeds the bound that is known before drawing."""

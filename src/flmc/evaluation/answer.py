@@ -41,7 +41,8 @@ Predict = Callable[[Array], Array | None]
 model's predictions at each, (1, draw, prediction); None for a model without predictions."""
 
 _MOST_ROWS = 12
-"""Largest number of entries of theta that are printed with an answer."""
+"""Largest number of entries of theta that are printed with an answer; a last row counts the
+others."""
 OF_GRADIENTS = frozenset(
     (
         "clipped", "mean-not-sum", "mean-shift", "noise-law", "not-a-gradient", "not-finite",

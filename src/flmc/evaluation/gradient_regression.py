@@ -40,7 +40,8 @@ _MOST_STRETCHES = 4
 each stretch of rounds of equal steps; with more, a weighted copy of all rounds is summed."""
 _FLATTEST = 1e-12
 """Smallest pivot that the correlation matrix of theta's entries over rounds may have: below it, a
-regression of gradients on theta would fail in double precision."""
+regression of gradients on theta would fail in double precision, and ``InvalidSetting`` is
+raised."""
 
 
 class RoundSums(NamedTuple):

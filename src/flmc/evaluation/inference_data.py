@@ -19,7 +19,8 @@ from flmc.models.pointwise import Pointwise
 
 _MOST_NUMBERS = 10_000_000
 """Largest count of log likelihoods, of all examples at all draws, that are computed unless the user
-says how draws are thinned; they take 80 MB."""
+says how draws are thinned; they take 80 MB. If there would be more, only every second, third, ...
+draw is used."""
 _OF_EXAMPLES = ("log_likelihood", "posterior_predictive", "observed_data")
 """Groups whose variables have an axis of examples."""
 

@@ -44,7 +44,7 @@ _ERRORS = 3.5
 10,000, on one side."""
 _ROUNDS_PER_TERM = 5
 """Smallest number of rounds for each coefficient of the linear function of theta that is fitted to
-the server's gradient estimates; with fewer, the fit would follow the noise."""
+the server's gradient estimates; with fewer, the fit would follow the noise, and none is made."""
 _POINTS = 1001
 """Number of gradient values at which the mean bit of a link, as a function of the gradient, is
 tabulated."""

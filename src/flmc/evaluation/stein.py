@@ -234,11 +234,12 @@ def _plus_minus(se: float) -> str:
 
 
 _MOST_DRAWS = 2000
-"""About the largest number of draws at which the posterior's gradient is computed for the
-evidence."""
+"""About the largest number of draws at which the posterior's gradient is computed for the evidence;
+of more draws, only every n-th is used."""
 _MOST_NUMBERS = 2_000_000_000
 """About the largest number of gradient entries, over all draws and devices, that are computed for
-the evidence: they take some seconds."""
+the evidence: they take some seconds. Where ``_MOST_DRAWS`` draws would take more, fewer are
+used."""
 _FEWEST_DRAWS = DRAWS_PER_GROUP * FEWEST_GROUPS
 """Smallest number of draws, and of effective draws, with which standard errors of the evidence are
 estimated."""

@@ -28,7 +28,8 @@ _FALSE_ALARMS = 1e-3
 """Share of runs with exact draws of a normal posterior in which the tails of some entry may bring a
 finding by chance."""
 _MOST_STORED = 20_000_000
-"""Largest number of entries of theta, over all draws, that are stored only to judge tails."""
+"""About the largest number of entries of theta, over all draws, that are stored only to judge
+tails; if there are more, only every second, third, ... draw is stored."""
 
 
 class Tails(NamedTuple):

@@ -51,17 +51,19 @@ _FLATTEST = 1e-10
 """Smallest sum of squares along a direction, as a share of the largest, with which the direction
 counts as present: rounding errors are smaller."""
 _LEAST = 1e-3
-"""Smallest eigenvalue of the estimated curvature, as a share of the mean curvature."""
+"""Smallest eigenvalue of the estimated curvature, as a share of the mean curvature; smaller ones
+are raised to it."""
 _SPREADS = np.geomspace(1e-4, 1.0, 61)
 """Values of tau/c, the spread of the curvature's entries over its mean, that are tried; the most
 likely one is taken."""
 _COUPLED = 1e-6
 """Largest change of the prior's gradient in the other entries when every second entry of theta is
 moved, as a share of its change in the moved entries, with which entries count as independent under
-the prior."""
+the prior; with a larger one, an answer is refused."""
 _MOST_WORK = 4e9
-"""Largest product of entries and squared rank for which an answer is computed; it takes some twenty
-times as many operations, up to a minute."""
+"""Largest product of the number of entries of theta and the squared rank of the kept positions (at
+most their number, or the number of entries) for which an answer is computed, in some twenty times
+as many operations, up to a minute; with more, an answer is refused."""
 _MOST_ITERATIONS = 200
 """Largest number of fixed-point iterations for the mean curvature c; five are usual."""
 _STEPS = 4

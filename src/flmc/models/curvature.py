@@ -27,8 +27,8 @@ from flmc.base.errors import InvalidSetting
 FLAT = "the posterior is flat in some direction: give scale"
 """Error message where coordinates are to be made from a posterior without a finite covariance."""
 MOST_DENSE = 300
-"""Largest number of entries of theta with which the whole matrix of second derivatives is
-formed."""
+"""Largest number of entries of theta with which the whole matrix of second derivatives is formed.
+With more, curvatures are measured by products of this matrix with vectors."""
 _FEW = 64
 """Largest number of entries of theta with which every step of the descent to the mode uses the
 whole matrix of second derivatives. Above it, the first steps use second derivatives in few
@@ -38,7 +38,7 @@ _MANY = 5000
 method, because each step costs about a gradient, which takes long."""
 _MOST_STEPS = 200
 """Largest number of steps of the descent to the mode where the whole matrix is formed; some ten are
-usual."""
+usual. A descent that has not arrived then raises ``InvalidSetting``."""
 _ARRIVED = 1e-12
 """Squared distance from the mode, in standard deviations of the posterior, below which the descent
 ends."""

@@ -18,7 +18,8 @@ from flmc.data.examples import OnDevices
 from flmc.models.local_costs import ExampleBound
 
 _AT_ONCE = 4_000_000
-"""Largest count of numbers that the gradients of single examples may take in memory at a time."""
+"""Largest count of numbers that the gradients of single examples may take in memory at a time: if
+there are more, they are computed for slices of each device's examples, one after the other."""
 
 
 def require_jax() -> Any:

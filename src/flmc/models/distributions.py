@@ -127,7 +127,8 @@ class Normal(Prior):
 
 _DECOMPOSED_AT_ONCE = 64
 """Largest number of entries for which the check that a covariance is positive definite computes
-eigenvectors too, which cost little more than the eigenvalues and are kept for later."""
+eigenvectors too, which cost little more than the eigenvalues and are kept for later; with more
+entries it computes the eigenvalues alone."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from flmc.models.parameters import Layout
 from flmc.models.pointwise import Pointwise
 
 _MOST_PREDICTED = 10
-"""Largest number of examples of a data set whose targets are predicted."""
+"""Largest number of examples of a data set whose targets are predicted; of more examples, so many
+are chosen at even distances."""
 
 
 class LinearGaussian(Model):

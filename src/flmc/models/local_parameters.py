@@ -54,7 +54,8 @@ _NODES = (15, 9, 5, 3, 3)
 """Number of nodes of Gauss and Hermite along each axis, for 1 to 5 local entries. With more
 entries, nodes lie on the axes alone, and integrate polynomials of the third degree exactly."""
 _MOST_NEWTON = 30
-"""Largest number of Newton's steps to the mode of a device's local parameters."""
+"""Largest number of Newton's steps to the mode of a device's local parameters; after these, the
+point that was reached takes the place of the mode."""
 _NEAR = 0.03
 """Distance from the mode of a device's local parameters, in standard deviations, at which Newton's
 method ends. It need not be small: proposals are valid about any centre that depends on theta and

@@ -44,8 +44,8 @@ from flmc.models.pointwise import Pointwise, pointwise_of
 from flmc.models.whole_devices import NO_EXAMPLES, WholeDeviceCosts, rows_of_devices
 
 _MOST_LOOKED_AT = 200
-"""Largest number of examples whose gradients are computed to find out whether examples affect the
-likelihood."""
+"""Largest number of examples, evenly chosen, whose gradients are computed to find out whether
+examples affect the likelihood."""
 LogPrior = Callable[[Any], Any]
 """Log density of the prior, up to a constant, as a function of the user's parameters."""
 LogLikelihood = Callable[..., Any]

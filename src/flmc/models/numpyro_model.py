@@ -31,7 +31,8 @@ _NUM_POINTS = 3
 """Number of points at which the split into prior and likelihood is tested. One point would tell two
 different densities apart; several serve models whose density is infinite at some points."""
 _MOST_ROWS = 1000
-"""Largest number of examples with which the split is tested."""
+"""About the largest number of examples with which it is tested whether a log density splits into a
+sum over examples; of more, evenly chosen ones are taken."""
 _TOLERANCE = 1e-8
 """Largest difference of two sums, relative to the sum of the magnitudes of their terms, with which
 they count as equal. The rounding of a thousand terms in double precision is a thousand times

@@ -55,8 +55,8 @@ gradient: where devices are alike 2 in 100 000 entries are clipped, and where th
 larger gradients mostly still fit."""
 _MOST_CLIPPED, _MOST_SHIFT = 0.005, 0.1
 """Largest share of gradient entries that an automatic clip may cut, and largest shift of the
-samples' mean that it may cause, in posterior standard deviations. The share alone would not reveal
-one odd device among hundreds."""
+samples' mean that it may cause, in posterior standard deviations; a clip beyond either limit is
+raised. The share alone would not reveal one odd device among hundreds."""
 _COSTLY_CLIP = 1.5
 """Rounds per independent draw with a clip that was raised because devices' data differ, over those
 with the clip for like devices: from this ratio on the note about the chosen clip states it."""

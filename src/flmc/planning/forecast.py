@@ -60,7 +60,8 @@ _SHARES = (1.0, 0.5)
 """Shares of Newton's step with which the search for a normal law is tried in turn, until it
 converges: half steps help where the posterior is far from normal, or a link nearly flat."""
 _MOST_ITERATIONS = 60
-"""Largest number of iterations of the search for a normal law, of the chain or of the posterior."""
+"""Largest number of iterations of the search for a normal law, of the chain or of the posterior; a
+search that has not converged then fails."""
 _BATCH_NODES, _BATCH_WEIGHTS = _hermite(16)
 """Nodes and weights of the Gauss-Hermite rule by which symbols are averaged over the noise that
 batches of examples bring into a gradient entry, which is taken for normal."""
@@ -75,7 +76,8 @@ _ARRIVED = 0.25
 counts as arrived."""
 _MOST_MOVES = 4000
 """Largest number of moves, of one or several rounds, for which chains are followed from their
-starts."""
+starts. A chain that has not arrived by then is taken to approach its mean at the rate of the
+slowest direction."""
 _MOST_TO_FOLLOW = 5e8
 """Largest number of multiplications for following the chains of a linear regression, about a
 second's work; chains that would take more are not followed."""

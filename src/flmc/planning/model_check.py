@@ -33,7 +33,8 @@ _ALIKE = 0.2
 """Ratio of the variance of local gradients over devices to the variance that their curvature
 implies, below which gradients are too alike to be sums over examples."""
 _FEWEST_DEVICES = 4
-"""Smallest number of devices from which on the spread of their gradients is judged."""
+"""Smallest number of devices with which the spread of their gradients is judged; with fewer there
+is no finding about it."""
 
 
 def mean_not_sum(model: Model, pilot: Pilot, excess: float | None) -> list[Finding]:
@@ -109,7 +110,7 @@ _UNSTABLE = 2.0
 """
 _COARSE = 1.0
 """Product of the sampler's effective step and the largest curvature at which the variance of a
-chain is twice the posterior's."""
+chain is twice the posterior's; above it, there is a finding."""
 _BEYOND_1 = {
     "positions": "the draws are at least twice too wide",
     "midpoints": "the chain is at least twice as wide as its draws, and these are wrong unless the"
@@ -119,7 +120,8 @@ _BEYOND_1 = {
 1, by where draws are taken (``draw_at`` of the plan)."""
 _ASYMMETRIC = 0.1
 """Largest asymmetry of the measured curvature matrix, relative to its diagonal, that is taken for
-an error of the difference quotients."""
+an error of the difference quotients; above it, a finding says that the model's gradient is not the
+gradient of any function."""
 
 
 class Survey:

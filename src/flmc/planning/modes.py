@@ -30,11 +30,12 @@ _NUM_MOVES, _FASTER, _SLOWER = 60, 1.5, 0.5
 """Number of moves of a descent, and factors by which an entry's step grows where the sign of its
 gradient stays, and shrinks where it changes."""
 _MOST_SEARCHES = 6
-"""Largest number of pilots (Newton's method) that look for a mode, each from the end of another
-descent of the cost."""
+"""Largest number of pilots (searches by Newton's method) that look for a further mode, each from
+the end of another descent of the cost; modes beyond these are not looked for."""
 _MOST_RESTARTS = 3
-"""Largest number of ends of descents from which another pilot sets out where the first one did not
-arrive."""
+"""Largest number of ends of descents from which another pilot (a search for the mode by Newton's
+method) sets out where the first one did not arrive at a mode; after these, no mode counts as
+found."""
 _SEPARATE = 3.0
 """Rise of the cost (negative log density) on the way between two modes, above the mode of higher
 cost, from which on they count as separate: the density there is e^3 = 20 times lower than at

@@ -46,7 +46,8 @@ matter."""
 _MOST_LANCZOS = 12
 """Largest number of steps of Lanczos' method, each with gradients at two values of theta."""
 _MOST_STEPS = 20
-"""Largest number of steps of Newton's method where the whole curvature matrix is measured."""
+"""Largest number of steps of Newton's method where the whole curvature matrix is measured; a pilot
+that is not near the mode after them has not arrived."""
 _MOST_LONG_STEPS = 4
 """Largest number of steps of Newton's method where Lanczos' method measures the curvature in a few
 directions."""

@@ -29,7 +29,8 @@ from flmc.uplink.csi import arrival_of
 from flmc.uplink.uplink import Uplink
 
 EXPERIMENTS_PREDICTED = 8
-"""Largest number of data sets (experiments of a model) that a prediction averages over."""
+"""Largest number of data sets (experiments of a model) that a prediction averages over: the first
+ones, or only the very first of a large problem."""
 
 # Trapezoidal rule for the standard normal: exact to rounding for smooth functions, 1e-3 of the jump
 # in slope at a kink (the clip).
@@ -40,7 +41,8 @@ WEIGHTS = np.exp(-0.5 * NODES**2) / np.exp(-0.5 * NODES**2).sum()
 """Weights of the nodes in a mean over the standard normal distribution, (node); they add up to 1.
 """
 _MOST_ITERATIONS = 200
-"""Largest number of iterations of the search for the stationary law."""
+"""Largest number of iterations of the search for the stationary law; if it has not converged by
+then, there is no prediction."""
 _NUMBERS_AT_ONCE = 2_000_000
 """Largest number of entries, over data sets, devices, entries of theta and nodes of the quadrature,
 of an array that is held in memory at a time: 16 MB."""

@@ -38,7 +38,7 @@ from flmc.uplink.links import Linear, Sigmoid
 from flmc.uplink.uplink import Uplink
 
 MOST_ROUNDS = 100_000
-"""Largest number of rounds that is suggested."""
+"""Largest number of rounds that is suggested; a candidate that needs more is given up."""
 _KEPT = 60
 """Number of kept rounds in a suggestion, unless the user fixed the number of rounds."""
 _FEWEST_BURN_IN = 40
@@ -56,7 +56,8 @@ MOST_SUGGESTIONS = 4
 privacy accountant."""
 _LARGEST_FACTOR = math.log(1000.0)
 """Natural logarithm of the largest factor by which a requirement is relaxed, in the search for
-requirements that keep all settings from fitting."""
+requirements that keep all settings from fitting; a requirement that would have to be relaxed
+further is not named."""
 _RESOLUTION = 0.03
 """Largest error, in natural logarithms, of the smallest factor that is found by which a requirement
 must be relaxed."""

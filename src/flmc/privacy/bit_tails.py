@@ -272,7 +272,8 @@ _MOST_POINTS = 1 << 10
 it needs more, losses are added on a grid instead."""
 _FASTEST = 5e3
 """Largest number of radians by which exp(i t loss) may turn within one standard deviation of the
-noise, for the quadrature of the moment generating function to follow."""
+noise, for the quadrature of the moment generating function to follow; where it turns faster, losses
+are added on a grid instead."""
 _FLOOR = 1e-15
 """Smallest probability that is resolved; it is added to every computed tail probability, so that
 the result stays an upper bound."""
@@ -282,7 +283,8 @@ and not by a contour integral: bits are received almost without error there, so 
 discrete."""
 _STEEPEST = 3e3
 """Largest product of the parameter s of Chernoff's bound and the largest derivative of the privacy
-loss with respect to the received value: larger products would take many nodes of the quadrature."""
+loss with respect to the received value: larger products would take many nodes of the quadrature, so
+s is lowered to this limit, with which the bound holds too."""
 _CHUNK = 32
 """Number of points on the contour of the integral for a tail probability at which the integrand is
 computed at one time."""

@@ -31,10 +31,11 @@ RESOLUTION = 400.0
 """Number of grid steps per standard deviation of the sum of all entries' privacy losses, for the
 grid of this sum."""
 _MOST_CELLS = 2**14
-"""Largest number of cells of the grid of one entry's privacy loss."""
+"""Largest number of steps (cells) of the grid of one entry's privacy loss. Where the range of
+losses would take more, the step is made larger: bounds stay bounds, and are looser."""
 _COARSE = 8.0
 """Number of grid steps per standard deviation of one entry's privacy loss below which bounds of
-delta are noticeably looser."""
+delta are noticeably looser; a statement of privacy then says so."""
 _LOWEST, _RATIO, _RUNGS = 0.01, 2.0 ** (1 / 3), 48
 """The tilts theta in use form a geometric sequence: its smallest value times the standard deviation
 of the summed privacy loss, the ratio of two neighbours, and the number of ratios."""

@@ -33,7 +33,7 @@ CRITERIA = ("tight", "tail", "paper")
 epsilon) >= 1 - delta; ``paper`` is that with the paper's upper bound in place of the loss."""
 _SMALLEST_TAIL = 1e-13
 """Smallest delta that the criteria ``tail`` and ``paper`` accept: probabilities near 1e-15 are lost
-in rounding."""
+in rounding. A smaller one raises ``InvalidSetting``."""
 _ROUNDED = 1 - 1e-14
 """Share of the largest possible privacy loss from which on a computed epsilon is taken for equal to
 it, because both are rounded."""

@@ -21,7 +21,8 @@ from flmc.privacy.loss_grid import LossGrid, dot
 from flmc.privacy.root_finding import largest_argument
 
 MOST_POINTS = 2**19
-"""Largest length of an FFT with which laws of privacy losses are added."""
+"""Largest length of an FFT with which laws of privacy losses are added; a sum that needs a longer
+one raises ``TooWideError``."""
 TRUNCATED = 60.0
 """Minus the natural logarithm of the probability (1e-26), under the law tilted by exp(theta loss),
 that an FFT may cut off on either side of a sum of losses."""

@@ -48,7 +48,7 @@ _TILE_NUMBERS = 2_000_000
 that are advanced together. A tile has at least one chain, whatever its size."""
 _DRAWN_NUMBERS = 16_000_000
 """Largest number of position entries (chains x rounds x dim) that one call of the compiled loop
-returns; it limits the number of rounds in a call."""
+returns; with more chains or entries, a call runs fewer rounds."""
 
 
 class DataSetRun(NamedTuple):

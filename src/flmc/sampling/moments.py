@@ -12,8 +12,8 @@ from flmc.base.errors import InvalidSetting
 from flmc.models.affine import Coordinates
 
 MOST_BATCHES = 20
-"""Largest number of batches into which the chains of a data set are pooled. Standard errors are
-computed from the spread of the batches."""
+"""Largest number of batches into which the chains of a data set are pooled; up to so many chains
+stay single. Standard errors are computed from the spread of the batches."""
 
 MOST_ENTRIES, MOST_PRODUCTS = 2048, 1 << 30
 """Largest number of entries of theta, and largest number of products of two entries over all chains

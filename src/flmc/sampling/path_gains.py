@@ -26,7 +26,8 @@ _log = logging.getLogger(__name__)
 
 KEPT_BYTES = 256_000_000
 """Largest number of bytes of each of two caches, which hold arrays for all rounds of an experiment:
-one its path gains, the other its active devices."""
+one its path gains, the other its active devices. The arrays that were not used for longest are
+dropped, and drawn again when they are needed."""
 
 _Key = tuple[int, int, int]
 
@@ -113,7 +114,8 @@ def _draw_whole_run(plan: Plan, seed: int, experiment: int) -> Array:
         plan.num_devices,
         plan.dim,
     )
-    # A copy, because a fading of a user's own class may change its array later.
+    # The cache keeps what this function returns: a copy, because a fading of a user's own class may
+    # change its array later.
     return without_copies(drawn).copy()
 
 

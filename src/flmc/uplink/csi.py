@@ -39,7 +39,8 @@ EXCEEDED = 1e-12
 channel estimate, arrives with more than the gain for which privacy is proven."""
 _NUMBERS, _ROUNDS = 2**20, 4096
 """Largest number of path gains, over all rounds and devices, and largest number of rounds that are
-drawn to estimate mean and mean square of the factor Re(h/ĥ) with which symbols arrive."""
+drawn to estimate mean and mean square of the factor Re(h/ĥ) with which symbols arrive; with many
+devices fewer rounds are drawn, but at least 16."""
 
 
 class Arrival(NamedTuple):

@@ -13,8 +13,8 @@ from flmc.uplink.planned_channels import draw_planned_channels, standing_for
 from flmc.uplink.uplink import Uplink
 
 _LOUDEST = 1e9
-"""Largest allowed gain that takes the place of an infinite one, in standard deviations of the
-noise."""
+"""Gain, in standard deviations of the noise, that takes the place of an infinite cap (the largest
+allowed gain of a round), where nothing but transmit power limits the gain."""
 
 
 def power_scale(uplink: Uplink, gain: Array, fading: Array, active: Array | None = None) -> Array:

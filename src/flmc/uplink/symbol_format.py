@@ -11,9 +11,11 @@ from flmc.base.arrays import Array, IntArray
 from flmc.base.errors import InvalidSetting
 
 _MOST_LEVELS = 256
-"""Largest number of levels; with more, a symbol is better sent as a value."""
+"""Largest number of levels; more raise ``InvalidSetting``, because such a symbol is better sent as
+a value."""
 _MOST_PARTS = 1000
-"""Largest number of equal parts of the peak that are tried as a common unit of all levels."""
+"""Largest number of equal parts of the peak, of which all levels must be whole multiples; levels
+without such a part raise ``InvalidSetting``."""
 
 
 @dataclass(frozen=True)

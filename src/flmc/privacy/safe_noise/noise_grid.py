@@ -25,7 +25,8 @@ from flmc.privacy.safe_noise.rounded_normal import MOST_BITS, draw_rounded_norma
 
 MOST_STEPS = 1 << 40
 """Largest magnitude of a received symbol in grid steps: so small that the sum of a million devices'
-symbols stays far below 2^63, the limit of 64-bit integers."""
+symbols stays far below 2^63, the limit of 64-bit integers. A louder symbol raises
+``InvalidSetting``."""
 _SLACK = Fraction(1, 2)
 """Largest amount, in grid steps, by which rounding lengthens the move of a symbol beyond the move
 of its gradient entry. Rounding in the scaling of symbols takes at most 2^-12 of a step; the rest is

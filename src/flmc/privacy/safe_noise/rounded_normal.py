@@ -37,7 +37,7 @@ from flmc.privacy.safe_noise.entropy import WORD_BITS, Entropy, draw_words, exte
 
 MOST_BITS = 30
 """Largest base-2 logarithm of the noise's standard deviation in grid steps: it is at most 2^30
-steps."""
+steps. A finer grid raises ``InvalidSetting``."""
 _DIGITS = WORD_BITS - 1
 """Binary digits of the uniform number v that are drawn first; the remaining bit of the word is the
 sign."""

@@ -147,7 +147,7 @@ and comparison, without the products of its gradient."""
 
 DATA_AT_ONCE = 32_000_000
 """Largest number of bytes of the local costs of some data sets (Hessians and offsets in double
-precision) that the numba engine holds at a time."""
+precision) that the numba engine holds at a time; further data sets are loaded after these."""
 
 IN_WORDS = {
     OWN: "8 chains at a time, each with its own numbers",

@@ -43,8 +43,9 @@ from flmc.sampling.schedule import (
 
 MOST_CHAINS, _MOST_ALIKE, _CALLS_PER_THREAD = 256, 2048, 4
 """Largest number of chains of one call of machine code: ``MOST_CHAINS`` where data sets have
-channels of their own, ``_MOST_ALIKE`` where all share one. ``_CALLS_PER_THREAD`` is the usual
-number of calls for each thread; with several, all threads end at about the same time."""
+channels of their own, ``_MOST_ALIKE`` where all share one. More chains take several calls.
+``_CALLS_PER_THREAD`` is the usual number of calls for each thread; with several, all threads end at
+about the same time."""
 _FEWEST_SYMBOLS = 15_000_000
 """Smallest number of symbols that devices should send in one call of machine code. They take some
 milliseconds, while the preparation of a call takes a few tenths of a millisecond."""
@@ -121,7 +122,8 @@ class Group:
         fewest = _FEWEST_SYMBOLS // (len(rounds) * plan.num_devices * plan.dim)
         most = _MOST_ALIKE if alike else MOST_CHAINS
         # Where only every ``thin``-th round is a draw, a call of machine code nevertheless stores
-        # the positions of all its rounds, so its number of chains is limited.
+        # the positions of all its rounds, so its number of chains is limited by the memory for
+        # these.
         if chains.path is not None and chains.path.thin > 1:
             stored = 4 * max(1, len(chains.path.stored(rounds))) * plan.dim
             most = min(most, max(1, _ROUNDS_AT_ONCE // stored))

@@ -21,11 +21,13 @@ WORD_SCALE = 2.0**31
 signed number in [-2^31, 2^31), gives a +1 bit."""
 
 TOLERANCE = 1.5e-6
-"""Largest accepted error of the mean bit psi as machine code computes it, in single precision. The
-probability of a +1 bit is (1 + psi)/2, so its error is half of this; together with the error from
-rounding the random word it stays below 1e-6."""
+"""Largest accepted error of the mean bit psi as machine code computes it, in single precision; it
+is smaller for a link whose mean bit stays below 0.1. The probability of a +1 bit is (1 + psi)/2, so
+its error is half of this; together with the error from rounding the random word it stays below
+1e-6."""
 _MOST_NODES = 2**16
-"""Largest number of intervals in the table of a link's mean bit."""
+"""Largest number of intervals in the table of a link's mean bit. Where even this table is not
+accurate enough, the numba engine refuses the plan."""
 _STEEP = 1e25
 """Slope of the straight line that replaces a link with a jump at 0: the bit is then certain at
 every gradient that is not within 1e-25 of 0. The engine compares probabilities with random whole

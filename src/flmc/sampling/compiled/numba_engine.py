@@ -43,10 +43,10 @@ from flmc.sampling.schedule import DrawSchedule, draw_schedule
 from flmc.sampling.single_precision import SinglePrecisionEngine
 
 _WORST_CONDITION = 1e10
-"""Largest accepted ratio of the largest to the smallest curvature of the negative log posterior. At
-1e10 the posterior is 1e5 times as wide in one direction as in another, so the rounding error of
-single precision in the widest direction, 6e-8 of its deviations, is about 1 % of the narrowest
-standard deviation."""
+"""Largest ratio of the largest to the smallest curvature of the negative log posterior with which
+this engine runs a plan; above it, the plan needs another engine. At 1e10 the posterior is 1e5 times
+as wide in one direction as in another, so the rounding error of single precision in the widest
+direction, 6e-8 of its deviations, is about 1 % of the narrowest standard deviation."""
 _NOISE_AT_ONCE = 16_000_000
 """Largest number of bytes, approximately, of the factors that multiply noise and symbols in the
 update of theta, in one call of machine code where every chain has its own factors."""

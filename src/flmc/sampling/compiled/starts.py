@@ -16,7 +16,8 @@ from flmc.sampling.compiled.random_numbers import Generator, fill_normals, seed_
 
 _CALL = ctypes.CFUNCTYPE(None, *[ctypes.c_uint64] * 8)
 _FEW = 100_000
-"""Largest number of standard normals, of all chains together, that are cached for the next run."""
+"""Largest number of standard normals, of all chains together, that are cached for the next run;
+more are drawn anew for every run."""
 
 
 def entropy_of(seed: int) -> npt.NDArray[np.uint32]:

@@ -23,7 +23,8 @@ from flmc.data.table_files import check_is_file, read_npz
 from flmc.uplink.fading import Fading
 
 _MOST_BYTES = 4_000_000_000
-"""Largest size of a trace's file, in bytes; it is read into memory as a whole."""
+"""Largest size of a trace's file, in bytes, because it is read into memory as a whole; a larger
+file is refused."""
 _CONVERT = "decibels become amplitudes by 10**(dB/20)"
 
 

@@ -19,7 +19,7 @@ _PAUSE = 1.0
 """Pause between attempts to connect, in seconds."""
 _MOST_RUNS = 1000
 """Largest number of runs that a device keeps in memory: anyone with write access to the broker
-could invent any number of them."""
+could invent any number of them. Messages about further runs are ignored."""
 _log = logging.getLogger("flmc.deploy.device")
 
 

@@ -49,8 +49,8 @@ _OWN = "flmc"
 _METRICS = ("variance_ratio", "wasserstein2_squared", "mean_error_squared", "mse")
 """Metrics of all chains together, which the table shows beside the scores of single chains."""
 _EQUAL_STEPS = 1.2
-"""Largest ratio of the effective steps of two uplinks that brings no warning that one sampler is
-slower than the other."""
+"""Largest ratio of the effective steps of two uplinks up to which their samplers count as equally
+fast; above it, the table warns that one is slower than the other."""
 
 
 @dataclass(frozen=True)

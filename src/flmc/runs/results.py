@@ -42,9 +42,10 @@ from flmc.sampling.path import ChainPath
 from flmc.uplink.noise import is_normal
 
 _MOST_ROWS = 12
-"""Largest number of entries whose mean and standard deviation are printed."""
+"""Largest number of entries of theta whose mean and standard deviation are printed; a last row
+counts the others."""
 _MOST_NAMES = 2048
-"""Largest number of entries for which JSON lists the names."""
+"""Largest number of entries of theta for which JSON lists the names; with more, it has null."""
 
 
 def listing(result: Result, answer: AnswerMode = "auto") -> Listing:

@@ -42,7 +42,8 @@ if TYPE_CHECKING:  # for annotations only: planning must not wait for the import
 
 _MOST_STATISTICS = 500_000_000
 """Largest total size of the devices' sufficient statistics, in numbers (4 GB), that a linear
-regression with clipped examples keeps beside its examples."""
+regression with clipped examples keeps beside its examples; where they would take more, it has
+examples alone."""
 
 
 OF_DATA_FILES = (

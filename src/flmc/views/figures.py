@@ -99,7 +99,8 @@ def make_y_logarithmic(axes: Axes) -> None:
 
 
 _MOST_MARKS = 7
-"""Largest number of ticks of a logarithmic x axis whose labels stand side by side below a panel."""
+"""Largest number of ticks of a logarithmic x axis whose labels fit side by side below a panel. In
+place of more ticks, at 1, 2 and 5 times powers of ten, only powers of ten have one."""
 
 
 def make_x_logarithmic(axes: Axes) -> None:

@@ -46,10 +46,11 @@ shown."""
 MOST_ENTRIES = 6
 """Number of entries of theta that are drawn unless the caller names others."""
 MOST_CHAINS = len(COLOURS)
-"""Largest number of chains that a figure shows where each has a colour of its own."""
+"""Largest number of chains that a figure shows where each has a colour of its own; further chains
+are left out."""
 _MOST_INTERVALS = 40
 """Largest number of entries of theta whose intervals are drawn one below the other in one column of
-a figure."""
+a figure; more take further columns."""
 _MOST_LETTERS = 22
 """Largest number of characters in the name of an entry of theta that fit beside a panel; longer
 names are shortened."""

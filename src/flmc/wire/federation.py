@@ -52,7 +52,7 @@ _SOFTEST_BITS = 8
 """Base-2 logarithm of the amplitude at which the weakest planned symbol should arrive, in steps of
 the noise grid: rounding then takes away less than 1/256 of the symbol."""
 _LONGEST_MODEL = 200
-"""Longest name of a model, in characters."""
+"""Longest name of a model, in characters; a federation with a longer one is refused."""
 _AGREED = ("quorum", "slot_ms", "deadline_ms", "grid_bits", "model")
 """Names of the settings of a federation, beside the run's name and the plan, that its digest
 covers."""
@@ -336,8 +336,8 @@ def stated_digest(payload: bytes) -> str | None:
 
 
 _MOST = {"num_devices": 10**6, "dim": MOST_BYTES // 8, "num_rounds": 10**7}
-"""Largest sizes of a plan by name: numbers of devices have at most six digits, and theta must fit
-into one payload."""
+"""Largest sizes of a plan by name; a larger plan is refused. Numbers of devices have at most six
+digits, and theta must fit into one payload."""
 _MOST_VARYING = 2**25
 """Largest product of rounds and entries, and of rounds and devices, in a plan whose gains, path
 gains or devices change from round to round. A reader computes arrays of that size before it can

@@ -24,10 +24,10 @@ from flmc.wire.transport import Connection, Disconnected, Message, matches
 _KEEP_ALIVE = 15
 """Seconds of silence after which the client asks the broker whether it is alive."""
 _MOST_WAITING = 20_000
-"""Largest number of messages waiting to be read; a hostile broker's further messages are lost."""
+"""Largest number of messages waiting to be read; further ones, as of a hostile broker, are lost."""
 _MOST_WAITING_BYTES = 4 * MOST_BYTES
-"""Largest total size of the messages waiting to be read, in bytes; the last one may go beyond
-it."""
+"""Largest total size of the messages waiting to be read, in bytes; the last one may go beyond it,
+and further ones are lost."""
 _TIMEOUT = 10.0
 """Seconds to wait for a reply of the broker."""
 _LISTEN = 2.0

@@ -35,10 +35,11 @@ from flmc.wire.topics import (
 from flmc.wire.transport import Disconnected, Message, Transport
 
 MOST_RUNS, MOST_IDENTITIES = 1000, 20_000
-"""Largest number of runs, and of identities over all runs, that an observer keeps."""
+"""Largest number of runs, and of identities over all runs, that an observer keeps; messages about
+further ones are refused."""
 _MOST_BYTES = 16_384
-"""Size of the largest status that an observer keeps, in bytes; the status of a server has about one
-thousand."""
+"""Size of the largest status that an observer keeps, in bytes; a larger one is refused. The status
+of a server has about one thousand."""
 _ROLES = (SERVER, AIR)
 TROUBLE = ("refused", "gone")
 """States of a role that an observer should look at: the role declined the plan (``refused``), or

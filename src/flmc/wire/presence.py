@@ -15,8 +15,8 @@ STATES = ("here", "joined", "refused", "gone")
 the run; ``gone``: left or died."""
 _MOST_BYTES = 4096
 _MOST_CHARACTERS = 300
-"""Longest reason of a refusal that is sent, in characters: JSON may need twelve bytes for one
-character, and readers refuse a presence of more than ``_MOST_BYTES`` bytes."""
+"""Longest reason of a refusal that is sent, in characters; the rest is cut off: JSON may need
+twelve bytes for one character, and readers refuse a presence of more than ``_MOST_BYTES`` bytes."""
 
 
 @dataclass(frozen=True)

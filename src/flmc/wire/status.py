@@ -19,7 +19,8 @@ until the last answer, the air's work to add up and record the signal, and the s
 make and record the step."""
 _MOST_BYTES = 1 << 20
 _COUNT_BOUND = 1 << 53
-"""Upper limit of whole numbers in a status, below which a double holds each of them exactly."""
+"""Upper limit of whole numbers in a status, below which a double holds each of them exactly; larger
+ones are refused."""
 
 
 @dataclass(frozen=True)

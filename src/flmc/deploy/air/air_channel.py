@@ -26,10 +26,11 @@ ALPHA = 1e-9
 """Default of alpha, the probability that a receiver's true noise power is below the lower bound
 that was computed from samples of its noise."""
 _FEWEST = 100
-"""Smallest number of noise samples from which a receiver's noise power is bounded."""
+"""Smallest number of noise samples from which a receiver's noise power is bounded; fewer are
+refused."""
 _SMALL = 0.01
 """Largest alpha (the probability that the noise power is below its lower bound) over the delta
-stated for the run."""
+stated for the run, to which alpha is added; a larger one is refused."""
 
 
 class RoundOnAir(NamedTuple):

@@ -26,7 +26,7 @@ from flmc.wire.federation import Federation
 _log = logging.getLogger("flmc.deploy.device")
 _SLOT_SHARE = 0.5
 """Largest share of the slot (the fixed time from question to answer) that computing and storing an
-answer may take, as measured when the device joins."""
+answer may take, as measured when the device joins; a device that takes longer refuses the run."""
 OTHER_AIR = (
     "the air has lost the journal that it had when this device joined: it could add fresh noise to"
     " symbols that it published before; use a new run"

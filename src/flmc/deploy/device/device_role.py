@@ -30,9 +30,10 @@ from flmc.wire.transport import Message
 
 _FARTHEST = 1e100
 """Largest ratio of the announced gain to a path gain, or of a path gain to the gain, with which a
-device transmits: beyond it the amplitude could overflow or underflow."""
+device transmits: beyond it the amplitude could overflow or underflow, so the announcement of the
+round is ignored."""
 MOST_PLAN_BYTES = 32 * 2**20
-"""Size of the largest plan that a device reads, in bytes."""
+"""Size of the largest plan that a device reads, in bytes; larger ones are ignored."""
 MakeGradient = Callable[[Federation], LocalGradient]
 """Function from an accepted federation to the function that computes the device's gradient."""
 

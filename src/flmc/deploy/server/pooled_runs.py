@@ -43,7 +43,8 @@ from flmc.wire.federation import Federation
 _APART = 0.5
 """Smallest distance at which the starts of two chains count as different: the root mean square,
 over the entries of theta, of their difference in prior standard deviations (in those of the kept
-thetas, if the prior is not known). Two draws from a normal prior are about sqrt(2) apart."""
+thetas, if the prior is not known). Closer starts bring a finding. Two draws from a normal prior are
+about sqrt(2) apart."""
 _UNLIKE_ROUNDS = (
     "the runs have no answer together, because other devices were active, or with other gains, in"
     " their rounds: use the answer of each (flmc answer), or the draws"

@@ -28,7 +28,8 @@ from flmc.wire.status import AirStatus, Status
 from flmc.wire.topics import AIR_STATUS, ALIVE, END, PLAN, RECEIVED, STATUS, THETA, Topic
 
 _SHARE = 0.02
-"""Largest share of the server's time that privacy accounting may take during a run."""
+"""Largest share of the server's time that privacy accounting may take during a run: the next
+computation of epsilon begins no sooner than this allows."""
 _STATUS_SECONDS = 0.5
 """Shortest time between two published statuses of the server, in seconds."""
 _SECOND_THOUGHTS = 15.0

@@ -33,7 +33,8 @@ _RELOAD = (
     " (systemctl reload flmc-broker), by which mosquitto 2.0 reads both again"
 )
 MOST_DEVICES = 10_000
-"""Largest number of devices for which a federation's directory can be set up."""
+"""Largest number of devices for which a federation's directory can be set up; more raise
+``InvalidSetting``."""
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8883
 """Default address of the broker, reachable from this machine only."""
 DEFAULT_INSTALLED = "/srv/flmc"

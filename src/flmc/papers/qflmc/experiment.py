@@ -200,7 +200,7 @@ class Measured(NamedTuple):
 
 _DISTANCES = 100
 """Largest number of data sets for which the squared W2 distance is computed, because this takes
-longer than the run itself."""
+longer than the run itself; of more, the first ones are taken."""
 
 
 def _first(moments: Moments) -> Moments:

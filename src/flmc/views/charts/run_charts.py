@@ -26,7 +26,8 @@ from flmc.views.charts.chart import (
 )
 
 _COLOURS: tuple[Colour, ...] = ("blue", "green", "purple", "orange")
-"""Colours of the chains in a trace, which shows at most as many chains as there are colours."""
+"""Colours of the chains in a trace, which shows the first chains only: as many as there are
+colours."""
 _MOST_POINTS = 400
 """Largest number of points in the line of one chain; of longer chains every n-th draw is shown."""
 

@@ -104,6 +104,7 @@ def test_a_restart_repeats_the_bytes_and_goes_on_from_the_local_parameters(tmp_p
     assert third != second
 
 
+@full_only
 def test_what_a_device_sends_is_the_marginal_gradient_on_average() -> None:
     """Over 4000 rounds at one theta, whose steps are independent draws as all is normal; and the
     devices' shares of the prior add up to one prior."""
@@ -124,6 +125,7 @@ def test_what_a_device_sends_is_the_marginal_gradient_on_average() -> None:
     assert total == pytest.approx(own_models.PRIOR * theta[0])
 
 
+@full_only
 def test_plan_and_device_agree_on_local_parameters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ from flmc.evaluation.wide_law import ShrunkCurvature, WideLaws
 from flmc.models.affine import Coordinates
 from flmc.models.distributions import Gaussian
 from flmc.planning.step_size import Curvature
-from support import full
+from support import full, full_only
 
 PRIOR = 4.0
 
@@ -77,6 +77,7 @@ def test_intervals_of_many_entries_hold(rounds: int, heat: float) -> None:
     assert (np.abs(each.mean(axis=0) - [0.5, 0.9, 0.95]) < tolerance).all()
 
 
+@full_only
 def test_a_run_of_many_entries() -> None:
     """A record of kept draws alone is enough, and the text names what is not tested."""
     model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, dim=210, num_samples=4200))

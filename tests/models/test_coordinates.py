@@ -11,6 +11,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.models import regressions
 from flmc.models.whitening import WhitenedModel
 from flmc.models.wide_linear import WideLinear
+from support import full_only
 
 SCALE, CENTRE = np.array([[2.0, 0.0, 0.3], [0.1, 0.5, 0.0], [0.0, 0.0, 1.5]]), np.array([1.0, 2, 3])
 
@@ -90,6 +91,7 @@ def test_what_is_public(model: flmc.LinearGaussian) -> None:
     assert not flmc.plan(prior, flmc.Digital(), step_size=1e-3, forecast=False).data_dependent
 
 
+@full_only
 def test_a_public_sample_decides() -> None:
     """Coordinates of another sample of the same law: curvatures near 1."""
     rng = np.random.default_rng(3)

@@ -71,6 +71,7 @@ def ends_at_mode(cost: Callable[[Any], Any], near: Array) -> tuple[Array, Array]
         return theta, np.linalg.eigvalsh(np.array(hessian(theta)))
 
 
+@full_only
 @with_posteriors
 def test_the_order_of_rows_does_not_matter() -> None:
     """Power iteration and plain descent gave a smoothness between 1.6 and 12.8."""

@@ -3,6 +3,7 @@ what is refused."""
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,12 @@ def levels_data() -> Examples:
     return flmc.data.from_arrays(
         [{"y": rng.standard_normal(n) + BETWEEN * rng.standard_normal()} for n in SIZES]
     )
+
+
+@cache
+def usual_levels() -> Any:
+    """The model of the levels, with everything as declared: JAX traces it once for all tests."""
+    return levels(local_steps=8)
 
 
 def levels(**given: Any) -> Any:
@@ -64,7 +71,7 @@ def exact_mean() -> float:
 
 
 def test_the_marginal_cost_is_exact_where_all_is_normal() -> None:
-    model = levels()
+    model = usual_levels()
     at = 0.3
     expected = PRIOR * at / len(SIZES) + (at - means()) / (BETWEEN**2 + 1 / SIZES)
     found = model.gradient(np.full((1, 2, 1), at))[0, :, :, 0]
@@ -214,6 +221,7 @@ def test_the_law_of_a_chain_is_that_of_the_derivation(steps: int) -> None:
     assert abs(centre.mean() - exact_mean()) < 5 * centre.std(ddof=1) / 8
 
 
+@full_only
 def test_the_same_by_devices_as_a_whole() -> None:
     """With the likelihood of all data of a device at once."""
 
@@ -233,9 +241,9 @@ def test_the_same_by_devices_as_a_whole() -> None:
         **settings,
     )
     at = np.full((1, 1, 1), 0.3)
-    np.testing.assert_allclose(model.gradient(at), levels().gradient(at), rtol=1e-10)
+    np.testing.assert_allclose(model.gradient(at), usual_levels().gradient(at), rtol=1e-10)
     both = [each.moved(at[0, 0], each.local_start(), np.random.default_rng(2))
-            for each in (model, levels())]  # fmt: skip
+            for each in (model, usual_levels())]  # fmt: skip
     for one, other in zip(*both, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-8)
 
@@ -269,7 +277,7 @@ def test_a_run_may_be_cut_anywhere(tmp_path: Path) -> None:
 
 
 def test_what_does_not_apply_is_refused_by_name() -> None:
-    model = levels()
+    model = usual_levels()
     for uplink in (flmc.Analog(example_norm=1.0), flmc.Digital(example_clip=1.0)):
         with pytest.raises(InvalidSetting, match=r"local parameters.*neighbouring='device'"):
             flmc.plan(model, uplink, num_rounds=300)
@@ -295,7 +303,7 @@ def test_what_does_not_apply_is_refused_by_name() -> None:
 
 def test_a_plan_says_that_there_are_local_parameters() -> None:
     """In its document and digest; plans without any are as before."""
-    plan = flmc.plan(levels(), flmc.Analog(snr_db=50.0), num_rounds=300)
+    plan = flmc.plan(usual_levels(), flmc.Analog(snr_db=50.0), num_rounds=300)
     document = plan.to_document()
     assert document["num_local"] == 1
     again = flmc.Plan.from_document(document)

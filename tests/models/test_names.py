@@ -16,6 +16,7 @@ from flmc.evaluation.named_draws import sampled_names
 from flmc.evaluation.stein import examine
 from flmc.models.affine import Coordinates
 from flmc.models.pointwise import Pointwise
+from support import full_only
 
 jax = pytest.importorskip("jax", reason="needs the extra jax")
 pytest.importorskip("arviz_base", reason="needs the extra arviz")
@@ -342,6 +343,7 @@ def test_simulated_classes_have_the_probabilities_of_the_likelihood(name: str) -
     assert (np.abs(share - chance) < error).all()
 
 
+@full_only
 def test_models_without_single_examples_give_arviz_their_draws() -> None:
     start = {"level": np.zeros(3), "sd": flmc.Parameter(1.0, flmc.supports.positive)}
 

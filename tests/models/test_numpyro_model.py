@@ -163,7 +163,7 @@ SCHOOLS = {
     "sigma": np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0]),
     "school": np.arange(8),
 }
-QUICKLY = ("hierarchical", "mixture")
+QUICKLY = ("mixture",)
 """Models that quick runs test, too: the others differ in supports alone, which have tests of their
 own."""
 MODELS: dict[str, tuple[Callable[..., None], dict[str, Any], dict[str, Any]]] = {
@@ -504,6 +504,7 @@ def by_hand(**given: Any) -> Any:
     )
 
 
+@full_only
 def test_a_plate_over_devices_stays_at_home() -> None:
     """The same gradients as of log densities that are written by hand."""
     model: Any = flmc.Model.from_numpyro(homes, from_arrays(HOMES), local="homes")

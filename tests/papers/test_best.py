@@ -41,7 +41,7 @@ from flmc.papers.qflmc.report import write
 from flmc.papers.qflmc.study import Study, conduct
 from flmc.papers.request import StudyRequest
 from flmc.runs.files.durable_files import read_table
-from support import full
+from support import full, full_only
 
 ROOT = Path(__file__).parents[2]
 
@@ -209,6 +209,7 @@ def test_designs_are_what_plans_and_servers_find() -> None:
     assert abs(ratio - expected) < high - low
 
 
+@full_only
 def test_better_tools_make_no_worse_answers() -> None:
     place = Place(25.0, 50, 1, 10.0)
     for scheme in ("digital", "analog"):

@@ -11,7 +11,7 @@ import flmc
 from flmc.base.errors import InvalidSetting
 from flmc.planning import judgement
 from flmc.uplink.links import Linear
-from support import against_sampling, full
+from support import against_sampling, full, full_only
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +49,7 @@ def test_a_biased_mean_is_in_the_headline(unlike: flmc.LinearGaussian) -> None:
     assert "the linear link with a clip of 90" in found.message
 
 
+@full_only
 def test_the_bias_that_is_predicted_and_the_cure_that_is_named(
     unlike: flmc.LinearGaussian,
 ) -> None:

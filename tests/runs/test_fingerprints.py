@@ -92,7 +92,7 @@ def alone(settings: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> dict[
 
 
 @many_repetitions
-@pytest.mark.parametrize("base", ["synthetic", "file"])
+@pytest.mark.parametrize("base", [pytest.param("synthetic", marks=full_only), "file"])
 def test_every_setting_counts_in_a_sweep(
     base: str, files: Path, capsys: pytest.CaptureFixture[str], evidence: State
 ) -> None:

@@ -23,7 +23,7 @@ from flmc.settings.assembly import assemble
 from flmc.settings.construction import make_model, make_uplink
 from flmc.settings.schema import Settings, merge
 from flmc.views.sweep_figure import draw_sweep_file
-from support import full
+from support import full, full_only
 
 SMALL = {"devices": 4, "samples": 80, "rounds": 40, "burn_in": 20, "engine": "numpy"}
 
@@ -157,6 +157,7 @@ def test_no_prediction_of_chains_that_do_not_arrive() -> None:
     assert frozen["headline"] == "burn-in"
 
 
+@full_only
 def test_the_burn_in_of_a_warning_is_a_column_of_its_row() -> None:
     """The rule for any start and chains that are followed give two numbers, with a name each."""
     pytest.importorskip("sklearn.datasets")
@@ -392,7 +393,9 @@ def assert_swept_as_run(base: dict[str, Any], vary: dict[str, list[Any]]) -> Non
         }, changed
 
 
-@pytest.mark.parametrize("base", BASES, ids=["drawn", "file"])
+@pytest.mark.parametrize(
+    "base", [pytest.param(BASES[0], marks=full_only), BASES[1]], ids=["drawn", "file"]
+)
 @pytest.mark.usefixtures("two_files")
 def test_a_sweep_over_any_setting_gives_the_rows_of_single_runs(base: dict[str, Any]) -> None:
     # A sweep refuses the others.

@@ -138,7 +138,7 @@ def test_a_chain_has_the_variances_that_its_plan_predicts(scheme: str) -> None:
         effective_step_size=step,
     )
     assert plan.prediction is not None
-    done = flmc.run(plan, model, chains=full(140, 100), seed=2)
+    done = flmc.run(plan, model, chains=full(140, 70), seed=2)
     assert done.engine == "numpy"
     draws = done.draws - model.posterior.mean[0]
     values, directions = np.linalg.eigh(model.posterior.covariance[0])

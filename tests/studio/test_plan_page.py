@@ -80,6 +80,7 @@ def test_defaults(tab: Tab) -> None:
     expect(lights["use"]).to_have_class(re.compile("bad"))
 
 
+@full_only
 def test_a_good_plan_and_one_that_nobody_could_judge(tab: Tab) -> None:
     """Each has a colour of its own. The law of 130 entries is not predicted where 19 of 20
     devices take turns."""

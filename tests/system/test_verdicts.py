@@ -53,7 +53,7 @@ def state(evidence: State, rows: list[dict[str, Any]], tried: str) -> None:
 
 
 @many_repetitions
-@pytest.mark.parametrize(("name", "deal", "scheme"), CASES[: repeated(20, 6, 2)])
+@pytest.mark.parametrize(("name", "deal", "scheme"), CASES[: repeated(20, 6, 1)])
 def test_no_false_good_on_posteriordb(name: str, deal: str, scheme: str, evidence: State) -> None:
     if not FOLDER.exists():
         pytest.skip(f"{name}: the data of posteriordb are not beside the repository")

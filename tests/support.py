@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -25,6 +25,11 @@ EVIDENCE = os.environ.get("FLMC_TEST_EVIDENCE") == "1"
 def full(count: int, quick: int) -> int:
     """The full count of a test, or a small one in a quick run."""
     return quick if QUICK else count
+
+
+def few(cases: Iterable[_Found], quick: int) -> list[_Found]:
+    """All cases of a test, or the first ones in a quick run."""
+    return list(cases)[: quick if QUICK else None]
 
 
 def repeated(evidence: int, usual: int, quick: int) -> int:

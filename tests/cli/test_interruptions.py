@@ -16,7 +16,7 @@ from flmc.base.errors import Interrupted
 from flmc.cli import main
 from flmc.runs.records import load
 from flmc_command import EXIT_CODE
-from support import EVIDENCE, full_only, many_repetitions, repeated
+from support import EVIDENCE, few, full_only, many_repetitions, repeated
 from system.interrupts import LONGEST, WITHIN, run_all, table
 
 
@@ -74,7 +74,7 @@ flmc.settings.assembly.Problem.plan = interrupt_now
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", few([signal.SIGINT, signal.SIGTERM], 1))
 @pytest.mark.parametrize(
     "work",
     [

@@ -84,16 +84,14 @@ def with_every_link() -> dict[str, flmc.Uplink]:
     return found
 
 
-LONG = {each for each in with_every_link() if "probit" in each or "gentle" in each} - {
-    "digital gentle linear"
-}
+LONG = {each for each in with_every_link() if "probit" in each or "gentle" in each}
 
 
 @pytest.mark.parametrize(
     "name",
     [
         # Links share the code of the accountant, and gentler ones are the same with another slope:
-        # one link and one gentler link in a quick run.
+        # few of them in a quick run.
         pytest.param(each, marks=full_only if each in LONG else ())
         for each in with_every_link()
     ],

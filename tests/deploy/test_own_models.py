@@ -73,6 +73,7 @@ def ask(kit: Kit, device: Any, number: int, theta: float, **changed: Any) -> Any
     return answer.message
 
 
+@full_only
 def test_a_restart_repeats_the_bytes_and_goes_on_from_the_local_parameters(tmp_path: Path) -> None:
     plan = make_plan()
     kit = Kit(tmp_path, make_federation(plan))

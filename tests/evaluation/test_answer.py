@@ -353,7 +353,7 @@ def test_a_random_walk_tells_nothing(dim: int, step: float) -> None:
     """Chains that hardly feel a curvature: 90 % intervals hold about as often as they say, where
     the law of a covariance matrix holds 20 to 65 %; and nearly all answers say that they do not
     know."""
-    sets = full(400, 150)
+    sets = full(400, 100)
     made = chains(np.ones(dim), step, 300, 100.0, 20.0, sets, 4)
     answer = answers(made)
     low, high = np.moveaxis(answer.intervals(0.9), -1, 0)
@@ -369,7 +369,7 @@ def test_a_random_walk_tells_nothing(dim: int, step: float) -> None:
 def test_public_bounds_of_the_curvature_narrow_intervals() -> None:
     """At some ten degrees of freedom: intervals still hold, and are narrower; a well-known
     curvature is not touched by bounds a factor of 4 away."""
-    sets = full(400, 150)
+    sets = full(400, 100)
     for step, slow in ((0.03, True), (0.4, False)):
         made = chains(np.ones(3), step, 300, 1.0, 20.0, sets, 5)
         plain, public = answers(made), answers(made, Curvature(4.0, 0.25, public=True))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import flmc
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
-from support import full, full_only
+from support import few, full, full_only
 
 WIDE = flmc.Analog(clip=1e9)
 """An uplink that clips nothing."""
@@ -101,7 +101,7 @@ def test_right_models_give_no_finding(kind: str, settings: dict[str, Any]) -> No
     assert codes(regression(kind, **settings)) == []
 
 
-@pytest.mark.parametrize("kind", ["logistic", "linear"])
+@pytest.mark.parametrize("kind", few(["logistic", "linear"], 1))
 @pytest.mark.parametrize("dim", [3, 60])
 def test_a_mean_in_place_of_a_sum(kind: str, dim: int) -> None:
     """With the smoothness of the sum, and with that of the mean itself. The latter is not seen in a
@@ -134,7 +134,9 @@ def test_a_step_that_is_too_large() -> None:
     assert (finding.code, finding.severity) == ("step-too-large", "infeasible")
 
 
-@pytest.mark.parametrize(("clip", "grade"), [(2.5, "infeasible"), (6.0, "warning"), (15.0, None)])
+@pytest.mark.parametrize(
+    ("clip", "grade"), few([(2.5, "infeasible"), (6.0, "warning"), (15.0, None)], 1)
+)
 def test_a_clip_that_is_too_small(clip: float, grade: str | None) -> None:
     """As many entries are clipped as in the run, and the clip that is proposed is enough."""
     model = regression()
@@ -264,7 +266,7 @@ def test_a_link_that_moves_the_mean_of_a_model_of_ones_own() -> None:
             assert "linear link" in found["mean-shift"].message
 
 
-@pytest.mark.parametrize("slope_parameter", [0.15, 0.2, 0.3, 0.5])
+@pytest.mark.parametrize("slope_parameter", few([0.15, 0.2, 0.3, 0.5], 2))
 def test_a_steep_link_widens_the_samples(slope_parameter: float) -> None:
     """Against the planner's prediction for linear regression, which averages link and bits over
     the stationary distribution. The pilot draws from the posterior itself, not from what is wider,

@@ -192,7 +192,8 @@ def law_of_the_chain(step: float, steps: int) -> tuple[float, float]:
     return at * CURVATURE, at * (1 + matrix[0, 0]) / 2 * CURVATURE
 
 
-@pytest.mark.parametrize("steps", [1, pytest.param(8, marks=full_only)])
+@full_only
+@pytest.mark.parametrize("steps", [1, 8])
 def test_the_law_of_a_chain_is_that_of_the_derivation(steps: int) -> None:
     """A large step, 0.4 over the curvature, so that what levels add is seen: 10 % of the variance
     for one local step, 1.25 % for eight. Chains are independent."""
@@ -201,7 +202,7 @@ def test_the_law_of_a_chain_is_that_of_the_derivation(steps: int) -> None:
     plan = flmc.plan(
         model,
         flmc.Analog(clip=60.0, snr_db=60.0),
-        num_rounds=full(6200, 1700),
+        num_rounds=6200,
         num_burn_in=200,
         step_size=step,
     )
@@ -248,6 +249,7 @@ def test_the_same_by_devices_as_a_whole() -> None:
         np.testing.assert_allclose(one, other, rtol=1e-8)
 
 
+@full_only
 def test_a_run_may_be_cut_anywhere(tmp_path: Path) -> None:
     """Local parameters are part of a checkpoint; where they are, no draw of theta says."""
     model = counts_model()

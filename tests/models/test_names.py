@@ -16,7 +16,7 @@ from flmc.evaluation.named_draws import sampled_names
 from flmc.evaluation.stein import examine
 from flmc.models.affine import Coordinates
 from flmc.models.pointwise import Pointwise
-from support import full_only
+from support import few, full_only
 
 jax = pytest.importorskip("jax", reason="needs the extra jax")
 pytest.importorskip("arviz_base", reason="needs the extra arviz")
@@ -111,7 +111,7 @@ def run(model: flmc.Model, chains: int = 4, kept: int = 300) -> flmc.Result:
     return flmc.run(plan, model, seed=1, chains=chains)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", few(MODELS, 1))
 def test_arviz_compares_models(name: str) -> None:
     model = MODELS[name]()
     result = run(model)
@@ -153,7 +153,7 @@ def test_arviz_compares_models(name: str) -> None:
     assert whole - 12.0 < loo.elpd < whole
 
 
-@pytest.mark.parametrize("name", ["declared", "imported"])
+@pytest.mark.parametrize("name", few(["declared", "imported"], 1))
 def test_log_likelihoods_and_predictions_are_those_of_numpy(name: str) -> None:
     tree = run(MODELS[name]()).to_arviz(thin=3, seed=4)
     posterior, sd = tree["posterior"], tree["posterior"]["sd"].values[..., None]
@@ -317,7 +317,7 @@ def test_a_numpyro_model_that_takes_other_arrays_is_told_so() -> None:
         flmc.Model.from_numpyro(model, data())
 
 
-@pytest.mark.parametrize("name", ["logistic", "softmax", "mlp", "poisson"])
+@pytest.mark.parametrize("name", few(["logistic", "softmax", "mlp", "poisson"], 2))
 def test_simulated_classes_have_the_probabilities_of_the_likelihood(name: str) -> None:
     rng = np.random.default_rng(7)
     x, y = rng.standard_normal((20, 2)), rng.integers(0, 3, 20).astype(float)

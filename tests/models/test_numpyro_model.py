@@ -15,7 +15,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.data import Examples, from_arrays
 from flmc.evaluation.chain_statistics import chain_statistics
 from flmc.models.log_density import LogDensityModel
-from support import full, full_only
+from support import full_only
 
 jax = pytest.importorskip("jax", reason="needs the extra jax")
 numpyro = pytest.importorskip("numpyro", reason="needs the extra numpyro")
@@ -519,12 +519,13 @@ def test_a_plate_over_devices_stays_at_home() -> None:
     assert (draws["spread"] > 0).all()
 
 
+@full_only
 def test_a_device_of_a_federation_has_its_entry() -> None:
     """The model of one device is its row of the model of all."""
     whole: Any = flmc.Model.from_numpyro(homes, from_arrays(HOMES), local="homes")
     thetas = np.random.default_rng(1).standard_normal((1, 3, 2))
     expected = whole.gradient(thetas)
-    for number, rows in enumerate(HOMES[: full(3, 1)]):
+    for number, rows in enumerate(HOMES):
         one = flmc.Model.from_numpyro(homes, from_arrays([rows]), local="homes", prior_devices=3)
         np.testing.assert_allclose(one.gradient(thetas)[:, :, 0], expected[:, :, number], rtol=1e-8)
 

@@ -14,7 +14,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.data.examples import Examples
 from flmc.deploy.device.local_model import local_gradient
 from flmc.models.single_device import local_models
-from support import full
+from support import full, full_only
 
 jnp = pytest.importorskip("jax.numpy", reason="needs the extra jax")
 
@@ -54,6 +54,7 @@ def models() -> list[Any]:
     ]
 
 
+@full_only
 def test_a_sum_over_examples_is_the_same_by_devices() -> None:
     """Devices of unequal size, two of equal size, and one without data."""
     examples, devices = models()

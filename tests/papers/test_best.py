@@ -177,6 +177,7 @@ def test_paper_budget_of_a_run() -> None:
     )
 
 
+@full_only
 def test_designs_are_what_plans_and_servers_find() -> None:
     """The planner chooses the gain and predicts the answer by itself; runs measure it."""
     data_sets = full(200, 60)
@@ -283,6 +284,7 @@ def preview() -> Study:
     return conduct(StudyRequest(Path(), figure="best", experiments=2))
 
 
+@full_only
 def test_the_preview_of_the_map(preview: Study) -> None:
     cells = preview.best.cells
     several = [c for c in cells if c.place.num_devices > 1 and not math.isnan(c.ratio)]
@@ -292,6 +294,7 @@ def test_the_preview_of_the_map(preview: Study) -> None:
     assert nothing.to_dict()["digital_error"] == nothing.to_dict()["ratio"] == ""
 
 
+@full_only
 def test_report(preview: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(json.dumps(preview.to_document(), allow_nan=False))
     assert document["claims"] == {}

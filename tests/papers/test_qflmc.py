@@ -362,6 +362,7 @@ def test_own_curves_follow_the_reading(figure: str, scheme: str, tmp_path: Path)
     assert "privacy = tight" in words
 
 
+@full_only
 def test_a_curve_that_no_reading_is_of_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

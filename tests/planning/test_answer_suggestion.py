@@ -97,6 +97,7 @@ def test_the_use_light_of_an_answer(width: float, of_prior: float, state: str | 
     )
 
 
+@full_only
 def test_the_use_light_of_plans_and_their_runs() -> None:
     """By epsilon: as wide as the prior, three times as wide, and narrow. A run has the plan's
     light; what its answer measures can make it worse, never better."""

@@ -23,7 +23,7 @@ from flmc.settings.assembly import assemble
 from flmc.settings.schema import merge
 from flmc.views import sweep_figure
 from flmc.views.sweep_figure import draw_sweep_file
-from support import full, full_only
+from support import few, full, full_only
 
 SMALL: dict[str, Any] = {"devices": 4, "samples": 80, "dim": 3, "rounds": 60, "burn_in": 20}
 SMALL |= {"engine": "numpy", "chains": 4, "experiments": full(12, 6)}
@@ -418,13 +418,16 @@ def test_held_out_examples_are_scored_as_compare_does(capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize(
     ("model", "words"),
-    [
-        ("logistic", ["0", "1"]),
-        ("logistic", ["-1", "1"]),
-        ("logistic", ["no", "yes"]),
-        ("softmax", ["0", "1", "2"]),
-        ("softmax", ["a", "b", "c"]),
-    ],
+    few(
+        [
+            ("logistic", ["0", "1"]),
+            ("logistic", ["-1", "1"]),
+            ("logistic", ["no", "yes"]),
+            ("softmax", ["0", "1", "2"]),
+            ("softmax", ["a", "b", "c"]),
+        ],
+        4,
+    ),
 )
 def test_classes_may_be_numbers_or_words(
     model: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -210,6 +210,7 @@ def test_a_plan_without_data_judges_batches_by_public_sizes() -> None:
     assert "batch-noise" not in [each.code for each in cool.findings]
 
 
+@full_only
 def test_an_answer_from_batches_holds() -> None:
     """Residuals tell the noise of batches, here of one example each, of which the plan states
     nothing: over data sets, 90 % intervals hold as often as they say, within five standard errors.

@@ -28,7 +28,7 @@ from flmc.sampling.jax_rounds import AT_ONCE, chain_key, normals, scaled_to_norm
 from flmc.sampling.langevin import Noise, State, step
 from flmc.sampling.schedule import draw_schedule
 from sampling.problems import Cauchy, engine_differences
-from support import QUICK, full, full_only
+from support import QUICK, few, full, full_only
 
 
 def counted(key: Any, dim: int, counter: int) -> tuple[Any, Any]:
@@ -138,7 +138,7 @@ def logistic_model() -> flmc.Model:
     return logistic(data, feature_norm=5.0)
 
 
-@pytest.mark.parametrize("scheme", ["digital", "analog"])
+@pytest.mark.parametrize("scheme", few(["digital", "analog"], 1))
 def test_the_same_samples_as_numpy(scheme: str) -> None:
     """Mean and variance of kept rounds of a logistic regression over ten seeds, |z| < 4."""
     model = logistic_model()

@@ -11,7 +11,7 @@ import pytest
 from flmc.base.errors import InvalidSetting
 from flmc.base.memory import available_bytes, fits
 from flmc.cli import main
-from support import full, full_only
+from support import few, full, full_only
 
 PEAK = """
 import re, sys
@@ -55,16 +55,19 @@ def test_large_plans_stay_small(words: str, most: int) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [
-        "plan --devices 1000000000 --samples 2000000000 --data sufficient",
-        "run --dim 1000000",
-        "plan --dim 1000000 --fading selective",
-        "plan --rounds 1000000000000",
-        "plan --rounds 100000000 --allocation adaptive --scope run",
-        "run --experiments 1000000000",
-        "run --chains 1000000000",
-        "audit --trials 1000000000000",
-    ],
+    few(
+        [
+            "plan --devices 1000000000 --samples 2000000000 --data sufficient",
+            "run --dim 1000000",
+            "plan --dim 1000000 --fading selective",
+            "plan --rounds 1000000000000",
+            "plan --rounds 100000000 --allocation adaptive --scope run",
+            "run --experiments 1000000000",
+            "run --chains 1000000000",
+            "audit --trials 1000000000000",
+        ],
+        2,
+    ),
 )
 def test_what_is_too_large_is_refused_with_the_number(
     words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -34,7 +34,7 @@ COMMANDS = list(
         if line.strip()
     )
 )
-_LONG = ("flmc reproduce", "--plots", "flmc audit", "flmc deploy demo")
+_LONG = ("flmc reproduce", "--plots", "flmc audit", "flmc deploy demo", "--suggest", "--solve")
 
 
 def commands_of_flmc(line: str) -> list[list[str]] | None:

@@ -25,7 +25,7 @@ from flmc.runs.ledger_cost import spent_curve
 from flmc.uplink.csi import EXCEEDED, arrival_of
 from flmc.uplink.fadings import EstimatedFading
 from flmc.uplink.power import realised_gain
-from support import full
+from support import few, full
 
 LAWS: dict[str, flmc.Fading] = {
     "constant": flmc.ConstantFading(0.04),
@@ -178,7 +178,7 @@ def test_exceedance_is_part_of_delta() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["digital", "analog"])
-@pytest.mark.parametrize("engine", ["numba", "numpy"])
+@pytest.mark.parametrize("engine", few(["numba", "numpy"], 1))
 def test_drift_and_heat_are_as_predicted(scheme: str, engine: str) -> None:
     """A constant channel with e = 0.25, every data set with channel errors of its own and one chain
     (chains of one data set share their errors): the variance ratio is the predicted one. Where the

@@ -150,7 +150,7 @@ def series_model(**given: Any) -> flmc.Model:
     "uplink",
     [
         flmc.Analog(clip=40.0, snr_db=50.0),
-        flmc.Digital(clip=15.0, link=flmc.Linear(), snr_db=50.0),
+        pytest.param(flmc.Digital(clip=15.0, link=flmc.Linear(), snr_db=50.0), marks=full_only),
     ],
     ids=["analog", "digital"],
 )

@@ -393,9 +393,8 @@ def assert_swept_as_run(base: dict[str, Any], vary: dict[str, list[Any]]) -> Non
         }, changed
 
 
-@pytest.mark.parametrize(
-    "base", [pytest.param(BASES[0], marks=full_only), BASES[1]], ids=["drawn", "file"]
-)
+@full_only
+@pytest.mark.parametrize("base", BASES, ids=["drawn", "file"])
 @pytest.mark.usefixtures("two_files")
 def test_a_sweep_over_any_setting_gives_the_rows_of_single_runs(base: dict[str, Any]) -> None:
     # A sweep refuses the others.

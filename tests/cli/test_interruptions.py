@@ -109,6 +109,7 @@ flmc.runs.job.Job._run = never_ends
 """
 
 
+@full_only
 @pytest.mark.parametrize("delays", [(0.1,), (0.1, 0.2)])
 def test_a_run_that_does_not_stop_is_left(delays: tuple[float, ...], tmp_path: Path) -> None:
     """After its patience, or at the second signal; the record is whole."""

@@ -18,6 +18,7 @@ import pytest
 from flmc.cli import main
 from flmc.wire.transport import Message
 from studio.small_broker import (
+from support import full_only
     SmallBroker,
     demo_messages,
     presence_of,
@@ -124,6 +125,7 @@ def read_until(terminal: int, words: str) -> str:
     return shown
 
 
+@full_only
 def test_a_live_view(broker: SmallBroker) -> None:
     """It follows the run, and Ctrl-C ends it."""
     ours, theirs = pty.openpty()

@@ -84,7 +84,7 @@ def with_every_link() -> dict[str, flmc.Uplink]:
     return found
 
 
-LONG = {each for each in with_every_link() if "probit" in each or "gentle" in each}
+LONG = {each for each in with_every_link() if each.startswith("digital ")} - {"digital sigmoid"}
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from flmc.deploy.prometheus import open_metrics, serve_metrics
 from flmc.deploy.role import Outgoing, Role
 from flmc.wire.drops import REASONS
 from flmc.wire.topics import Topic
+from support import full_only
 
 Sample = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -117,6 +118,7 @@ def test_only_this_machine_is_answered() -> None:
             other.connect(("127.0.0.2", port))
 
 
+@full_only
 def test_the_port_is_free_afterwards() -> None:
     server = open_metrics(Measured(), 0)
     scrape(server.port)

@@ -31,6 +31,7 @@ from flmc.deploy.server.pooled_runs import pool
 from flmc.evaluation.answer import answer_of
 from flmc.evaluation.transcript import Transcript
 from flmc.planning.plans import Plan
+from support import full_only
 
 ROUNDS, BURN_IN = 60, 20
 STARTS = ([1.0, -1.0, 0.5], [-1.0, 1.0, 0.0])
@@ -186,6 +187,7 @@ def test_every_run_is_priced_with_its_own_noise_grid(tmp_path: Path) -> None:
     assert pool(places).epsilon == pool(places[::-1]).epsilon == prices[1]
 
 
+@full_only
 def test_other_runs_are_refused_by_name(tmp_path: Path) -> None:
     plan = plan_of()
     one, other = two(tmp_path, plan)

@@ -15,6 +15,7 @@ from flmc.papers.wflmc.experiment import Laboratory
 from flmc.papers.wflmc.gain_allocation import Programs, solve
 from flmc.papers.wflmc.study import Design, flmc_designs
 from flmc.settings.schema import merge
+from support import full_only
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +23,7 @@ def case() -> BaseCase:
     return make_base_case({}, None, 0, NUM_RUNS)
 
 
+@full_only
 @pytest.mark.parametrize("snr_db", [5.0, 40.0])
 def test_plans_meet_the_study_s_channels(case: BaseCase, snr_db: float) -> None:
     laboratory = Laboratory(case, 3)

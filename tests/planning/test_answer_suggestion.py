@@ -114,7 +114,7 @@ def test_the_use_light_of_plans_and_their_runs() -> None:
     assert states == [("infeasible",) * 2, ("warning",) * 2, ("good",) * 2]
 
 
-@pytest.mark.parametrize("scheme", ["analog", "digital"])
+@pytest.mark.parametrize("scheme", ["analog", pytest.param("digital", marks=full_only)])
 @pytest.mark.parametrize(
     ("samples", "norm"), [(1000, 5.0), pytest.param(8000, 6.5, marks=full_only)]
 )

@@ -238,6 +238,7 @@ def test_variances_alone_where_entries_are_many(
     assert "sd" in str(some)
 
 
+@full_only
 def test_ten_thousand_entries() -> None:
     """Gradients of WideLinear by JAX and NumPy, moments without a covariance."""
     data = flmc.data.draw_linear(seed=5, num_samples=40, dim=10_000, num_devices=4)

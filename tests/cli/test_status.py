@@ -18,13 +18,13 @@ import pytest
 from flmc.cli import main
 from flmc.wire.transport import Message
 from studio.small_broker import (
-from support import full_only
     SmallBroker,
     demo_messages,
     presence_of,
     small_broker,
     status_of,
 )
+from support import full_only
 
 pytest.importorskip("aiomqtt", reason="needs the extra mqtt")
 

@@ -256,6 +256,28 @@ def test_a_federation_is_fed_by_a_recorded_receiver(tmp_path: Path) -> None:
         assert (each.values == y[each.round - 1]).all()
 
 
+def test_a_device_that_missed_a_receiver_s_round_takes_part_in_the_next(tmp_path: Path) -> None:
+    """Every scheduled device counts as active there; only those whose answer came have answered."""
+    kit = Kit(tmp_path, make_federation(make_plan(gain=0.25)))
+    path = tmp_path / "measured.npz"
+    rng = np.random.default_rng(3)
+    np.savez(path, y=np.zeros((ROUNDS, DIM)), noise=rng.normal(0.0, 1.1, 20_000))
+    air = kit.air(channel=RecordedReceiver(path))
+    network = Network(kit.clock)
+    devices = [kit.device(k) for k in range(DEVICES)]
+    network.connect(air, *devices)
+    server, absent = kit.server(), devices[-1]
+    network.connect(server)
+    network.run(until=lambda: "test" in absent.journal.runs)
+    network.kill(absent)
+    network.run(until=lambda: air.journal.round >= 1)
+    assert air.journal.answered[-1] == 0
+    network.connect(absent)
+    network.run()
+    assert absent.refusal is None
+    assert air.journal.answered[-1] > 1
+
+
 def test_a_receiver_with_too_little_noise_or_too_few_rounds_is_refused(tmp_path: Path) -> None:
     kit = Kit(tmp_path)
     rng, path = np.random.default_rng(3), tmp_path / "measured.npz"

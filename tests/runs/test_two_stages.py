@@ -141,6 +141,7 @@ def test_both_stages_sample_the_posterior(model: flmc.LinearGaussian) -> None:
     ratio = result.main.variance[0] / sd**2
     assert np.abs(ratio - 1.03).max() < 5 * np.sqrt(2 / worth) + 0.05
     assert "privacy of both" in str(result)
+    assert "privacy, one chain" not in str(result)  # of the second stage alone
     assert "second of two stages" not in str(result)
     assert [each.code for each in result.main.plan.findings] == ["second-stage"]
     # Streams of both stages have nothing in common.

@@ -138,7 +138,7 @@ def test_texts_cannot_speak_to_a_terminal() -> None:
     observed = Observed()
     evil = "a\x1b[2Jb\nc\u202ed"
     observed.take(alive("device-0", Presence("refused", why=evil, version=evil)))
-    observed.take(Message("flmc/1/demo/status", changed(why=evil, dropped={evil: 1})))
+    observed.take(Message("flmc/1/demo/status", changed(why=evil, verdict=evil, dropped={evil: 1})))
     observed.take(
         Message("flmc/1/demo/air", json.dumps({evil: {evil: 1}, "deep": [[]], "b": evil}).encode())
     )

@@ -48,8 +48,6 @@ parameters: why they cannot apply, and what to do."""
 _STRIDE = 2.4
 """Numerator of the random walk's step: its standard deviation is this over the root of the number
 of local entries, times that of the local parameters' conditional law; the best for a normal law."""
-_MOST_NODES = 250
-"""Largest number of nodes of Gauss and Hermite for one device."""
 _NODES = (15, 9, 5, 3, 3)
 """Number of nodes of Gauss and Hermite along each axis, for 1 to 5 local entries. With more
 entries, nodes lie on the axes alone, and integrate polynomials of the third degree exactly."""

@@ -102,7 +102,9 @@ class TwoStageResult:
         # Rows about privacy are left out: they state the cost of the second stage alone, without
         # that of the pilot.
         left = [
-            row for row in shown.rows if row.label != "privacy" and "two stages" not in row.value
+            row
+            for row in shown.rows
+            if not row.label.startswith("privacy") and "two stages" not in row.value
         ]
         return Listing(shown.title, (*rows, *left))
 

@@ -159,7 +159,7 @@ def autocorrelation(
             correlation = (products[moving] / products[moving, :1]).mean(axis=0)
             axes.plot(lags, correlation, color=COLOURS[index % len(COLOURS)], label=name)
     axes.axhline(0.0, color="0.6", linewidth=0.8)
-    axes.set_xlabel("rounds apart")
+    axes.set_xlabel("draws apart")
     axes.set_ylabel("autocorrelation")
     if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize=7, frameon=False)

@@ -226,7 +226,12 @@ def _clean_status(status: Status) -> Status:
         for counts in (status.present, status.dropped, status.dropped_air)
     )
     return dataclasses.replace(
-        status, why=_clean(status.why), present=present, dropped=dropped, dropped_air=dropped_air
+        status,
+        why=_clean(status.why),
+        verdict=_clean(status.verdict),
+        present=present,
+        dropped=dropped,
+        dropped_air=dropped_air,
     )
 
 

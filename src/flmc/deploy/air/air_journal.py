@@ -58,7 +58,7 @@ class AirJournal:
         """Message with the received signal of the last closed round; None before round 1 is
         closed."""
         self.answered: IntArray = np.zeros(plan.num_devices, dtype=np.int64)
-        """Number of the last closed round in which each device was active, (device); 0: none."""
+        """Number of the last closed round to which each device's answer came, (device); 0: none."""
         self._journals: dict[int, JournalState] = {}
         digest = federation.digest.hex()
         try:
@@ -93,10 +93,12 @@ class AirJournal:
 
     def _follow(self, received: Received, journals: Mapping[int, JournalState]) -> None:
         """Update the air's memory from one entry of its journal: the last closed round and its
-        signal, the last round in which each device was active, and, by number of the device, the
-        states of the active devices' ``journals``."""
+        signal, and, by number of the device, the states of the ``journals`` of the devices
+        whose answers to the round arrived, which have answered it."""
         self.round, self.last = received.round, received
-        self.answered[received.active] = received.round
+        # Not those that count as active: a radio receiver counts every scheduled device, and one
+        # that was absent would be taken for an older copy of itself when it is back.
+        self.answered[list(journals)] = received.round
         self._journals |= journals
 
     def follows(self, device: int, name: bytes, epoch: int) -> bool:

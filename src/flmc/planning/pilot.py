@@ -135,8 +135,9 @@ class Pilot:
         return summed_gradients(self._model, theta)
 
     def travel(self) -> None:
-        """Go from the search's start to the posterior's mode by Newton's method, and set
-        ``curves``, ``theta`` and ``arrived``."""
+        """Go from the search's start towards the posterior's mode by Newton's method: ``curves``
+        gets the curvature at each point on the way, ``theta`` is the last point, and ``arrived``
+        whether that is a mode."""
         long = len(self.theta) > MOST_DIRECTIONS
         gradient = self.summed(self.theta[None])[0]
         curve = self._curve(gradient)

@@ -59,8 +59,9 @@ _FARTHEST = 600.0
 """Largest privacy loss that is used in computations, because exponentials of larger ones overflow;
 larger losses count as infinite."""
 _ROUNDING = 4e-16
-"""Share of each of the two terms of the excess, delta(epsilon) - max(0, 1 - exp(epsilon)), that is
-added to the excess, so that rounding never makes it too small."""
+"""The excess is delta(epsilon) - max(0, 1 - exp(epsilon)), computed as a difference of two
+probabilities. This share of either of them is added to it, so that rounding never makes it too
+small."""
 _TURN = 0.1
 """Largest distance of neighbouring points at which the curve of pairs (p, q) of bit probabilities
 under two data sets gets a tangent, measured by the sum of the angles 2 arcsin sqrt(q) and 2 arcsin

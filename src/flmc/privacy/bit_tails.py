@@ -353,8 +353,10 @@ def _by_contour(
 ) -> float | None:
     """Upper bound of the probability that a sum of privacy losses, whose laws and counts are
     ``parts``, or with ``both`` its magnitude, exceeds epsilon, by an integral of the sum's moment
-    generating function along a contour; ``mean`` and ``spread`` are mean and standard deviation of
-    the sum. None if the integral does not converge within 1024 points."""
+    generating function along a contour, a line parallel to the imaginary axis. ``saddle`` is the
+    real point at which E[exp(s (sum - epsilon))] is smallest, through which the line goes unless a
+    pole is too near; ``mean`` and ``spread`` are mean and standard deviation of the sum. None if
+    the integral does not converge within 1024 points."""
     top = min(sum(count * law.largest for law, count in parts), max(mean, epsilon) + 60.0 * spread)
     # The integrand has a pole at 0. On a contour left of it, the integral is minus the probability
     # of the opposite event. With `both` there is a second pole at -1, and the contour stays right

@@ -184,7 +184,8 @@ class Linear(Link):
             raise InvalidSetting(f"ratio must lie in (0, 1], got {self.ratio!r}")
 
     def bound_to(self, clip: float) -> Linear:
-        """Link of the same ratio for gradients clipped at ``clip``."""
+        """This link for gradients clipped at ``clip``, where the probability of a +1 bit is again
+        (1 + ratio)/2."""
         return replace(self, clip=clip)
 
     def probability(self, g: Array) -> Array:

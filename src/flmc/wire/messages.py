@@ -80,8 +80,8 @@ class Announcement:
     scheduled
         Mask of the devices that should transmit, (device).
     answered
-        Last closed round to which the answer of each device arrived, (device); 0: none. A device whose own
-        journal ends before that round has lost a part of the journal.
+        Last closed round to which the answer of each device arrived, (device); 0: none. A device
+        whose own journal ends before that round has lost a part of the journal.
     fading
         Path gain h of each device, (device, 1 or dim).
     journal

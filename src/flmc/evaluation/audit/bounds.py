@@ -57,7 +57,8 @@ def _bound_at(threshold: float, high: Array, low: Array, delta: float, error: fl
 def _best_threshold(high: Array, low: Array, delta: float, error: float) -> float:
     """The threshold of the attack's statistic with about the largest lower bound of epsilon on the
     given trials, whose statistics in the first and the second world are ``high`` and ``low``
-    (trial)."""
+    (trial); larger statistics speak for the first world. ``error`` is the probability with which
+    each of the bound's two one-sided confidence bounds may fail."""
     candidates = np.unique(
         np.quantile(np.concatenate([high, low]), np.linspace(0, 1, _THRESHOLDS + 2)[1:-1])
     )

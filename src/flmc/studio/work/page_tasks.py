@@ -68,9 +68,11 @@ class Turn:
 
 
 class Latest:
-    """The requests of one page, of which only the newest counts. For it, as a :class:`Turn`, the
-    function ``work`` is called, at most once in 50 ms. If ``work`` raises an exception,
-    ``on_error`` is called with it and with a sentence about it."""
+    """The requests of one page, of which only the newest counts. For it the coroutine function
+    ``work`` runs in the page's event loop, at most once in 50 ms; its argument, a :class:`Turn`,
+    hands computations to threads, and gives them up, with what they return, once a newer request
+    has come. If ``work`` raises an exception, ``on_error`` is called with it and with a sentence
+    about it."""
 
     def __init__(
         self,

@@ -339,7 +339,8 @@ def _steady(place: Place, shape: Shape, bits: bool, snr: float, pull: Array, cli
     """Predicted numbers about stationary chains in the setting ``place`` with the link ``shape``
     and ``snr``, the squared amplitude of a device over the noise power, for all pairs of ``pull``
     (pull, 1), the share of its distance to the mode that a chain loses in a round, and ``clip``
-    (clip), in standard deviations of an entry of a local gradient over data. ``bits`` says whether symbols are random bits."""
+    (clip), in standard deviations of an entry of a local gradient over data. ``bits`` says whether
+    symbols are random bits."""
     devices = place.num_devices
     shares, squares = _averages(shape)
     # ``spread`` is the variance of an entry of a local gradient, over its variance over draws of

@@ -56,8 +56,9 @@ _CLIPPED = 0.015
 """Share of clipped gradient entries in the kept rounds above which a burn-in that is far too short,
 or of unknown length, and a missing forecast count against an answer."""
 _DOUBTS = OF_GRADIENTS | {
-    "burn-in", "burn-in-unknown", "curvature-by-chance", "curvature-unknown", "linearity-unknown",
-    "no-prediction", "noise-memory", "not-quadratic", "strong-prior",
+    "bounds-contradicted", "burn-in", "burn-in-unknown", "curvature-by-chance",
+    "curvature-unknown", "linearity-unknown", "no-prediction", "noise-memory", "not-quadratic",
+    "strong-prior",
 }  # fmt: skip
 """Codes of the findings that say that an answer may be wrong, if their light is *sampling*. All
 other findings say only that its intervals are wide, or that the draws of its chain cannot be

@@ -45,6 +45,9 @@ the plan expects it."""
 _STRONG = 0.25
 """Share of the prior in the posterior's curvature along a direction, from which on the prior may
 hide how much of that curvature comes from the data."""
+_TOLERATED = 0.1
+"""Share by which a fitted curvature may lie beyond a public bound, its errors allowed for, before
+the bound counts as contradicted: a saturated link takes some per cent of a curvature away."""
 _MOST_NAMED = 3
 """Largest number of entries of theta that a finding names."""
 _MOST_STEPS = 60
@@ -234,15 +237,20 @@ class ThetaLaw:
     def _curvatures(self) -> Array:
         """Equally probable values (node) of the likelihood's curvature along the eigenvectors of
         the fitted curvature, (data set, dim, node)."""
-        evidence, bounds = Evidence(*self._prior_and_gradient), None
-        if self.public is not None:
-            # A curvature of 1 in the sampler's units, in units of the regression, along each
-            # eigenvector.
-            one = np.square(self.directions / self.fit.unit[:, :, None]).sum(axis=1)
-            bounds = Bounds.of(self.public, one)
+        evidence = Evidence(*self._prior_and_gradient)
         return answer_law.curvatures(
-            self.values, self.floor, self.degrees, self.fit.weight, evidence, bounds
+            self.values, self.floor, self.degrees, self.fit.weight, evidence, self._public_bounds
         )
+
+    @cached_property
+    def _public_bounds(self) -> Bounds | None:
+        """What is publicly known of the posterior's curvature along the eigenvectors of the fitted
+        one, (data set, dim) each; None: nothing."""
+        if self.public is None:
+            return None
+        # A curvature of 1 in the sampler's units, in units of the regression.
+        one = np.square(self.directions / self.fit.unit[:, :, None]).sum(axis=1)
+        return Bounds.of(self.public, one)
 
     @cached_property
     def _prior_and_gradient(self) -> tuple[Array, Array]:
@@ -339,7 +347,8 @@ class ThetaLaw:
             if each.code != "mean-shift" or not each.numbers.get("mean_shift", np.inf) <= least
         ]
         curvature = self._judge_curvature(data_set, planned_degrees, names)
-        return [*speak, *curvature, *self._judge_prior(data_set), *self._judge_bend(data_set)]
+        against = [*self._judge_bounds(data_set), *self._judge_prior(data_set)]
+        return [*speak, *curvature, *against, *self._judge_bend(data_set)]
 
     def _judge_curvature(
         self, data_set: int, planned: float, names: Sequence[str]
@@ -388,6 +397,37 @@ class ThetaLaw:
     def _bounded_below(self) -> bool:
         """Whether a smallest curvature of the posterior is publicly known."""
         return self.public is not None and (self.public.convexity or 0.0) > 0
+
+    def _judge_bounds(self, data_set: int) -> list[Finding]:
+        """List with a finding where the rounds contradict the public bounds of the curvature, to
+        which mean, intervals and draws keep all the same; else empty."""
+        if self._public_bounds is None:
+            return []
+        values, degrees = self.values[data_set], self.degrees[data_set]
+        dim = len(values)
+        # Standard error of the curvature along an eigenvector. The eigenvector is the estimate's
+        # own: noise spreads the eigenvalues of equal curvatures over sqrt(2 dim) standard errors on
+        # both sides (the edge of a random symmetric matrix).
+        error = values * np.sqrt(2 / degrees)
+        slack = (float(ndtri(np.array([1 - _LEVEL / (2 * dim)]))[0]) + np.sqrt(2 * dim)) * error
+        # An autoregression's curvature is too large by (dim + 2)(1 - q)/(n q), at most this share,
+        # and a saturated link takes away some per cent.
+        bias = values * 2 * (dim + 3) / degrees
+        low = (values + slack) * (1 + _TOLERATED) / self._public_bounds.least[data_set]
+        high = (values - slack - bias) * (1 - _TOLERATED) / self._public_bounds.most[data_set]
+        for name, factor, holds in (
+            ("public_convexity", float(low.min()), bool((low >= 1).all())),
+            ("public_smoothness", float(high.max()), bool((high <= 1).all())),
+        ):
+            if not holds:
+                short = f"the rounds contradict the {name}"
+                text = (
+                    f"{short}: a curvature that they show is, all errors allowed for, {factor:.2g}"
+                    f" times that bound; mean and intervals keep to the bound, and are wrong if it"
+                    f" is; plan with another {name}, or without one"
+                )
+                return [Finding("bounds-contradicted", "warning", text, short, {"share": factor})]
+        return []
 
     def _judge_prior(self, data_set: int) -> list[Finding]:
         """List with a finding where the prior is nearly as precise as the data or more, and the

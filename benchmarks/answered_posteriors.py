@@ -25,6 +25,7 @@ import numpy as np
 import flmc
 from flmc.base.arrays import Array
 from flmc.evaluation.answer import Answer
+from flmc.views.reports import wrap_prose
 from posteriors import DEALS, FOLDER, POSTERIORS, Posterior, Reference, posterior
 
 NOT_REGRESSIONS = ("low_dim_gauss_mix", "eight_schools", "radon_mn", "wells_data")
@@ -69,7 +70,8 @@ class Row:
         if self.refused:
             return f"| {name} | {self.deal} | {self.scheme} | | | | | | refused: {self.refused} |"
         width = "" if self.predicted is None else f"{self.predicted:.2f}"
-        if not np.isfinite([self.mean, self.widest]).all():
+        # A chain that left the posterior: nothing is to be read off the digits.
+        if not max(abs(self.mean), self.widest) < 1e6:
             nothing = "beyond numbers | | |"
             return (
                 f"| {name} | {self.deal} | {self.scheme} | {width} | {nothing}"
@@ -201,7 +203,13 @@ def main() -> None:
                 rows.append(answered(name, deal, scheme))
                 print(rows[-1].line(), f"{time.process_time() - began:.0f} s", flush=True)
     if arguments.out:
-        arguments.out.write_text(page(rows, time.process_time() - began))
+        text = page(rows, time.process_time() - began)
+        # Headings and tables stay as they are; every other line is a paragraph.
+        kept = (
+            each if each.startswith(("#", "|")) or not each else wrap_prose(each)
+            for each in text.split("\n")
+        )
+        arguments.out.write_text("\n".join(kept))
 
 
 if __name__ == "__main__":

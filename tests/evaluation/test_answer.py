@@ -152,19 +152,16 @@ def test_chains_by_themselves() -> None:
     some = flmc.ThresholdDevices(0.1)
     plan = flmc.plan(model, FADED, OFF, num_rounds=300, num_burn_in=100, scheduler=some)
     result = flmc.run(plan, model, seed=1, chains=4)
-    several, burn_in = result.posterior(by_chain=True), result.burn_in
-    assert burn_in is not None
+    several = result.posterior(by_chain=True)
     assert result.path is not None
-    kept = result.path.kept
+    theta = result.path.after_rounds
     assert several.mean.shape == (12, 5)
     for e, c in ((0, 0), (1, 3), (2, 2)):
-        alone = find_answer(plan, 1, model, kept[:, c : c + 1],
-                            burn_in[:, c : c + 1])  # fmt: skip
+        alone = find_answer(plan, 1, model, theta[:, c : c + 1], result.path.origin)
         # Regressions of more data sets at once sum in another order.
         np.testing.assert_allclose(several.mean[4 * e + c], alone.mean[e], rtol=1e-9)
         np.testing.assert_allclose(held(several, 0.9)[4 * e + c], held(alone, 0.9)[e], rtol=1e-7)
-    both = find_answer(plan, 1, model, kept, burn_in,
-                       by_chain=True, sets=2, chains=3)  # fmt: skip
+    both = find_answer(plan, 1, model, theta, result.path.origin, by_chain=True, sets=2, chains=3)
     np.testing.assert_allclose(both.mean, several.mean[[0, 1, 2, 4, 5, 6]], rtol=1e-9)
     np.testing.assert_allclose(held(both, 0.5), held(several, 0.5)[[0, 1, 2, 4, 5, 6]], rtol=1e-7)
 
@@ -572,7 +569,7 @@ def test_burn_in_counts_and_a_record_keeps_it(tmp_path: Path, small: flmc.Linear
     # The start, the burn-in and the kept rounds.
     theta = flmc.load(out).arrays["positions"]
     assert theta.shape[2] == 121
-    again = find_answer(plan, 3, small, theta[:, :, 61:], theta[:, :, 1:61])
+    again = find_answer(plan, 3, small, theta[:, :, 1:])
     np.testing.assert_array_equal(again.covariance, whole.posterior().covariance)
     np.testing.assert_array_equal(
         flmc.load(out).posterior(small).covariance, whole.posterior().covariance

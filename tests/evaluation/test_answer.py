@@ -13,6 +13,7 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.evaluation.answer import Answer, answer_of, find_answer
+from flmc.evaluation.gradient_regression import TranscriptRounds
 from flmc.evaluation.theta_law import ThetaLaw, _half_width
 from flmc.evaluation.transcript import Transcript
 from flmc.models.parameters import Layout
@@ -281,6 +282,27 @@ def transcript(positions: Array, largest: float, noise: float) -> Transcript:
         rounds,
         True,
     )
+
+
+def test_sums_of_equal_rounds_are_weighted_sums() -> None:
+    """Two computations of the sums over rounds of equal weights: products over stretches of equal
+    steps, from each chain's own first round on, and sums of weighted copies."""
+    rng, rounds, start = np.random.default_rng(8), 80, np.array([[0, 7], [33, 80], [50, 2]])
+    deviations = rng.standard_normal((3, 2, rounds + 1, 4)).astype(np.float32)
+    seen = Transcript(
+        np.asarray(deviations, dtype=np.float64), np.repeat([0.3, 0.1], [30, 50]),
+        np.full((1, rounds, 4), 2.0), np.zeros((1, rounds, 1)), rounds, True,
+        rng.standard_normal((3, 4)),
+    )  # fmt: skip
+    of_seen = TranscriptRounds.of(seen)
+    x = of_seen._deviations
+    theta = seen.theta(slice(None))
+    np.testing.assert_allclose(x[:, :, :4].mT, theta - theta[:, :1, -1:], atol=1e-14)
+    plain = of_seen._sums(x, start, 0, rounds)
+    weighted = of_seen._weighted_sums(x, start, 0, rounds)
+    for one, other in zip(plain, weighted, strict=True):
+        # Rounding errors of a sum of 80 numbers near 1, over the step's square.
+        np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-10)
 
 
 def some_curvature(rng: np.random.Generator, dim: int, condition: float) -> Array:

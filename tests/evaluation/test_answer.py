@@ -13,6 +13,7 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.evaluation.answer import Answer, answer_of, find_answer
+from flmc.evaluation.gradient_regression import TranscriptRounds
 from flmc.evaluation.theta_law import ThetaLaw, _half_width
 from flmc.evaluation.transcript import Transcript
 from flmc.models.parameters import Layout
@@ -152,19 +153,16 @@ def test_chains_by_themselves() -> None:
     some = flmc.ThresholdDevices(0.1)
     plan = flmc.plan(model, FADED, OFF, num_rounds=300, num_burn_in=100, scheduler=some)
     result = flmc.run(plan, model, seed=1, chains=4)
-    several, burn_in = result.posterior(by_chain=True), result.burn_in
-    assert burn_in is not None
+    several = result.posterior(by_chain=True)
     assert result.path is not None
-    kept = result.path.kept
+    theta = result.path.after_rounds
     assert several.mean.shape == (12, 5)
     for e, c in ((0, 0), (1, 3), (2, 2)):
-        alone = find_answer(plan, 1, model, kept[:, c : c + 1],
-                            burn_in[:, c : c + 1])  # fmt: skip
+        alone = find_answer(plan, 1, model, theta[:, c : c + 1], result.path.origin)
         # Regressions of more data sets at once sum in another order.
         np.testing.assert_allclose(several.mean[4 * e + c], alone.mean[e], rtol=1e-9)
         np.testing.assert_allclose(held(several, 0.9)[4 * e + c], held(alone, 0.9)[e], rtol=1e-7)
-    both = find_answer(plan, 1, model, kept, burn_in,
-                       by_chain=True, sets=2, chains=3)  # fmt: skip
+    both = find_answer(plan, 1, model, theta, result.path.origin, by_chain=True, sets=2, chains=3)
     np.testing.assert_allclose(both.mean, several.mean[[0, 1, 2, 4, 5, 6]], rtol=1e-9)
     np.testing.assert_allclose(held(both, 0.5), held(several, 0.5)[[0, 1, 2, 4, 5, 6]], rtol=1e-7)
 
@@ -284,6 +282,27 @@ def transcript(positions: Array, largest: float, noise: float) -> Transcript:
         rounds,
         True,
     )
+
+
+def test_sums_of_equal_rounds_are_weighted_sums() -> None:
+    """Two computations of the sums over rounds of equal weights: products over stretches of equal
+    steps, from each chain's own first round on, and sums of weighted copies."""
+    rng, rounds, start = np.random.default_rng(8), 80, np.array([[0, 7], [33, 80], [50, 2]])
+    deviations = rng.standard_normal((3, 2, rounds + 1, 4)).astype(np.float32)
+    seen = Transcript(
+        np.asarray(deviations, dtype=np.float64), np.repeat([0.3, 0.1], [30, 50]),
+        np.full((1, rounds, 4), 2.0), np.zeros((1, rounds, 1)), rounds, True,
+        rng.standard_normal((3, 4)),
+    )  # fmt: skip
+    of_seen = TranscriptRounds.of(seen)
+    x = of_seen._deviations
+    theta = seen.theta(slice(None))
+    np.testing.assert_allclose(x[:, :, :4].mT, theta - theta[:, :1, -1:], atol=1e-14)
+    plain = of_seen._sums(x, start, 0, rounds)
+    weighted = of_seen._weighted_sums(x, start, 0, rounds)
+    for one, other in zip(plain, weighted, strict=True):
+        # Rounding errors of a sum of 80 numbers near 1, over the step's square.
+        np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-10)
 
 
 def some_curvature(rng: np.random.Generator, dim: int, condition: float) -> Array:
@@ -572,7 +591,7 @@ def test_burn_in_counts_and_a_record_keeps_it(tmp_path: Path, small: flmc.Linear
     # The start, the burn-in and the kept rounds.
     theta = flmc.load(out).arrays["positions"]
     assert theta.shape[2] == 121
-    again = find_answer(plan, 3, small, theta[:, :, 61:], theta[:, :, 1:61])
+    again = find_answer(plan, 3, small, theta[:, :, 1:])
     np.testing.assert_array_equal(again.covariance, whole.posterior().covariance)
     np.testing.assert_array_equal(
         flmc.load(out).posterior(small).covariance, whole.posterior().covariance

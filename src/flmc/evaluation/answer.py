@@ -166,25 +166,27 @@ def find_answer(
     plan: Plan,
     seed: int,
     model: Model,
-    draws: Array,
-    burn_in: Array | None = None,
+    positions: Array,
+    origin: Array | None = None,
     *,
     by_chain: bool = False,
     sets: int | None = None,
     chains: int | None = None,
 ) -> Answer:
-    """The answer of every data set of a run, from its kept draws, (data set, chain, round, dim),
-    and its positions during the burn-in, with the same axes; both are in the sampler's coordinates.
-    Only the first ``sets`` data sets and their first ``chains`` chains are used; None: all. With
-    ``by_chain`` each chain gives an answer of its own, as if it were a data set. The model
-    contributes only prior, coordinates, names, predictions and the exact posterior where it is
-    known. ``InvalidSetting`` where the stored draws do not tell what the server saw."""
-    kept = draws[:sets, :chains]
-    seen = Transcript.of_run(plan, seed, kept, None if burn_in is None else burn_in[:sets, :chains])
+    """The answer of every data set of a run, from its stored ``positions`` after consecutive
+    rounds, (data set, chain, round, dim), of which the last is the plan's last: those of all kept
+    rounds, or of the burn-in, too. They are deviations from ``origin`` (data set, dim), or theta
+    (None), in the sampler's coordinates. Only the first ``sets`` data sets and their first
+    ``chains`` chains are used; None: all. With ``by_chain`` each chain gives an answer of its own,
+    as if it were a data set. The model contributes only prior, coordinates, names, predictions and
+    the exact posterior where it is known. ``InvalidSetting`` where the stored positions do not tell
+    what the server saw."""
+    used = positions[:sets, :chains]
+    seen = Transcript.of_run(plan, seed, used, None if origin is None else origin[:sets])
     exact = model.posterior
-    if exact is not None and (by_chain or len(kept) < len(exact.mean)):
-        repeats = kept.shape[1] if by_chain else 1
-        mean, covariance = exact.mean[: len(kept)], exact.covariance[: len(kept)]
+    if exact is not None and (by_chain or len(used) < len(exact.mean)):
+        repeats = used.shape[1] if by_chain else 1
+        mean, covariance = exact.mean[: len(used)], exact.covariance[: len(used)]
         exact = Gaussian(np.repeat(mean, repeats, 0), np.repeat(covariance, repeats, 0))
     return _answer_of_model(plan, seen.by_chain if by_chain else seen, model, exact)
 
@@ -192,8 +194,7 @@ def find_answer(
 def find_federated_answer(
     plan: Plan,
     model: Model | Prior,
-    draws: Array,
-    burn_in: Array | None,
+    theta: Array,
     num_active: Array,
     gain: Array,
     *,
@@ -201,14 +202,13 @@ def find_federated_answer(
     sets: int | None = None,
     chains: int | None = None,
 ) -> Answer:
-    """The answer of a federation's chains, from their kept positions, (chain, round, dim), their
-    positions during the burn-in, (chain, round, dim), and two records of every round, in which all
-    chains agree: the number of devices that answered, (round), and the gain with which symbols
-    arrived, (round, 1 or dim). ``model`` may be a prior alone, because the server has no data. Only
+    """The answer of a federation's chains, from ``theta`` after consecutive rounds, (chain, round,
+    dim), of which the last is the plan's last, and two records of every round, in which all chains
+    agree: the number of devices that answered, (round), and the gain with which symbols arrived,
+    (round, 1 or dim). ``model`` may be a prior alone, because the server has no data. Only
     the first ``chains`` chains are used; None: all. With ``by_chain`` each chain gives an answer of
     its own. ``sets`` changes nothing: there is one data set."""
-    before = None if burn_in is None else burn_in[:chains]
-    seen = Transcript.of_rounds(plan, draws[:chains], before, num_active, gain)
+    seen = Transcript.of_rounds(plan, theta[:chains], num_active, gain)
     seen = seen.by_chain if by_chain else seen
     if isinstance(model, Prior):
         return answer_of(seen, model.gradient, public=plan.public_curvature)

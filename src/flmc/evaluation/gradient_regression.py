@@ -32,7 +32,7 @@ the fitted curvature. An answer uses only the rounds from which on a chain stays
 gradients may be clipped in earlier ones, or the posterior may not be quadratic there. The length of
 a vector of dim standard normal numbers is about the square root of dim, with a standard deviation
 below 1, so a chain at rest for thousands of rounds is not cut."""
-_BLOCK = 1 << 17
+_BLOCK = 1 << 18
 """Number of entries of theta, over all rounds, of the data sets that are fitted together: arrays of
 that size stay in a processor's cache."""
 _MOST_STRETCHES = 4
@@ -73,6 +73,48 @@ class RoundSums(NamedTuple):
     def plus(self, other: RoundSums) -> RoundSums:
         """Sums over the rounds of both objects, which must have no round in common."""
         return RoundSums(*(a + b for a, b in zip(self, other, strict=True)))
+
+    @property
+    def moments(self) -> RoundMoments:
+        """Means and sums about them."""
+        total = self.weight[:, None]
+        theta, gradient = self.theta / total, self.gradient / total
+        return RoundMoments(
+            theta,
+            gradient,
+            self.squares - self.gradient * gradient,
+            self.scatter - self.theta[:, :, None] * theta[:, None],
+            self.products - self.theta[:, :, None] * gradient[:, None],
+        )
+
+
+class RoundMoments(NamedTuple):
+    """Weighted means over rounds of theta and the gradient estimates, and weighted sums over rounds
+    of the products of their deviations from these means, for every data set. Below, x is theta less
+    a fixed point.
+
+    Attributes
+    ----------
+    theta, gradient
+        Means of x and of the estimates, (data set, dim) each.
+    squares
+        Sums of squares of the estimates' deviations, (data set, dim).
+    scatter, products
+        Sums of the outer products of x's deviations with themselves, and with those of the
+        estimates, (data set, dim, dim) each.
+    """
+
+    theta: Array
+    gradient: Array
+    squares: Array
+    scatter: Array
+    products: Array
+
+    @property
+    def slopes(self) -> Array:
+        """Slopes of the estimates by least squares, (data set, dim of theta, dim of the estimate);
+        not made symmetric."""
+        return np.asarray(np.linalg.solve(self.scatter, self.products))
 
 
 class GradientRegression(NamedTuple):
@@ -143,7 +185,8 @@ class TranscriptRounds:
     def centre(self) -> Array:
         """A point near the mode, from which deviations of theta are taken: the last position of the
         first chain, (data set, dim)."""
-        return self.seen.positions[:, 0, -1]
+        last = self.seen.positions[:, 0, -1]
+        return last if self.seen.origin is None else last + self.seen.origin
 
     def fit(self) -> tuple[GradientRegression, IntArray]:
         """The regression over all rounds that an answer may use, and the first of these rounds of
@@ -167,10 +210,30 @@ class TranscriptRounds:
                 self.seen.symbol_noise,
             )
         )  # fmt: skip
+        origin = None if self.seen.origin is None else self.seen.origin[sets]
         seen = self.seen._replace(
-            positions=self.seen.positions[sets], channel_noise=channel, symbol_noise=symbols
+            positions=self.seen.positions[sets],
+            channel_noise=channel,
+            symbol_noise=symbols,
+            origin=origin,
         )
         return TranscriptRounds(seen, weight, least, most)
+
+    @property
+    def _deviations(self) -> Array:
+        """Theta less the fixed point ``centre``, with a row of ones below, (data set, chain, dim +
+        1, round + 1). Products with that row are sums. Rounds are contiguous, because NumPy is slow
+        at loops over as few numbers as theta has entries."""
+        sets, chains, places, dim = self.seen.positions.shape
+        x = np.empty((sets, chains, dim + 1, places))
+        theta = x[:, :, :dim]
+        x[:, :, dim] = 1.0
+        theta[...] = self.seen.positions.mT
+        # Rounded as the theta of a record is, so that its answer has the same bits.
+        if self.seen.origin is not None:
+            theta += self.seen.origin[:, None, :, None]
+        theta -= self.centre[:, None, :, None]
+        return x
 
     def _fit(self) -> tuple[GradientRegression, IntArray]:
         """The result of :meth:`fit`, computed for all data sets at once, with temporary arrays as
@@ -185,7 +248,7 @@ class TranscriptRounds:
         first, end = places - 1 - self.seen.num_kept, places - 1
         start: IntArray = np.zeros(self.seen.positions.shape[:2], dtype=np.int64)
         with np.errstate(over="ignore", invalid="ignore"):
-            x = self.seen.positions - self.centre[:, None, None]
+            x = self._deviations
             sums = self._sums(x, start, first, end)
         heard = int(sums.rounds.min())
         if heard < needed:
@@ -193,9 +256,11 @@ class TranscriptRounds:
                 f"an answer needs at least {needed} kept rounds in which devices transmit, got"
                 f" {heard}: plan more rounds, or another policy"
             )
-        _check_moves(sums)
+        with np.errstate(over="ignore", invalid="ignore"):
+            moments = sums.moments
+        _check_moves(moments.scatter)
         # The search ends in the middle of the kept rounds, so that the second half is always used.
-        start = self._settled(x[:, :, : first + self.seen.num_kept // 2], sums)
+        start = self._settled(x[..., : first + self.seen.num_kept // 2], sums.rounds, moments)
         if (start > first).any():
             # Where chains come near so late that too few rounds would be left, all kept rounds are
             # used.
@@ -208,12 +273,13 @@ class TranscriptRounds:
 
     def _sums(self, x: Array, start: IntArray, first: int, end: int) -> RoundSums:
         """Sums over the rounds ``first`` to ``end`` - 1 of all chains of a data set; rounds of a
-        chain before its ``start`` (data set, chain) are left out. ``x`` (data set, chain, round +
-        1, dim) is theta less the fixed point ``centre``; in rounds before ``start`` it is set to
-        0."""
+        chain before its ``start`` (data set, chain) are left out. ``x`` are :attr:`_deviations`; in
+        rounds before ``start`` they are set to 0."""
         weight, steps = self.weight[:, first:end], self.seen.step_sizes[first:end]
-        if (start > first).any():
-            x[:, :, first:end] *= (np.arange(first, end) >= start[:, :, None])[..., None]
+        latest = min(int(start.max()), end)
+        if latest > first:
+            used = np.arange(first, latest) >= start[:, :, None]
+            x[..., first:latest] *= used.astype(np.float64)[:, :, None]
         changes = np.flatnonzero(np.diff(steps) != 0) + 1
         alike = 0 < weight.min() == weight.max()
         if not alike or len(changes) > _MOST_STRETCHES:
@@ -230,96 +296,98 @@ class TranscriptRounds:
         size. An estimate is (x - y)/step, with the position y one round after x. So two products
         suffice, of x with itself and of x with y: sums over y are sums over x but for the first and
         the last position."""
-        step = float(self.seen.step_sizes[first])
+        step, rounds = float(self.seen.step_sizes[first]), x[..., first:end]
         count = end - np.clip(start, first, end)
-        last = x[:, :, end] * (count > 0)[..., None]
-        x, y = x[:, :, first:end], x[:, :, first + 1 : end + 1]
+        last = x[:, :, :-1, end] * (count > 0)[..., None]
+        x, y = rounds[:, :, :-1], x[:, :, :-1, first + 1 : end + 1]
         at = np.minimum(end - first - count, end - first - 1)[:, :, None, None]
-        begin = np.take_along_axis(x, at, axis=2)[:, :, 0]
-        scatter, with_next = x.mT @ x, x.mT @ y
+        begin = np.take_along_axis(x, at, axis=3)[..., 0]
+        # With the row of ones on one side only: products of an array with itself take NumPy three
+        # times as long, because BLAS has another function for these.
+        products, with_next = rounds @ x.mT, x @ y.mT
+        scatter, theta = products[:, :, :-1], products[:, :, -1]
         squares = 2 * (np.linalg.diagonal(scatter) - np.linalg.diagonal(with_next))
         parts = (
-            np.ones(end - first) @ x,
+            theta,
             (begin - last) / step,
             (squares - np.square(begin) + np.square(last)) / step**2,
             scatter,
             (scatter - with_next) / step,
         )
-        rounds = count.sum(axis=1)
-        return RoundSums(rounds, weight * rounds, *(weight * each.sum(axis=1) for each in parts))
+        number = count.sum(axis=1)
+        return RoundSums(number, weight * number, *(weight * each.sum(axis=1) for each in parts))
 
     def _weighted_sums(self, x: Array, start: IntArray, first: int, end: int) -> RoundSums:
         """The sums that :meth:`_sums` describes, for rounds that differ in weight or step size."""
         used = np.arange(first, end) >= start[:, :, None]
-        x, y = x[:, :, first:end], x[:, :, first + 1 : end + 1]
+        x, y = x[:, :, :-1, first:end], x[:, :, :-1, first + 1 : end + 1]
         weight = used * self.weight[:, None, first:end]
-        gradient = (x - y) / self.seen.step_sizes[first:end, None]
-        weighted, along = x * weight[..., None], gradient * weight[..., None]
+        gradient = (x - y) / self.seen.step_sizes[first:end]
+        weighted, along = x * weight[:, :, None], gradient * weight[:, :, None]
         return RoundSums(
             (weight > 0).sum(axis=(1, 2)),
             weight.sum(axis=(1, 2)),
-            weighted.sum(axis=(1, 2)),
-            along.sum(axis=(1, 2)),
-            np.einsum("ecsi,ecsi->ei", along, gradient),
-            (weighted.mT @ x).sum(axis=1),
-            (weighted.mT @ gradient).sum(axis=1),
+            weighted.sum(axis=(1, 3)),
+            along.sum(axis=(1, 3)),
+            np.einsum("ecis,ecis->ei", along, gradient),
+            (weighted @ x.mT).sum(axis=1),
+            (weighted @ gradient.mT).sum(axis=1),
         )
 
-    def _moments(self, sums: RoundSums) -> tuple[Array, Array, Array, Array, Array]:
-        """Means over rounds of theta less the fixed point ``centre`` and of the estimates, (data
-        set, dim) each; sums over rounds of the outer products of theta's deviations from its mean
-        with themselves and with the estimates, (data set, dim, dim) each; and the noise variance of
-        an estimate in a round of weight 1, (data set, dim)."""
-        dim, total = sums.theta.shape[1], sums.weight[:, None]
-        theta, gradient = sums.theta / total, sums.gradient / total
-        scatter = sums.scatter - sums.theta[:, :, None] * theta[:, None]
-        products = sums.products - sums.theta[:, :, None] * gradient[:, None]
-        noise = np.broadcast_to(self.most_noise, (len(theta), dim))
-        if (self.least_noise < self.most_noise).any():
-            # The variance of random symbols depends on the data: it is estimated from the residuals
-            # of the regression, and kept between its known bounds.
-            squares = sums.squares - sums.gradient * gradient
-            explained = (products * np.linalg.solve(scatter, products)).sum(axis=1)
-            free = sums.rounds[:, None] - dim - 1
-            noise = np.clip((squares - explained) / free, self.least_noise, noise)
-        return theta, gradient, scatter, products, noise
+    def _noise(self, rounds: Array, moments: RoundMoments, slopes: Array | None = None) -> Array:
+        """Noise variance of an estimate in a round of weight 1, (data set, dim), from the number of
+        ``rounds`` (data set) and their ``moments``. ``slopes`` (data set, dim, dim) are those of
+        the estimates by least squares; None: they are computed where they are needed."""
+        if not (self.least_noise < self.most_noise).any():
+            return np.broadcast_to(self.most_noise, moments.theta.shape)
+        # The variance of random symbols depends on the data: it is estimated from the residuals of
+        # the regression, and kept between its known bounds.
+        if slopes is None:
+            slopes = moments.slopes
+        left = moments.squares - (moments.products * slopes).sum(axis=1)
+        free = rounds[:, None] - moments.theta.shape[1] - 1
+        return np.asarray(np.clip(left / free, self.least_noise, self.most_noise))
 
-    def _settled(self, x: Array, sums: RoundSums) -> IntArray:
+    def _settled(self, x: Array, rounds: Array, moments: RoundMoments) -> IntArray:
         """Index of the first round from which on a chain stays near its mean over the kept rounds,
         (data set, chain); the number of rounds in ``x`` where it never does. ``x`` (data set,
-        chain, round, dim) is theta less the fixed point ``centre``; ``sums`` are those over the
-        kept rounds."""
-        theta, _, scatter, products, noise = self._moments(sums)
-        step = self.seen.step_sizes[-1]
+        chain, dim + 1, round) are :attr:`_deviations` of the rounds that are searched; ``rounds``
+        (data set) is the number of the kept rounds, and ``moments`` are theirs."""
+        step, theta = self.seen.step_sizes[-1], moments.theta
+        slopes = moments.slopes
+        noise = self._noise(rounds, moments, slopes)
         with np.errstate(divide="ignore"):
             of_round = 1.0 / self.weight
         noise = noise * np.where(self.weight > 0, of_round, 0.0).mean(axis=1)[:, None]
         # Along a direction with curvature h, a chain with step s and an estimate of noise variance
         # v has the stationary variance s v/(h (2 - s h)). The fitted curvature is not made
         # symmetric: only quadratic forms of it are taken.
-        slopes = np.linalg.solve(scatter, products).mT
-        # A copy in C's order: matrices in another order are multiplied without BLAS.
-        metric = np.ascontiguousarray((2 / step * slopes - slopes @ slopes) / noise[:, :, None])
-        away = x - theta[:, None, None]
-        distance = ((away @ metric[:, None]) * away) @ np.ones(x.shape[3])
-        near = (distance <= (np.sqrt(x.shape[3]) + _NEAR) ** 2)[:, :, ::-1]
-        return np.asarray(np.where(near.all(axis=2), 0, x.shape[2] - near.argmin(axis=2)))
+        curvature = slopes.mT
+        metric = (2 / step * curvature - curvature @ curvature) / noise[:, :, None]
+        # The squared distance from ``theta`` in this metric is a quadratic form of x with its row
+        # of ones: theta's deviation from ``theta`` is ``away`` times that.
+        dim = theta.shape[1]
+        away = np.concatenate([np.tile(np.eye(dim), (len(theta), 1, 1)), -theta[:, :, None]], 2)
+        form = away.mT @ metric @ away
+        distance = np.einsum("ecis,ecis->ecs", form[:, None] @ x, x)
+        near = (distance <= (np.sqrt(dim) + _NEAR) ** 2)[:, :, ::-1]
+        return np.asarray(np.where(near.all(axis=2), 0, x.shape[3] - near.argmin(axis=2)))
 
     def _regress(self, sums: RoundSums) -> GradientRegression:
         """Regression of the estimates of the gradient on theta, computed from their ``sums`` over
         rounds."""
-        theta, gradient, scatter, products, noise = self._moments(sums)
-        unit = np.sqrt(noise)
-        scatter = scatter * unit[:, :, None] * unit[:, None, :]
+        moments = sums.moments
+        unit = np.sqrt(self._noise(sums.rounds, moments))
+        scatter = moments.scatter * unit[:, :, None] * unit[:, None, :]
         values, directions = np.linalg.eigh(scatter)
-        products = products * unit[:, :, None] / unit[:, None, :]
+        products = moments.products * unit[:, :, None] / unit[:, None, :]
         turned = directions.mT @ products @ directions
         # The symmetric H that fits best solves H S + S H = P + P' (scatter S of theta, products P
         # of theta and gradient), whose solution is entry by entry in the eigenvectors of S.
         fitted = (turned + turned.mT) / (values[:, :, None] + values[:, None, :])
         curvature = directions @ fitted @ directions.mT
-        theta = (self.centre + theta) * unit
-        return GradientRegression(unit, sums.weight, theta, gradient / unit, scatter, curvature)
+        theta, gradient = (self.centre + moments.theta) * unit, moments.gradient / unit
+        return GradientRegression(unit, sums.weight, theta, gradient, scatter, curvature)
 
     def bends(self, start: IntArray, fit: GradientRegression) -> tuple[Array, Array]:
         """Slopes that reveal a gradient that is not linear in theta, and their standard errors,
@@ -330,7 +398,7 @@ class TranscriptRounds:
         third derivative of the log posterior moves a slope away from 0; without it, a slope is a
         sum of martingale differences and has mean 0."""
         values, directions = eigen(fit.curvature)
-        root, positions = np.sqrt(values), self.seen.positions
+        root, positions = np.sqrt(values), self.seen.theta(slice(None))
         before, after = positions[:, :, :-1], positions[:, :, 1:]
         to_units = (fit.unit[:, :, None] * directions)[:, None]
         z = ((before - (fit.theta / fit.unit)[:, None, None]) @ to_units) * root[:, None, None]
@@ -355,14 +423,13 @@ def eigen(curvature: Array) -> tuple[Array, Array]:
     return np.maximum(values, LEAST * np.abs(values).max(axis=1, keepdims=True)), directions
 
 
-def _check_moves(sums: RoundSums) -> None:
+def _check_moves(scatter: Array) -> None:
     """Raise ``InvalidSetting`` unless theta moved in every direction, by amounts that double
-    precision can tell from 0 and from infinity."""
+    precision can tell from 0 and from infinity. ``scatter`` (data set, dim, dim) are sums over
+    rounds of the outer products of theta's deviations from its mean."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        theta = sums.theta / sums.weight[:, None]
-        covariance = sums.scatter / sums.weight[:, None, None] - theta[:, :, None] * theta[:, None]
-        size = np.sqrt(np.linalg.diagonal(covariance))
-        correlation = covariance / size[:, :, None] / size[:, None, :]
+        size = np.sqrt(np.linalg.diagonal(scatter))
+        correlation = scatter / size[:, :, None] / size[:, None, :]
     root = np.zeros_like(correlation)
     with suppress(np.linalg.LinAlgError):  # not positive definite
         root[:] = np.linalg.cholesky(correlation)

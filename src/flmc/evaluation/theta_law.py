@@ -505,14 +505,18 @@ def _half_width(sd: Array, probability: float) -> Array:
     equal mixture of normal laws with mean 0 and the standard deviations ``sd`` (data set, dim,
     component of the mixture)."""
     # The probability is a concave function of the half length, so that Newton's steps from below
-    # never pass the solution; the narrowest component's own interval is below it.
-    half = sd.min(axis=2) * float(ndtri(np.array([(1 + probability) / 2]))[0])
+    # never pass the solution. It is a concave function of 1/sd, too: a normal law with the mean of
+    # these has more of it, and its interval is below the solution.
+    inverse = 1.0 / sd.reshape(-1, sd.shape[2])
+    half = float(ndtri(np.array([(1 + probability) / 2]))[0]) / inverse.mean(axis=1)
+    left = np.arange(len(half))  # numbers of the intervals that are not found yet
     for _ in range(_MOST_STEPS):
-        scaled = half[..., None] / sd
-        short = probability - (2 * ndtr(scaled) - 1).mean(axis=2)
-        slope = (np.exp(-np.square(scaled) / 2) / sd).mean(axis=2) * np.sqrt(2 / np.pi)
-        step = short / slope
-        half = half + np.maximum(step, 0.0)
-        if (step <= 1e-9 * half).all():
+        scaled = half[left, None] * inverse[left]
+        short = probability - (2 * ndtr(scaled) - 1).mean(axis=1)
+        slope = (np.exp(-np.square(scaled) / 2) * inverse[left]).mean(axis=1) * np.sqrt(2 / np.pi)
+        step = np.maximum(short / slope, 0.0)
+        half[left] += step
+        left = left[step > 1e-9 * half[left]]
+        if not len(left):
             break
-    return np.asarray(half)
+    return np.asarray(half.reshape(sd.shape[:2]))

@@ -27,8 +27,9 @@ class Transcript(NamedTuple):
     Attributes
     ----------
     positions
-        Theta before the first of the rounds and after each of them, (data set, chain, round + 1,
-        dim).
+        Stored positions before the first of the rounds and after each of them, (data set, chain,
+        round + 1, dim): theta, or its deviations from ``origin``, in the precision in which a run
+        stored them.
     step_sizes
         Step size times slope of the link in each round, (round).
     channel_noise
@@ -44,6 +45,8 @@ class Transcript(NamedTuple):
         Whether an estimate has no other noise than that of channel and symbols, so that both
         together bound its variance. False where only some devices transmit in a round, devices use
         a part of their examples or wrong estimates of the channel, or a real channel was used.
+    origin
+        Theta from which positions are deviations, (data set, dim); None: positions are theta.
     """
 
     positions: Array
@@ -52,27 +55,29 @@ class Transcript(NamedTuple):
     symbol_noise: Array
     num_kept: int
     bounded: bool
+    origin: Array | None = None
 
     @classmethod
-    def of_run(cls, plan: Plan, seed: int, draws: Array, burn_in: Array | None) -> Transcript:
-        """Transcript of a run from its kept draws, (data set, chain, round, dim), and its positions
-        during the burn-in, with the same axes (None: not stored). ``InvalidSetting`` if the
-        server's estimates do not follow from these."""
-        channel, symbols = _noise(plan, check_answerable(plan), seed, len(draws))
+    def of_run(
+        cls, plan: Plan, seed: int, positions: Array, origin: Array | None = None
+    ) -> Transcript:
+        """Transcript of a run from its stored ``positions`` after consecutive rounds, (data set,
+        chain, round, dim), of which the last is the plan's last: those of all kept rounds, or of
+        the burn-in, too. They are deviations from ``origin`` (data set, dim), or theta (None).
+        ``InvalidSetting`` if the server's estimates do not follow from them."""
+        channel, symbols = _noise(plan, check_answerable(plan), seed, len(positions))
         uplink = plan.uplink
         bounded = plan.scheduler.everyone and uplink.estimated is None and not uplink.batched
-        return cls._of_path(plan, draws, burn_in, channel, symbols, bounded)
+        return cls._of_path(plan, positions, channel, symbols, bounded)._replace(origin=origin)
 
     @classmethod
-    def of_rounds(
-        cls, plan: Plan, draws: Array, burn_in: Array | None, num_active: Array, gain: Array
-    ) -> Transcript:
-        """Transcript of chains that a federation ran: from their kept positions, (chain, round,
-        dim), their positions during the burn-in, (chain, round, dim) or None, and two records of
-        every round, in which all chains must agree: the number of devices that answered, (round),
-        and the gain with which their symbols arrived, (round, 1 or dim). The variance of the
-        estimates' noise counts as unbounded, because a real channel may be noisier than planned.
-        ``InvalidSetting`` if the server's estimates do not follow from these."""
+    def of_rounds(cls, plan: Plan, theta: Array, num_active: Array, gain: Array) -> Transcript:
+        """Transcript of chains that a federation ran: from ``theta`` after consecutive rounds,
+        (chain, round, dim), of which the last is the plan's last, and two records of every round,
+        in which all chains must agree: the number of devices that answered, (round), and the gain
+        with which their symbols arrived, (round, 1 or dim). The variance of the estimates' noise
+        counts as unbounded, because a real channel may be noisier than planned. ``InvalidSetting``
+        if the server's estimates do not follow from these."""
         slope, (rounds, count) = check_answerable(plan), (plan.num_rounds, num_active)
         if count.shape != (rounds,) or len(gain) != rounds:
             raise InvalidSetting(
@@ -80,39 +85,42 @@ class Transcript(NamedTuple):
             )
         of_one = bit_noise(plan.uplink, plan.num_devices, plan.scheduler)
         # With reports, the gain has a column for the report behind those of theta: it is cut off.
-        dim = draws.shape[-1]
+        dim = theta.shape[-1]
         gain = np.broadcast_to(gain[:, :dim], (rounds, dim))
         noise = _noise_of(plan, slope, of_one, count[None], gain[None])
-        before = None if burn_in is None else burn_in[None]
-        return cls._of_path(plan, draws[None], before, *noise, bounded=False)
+        return cls._of_path(plan, theta[None], *noise, bounded=False)
 
     @classmethod
     def _of_path(
         cls,
         plan: Plan,
-        draws: Array,
-        burn_in: Array | None,
+        positions: Array,
         channel: Array,
         symbols: Array,
         bounded: bool,
     ) -> Transcript:
-        """Transcript from the kept draws and the positions during the burn-in (None: not stored),
-        (data set, chain, round, dim) each, with the variances of the channel's noise, (data set or
-        1, round, dim), and of the random symbols, (data set or 1, round, 1), in all rounds of the
-        plan."""
-        num_kept = plan.num_rounds - plan.num_burn_in
-        if draws.shape[2] != num_kept:
+        """Transcript from the ``positions`` after consecutive rounds, (data set, chain, round,
+        dim), of which the last is the plan's last, with the variances of the channel's noise, (data
+        set or 1, round, dim), and of the random symbols, (data set or 1, round, 1), in all rounds
+        of the plan."""
+        num_kept, places = plan.num_rounds - plan.num_burn_in, positions.shape[2]
+        if places < num_kept:
             raise InvalidSetting(
-                f"an answer needs the draws of all {num_kept} kept rounds, got {draws.shape[2]}:"
+                f"an answer needs the draws of all {num_kept} kept rounds, got {places}:"
                 " run with thin=1"
             )
-        path = draws if burn_in is None else np.concatenate([burn_in, draws], axis=2)
-        rounds = slice(plan.num_rounds - path.shape[2] + 1, plan.num_rounds)
+        rounds = slice(plan.num_rounds - places + 1, plan.num_rounds)
         steps = plan.step_sizes[rounds] * (plan.slope or 1.0)
-        # Without stored burn-in, the first kept draw is the position before the first usable
-        # estimate, so there is one estimate fewer than kept draws.
-        kept = num_kept if plan.num_burn_in and burn_in is not None else num_kept - 1
-        return cls(path, steps, channel[:, rounds], symbols[:, rounds], kept, bounded)
+        # Without stored burn-in, the first kept position is that before the first usable estimate,
+        # so there is one estimate fewer than kept positions.
+        kept = min(num_kept, places - 1)
+        return cls(positions, steps, channel[:, rounds], symbols[:, rounds], kept, bounded)
+
+    def theta(self, sets: slice) -> Array:
+        """Theta of the data sets ``sets`` before the first of the rounds and after each of them,
+        (data set, chain, round + 1, dim)."""
+        positions = self.positions[sets]
+        return positions if self.origin is None else positions + self.origin[sets, None, None]
 
     @property
     def by_chain(self) -> Transcript:
@@ -124,7 +132,10 @@ class Transcript(NamedTuple):
             for each in (self.channel_noise, self.symbol_noise)
         )
         positions = self.positions.reshape(sets * chains, 1, places, dim)
-        return self._replace(positions=positions, channel_noise=channel, symbol_noise=symbols)
+        origin = None if self.origin is None else np.repeat(self.origin, chains, axis=0)
+        return self._replace(
+            positions=positions, channel_noise=channel, symbol_noise=symbols, origin=origin
+        )
 
 
 def check_answerable(plan: Plan) -> float:

@@ -434,7 +434,8 @@ class WideLaws:
             return np.asarray(prior(points[None])[0])
 
         laws = []
-        for e, positions in enumerate(seen.positions):
+        for e in range(len(seen.positions)):
+            [positions] = seen.theta(slice(e, e + 1))
             of_round = noise[min(e, len(noise) - 1), first:]
             weight = 1.0 / of_round.mean(axis=1)  # 0 where nobody transmitted
             heard = weight > 0

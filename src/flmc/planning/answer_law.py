@@ -47,6 +47,10 @@ _NORMAL = ndtri(_LEVELS)
 _GRID = 64
 """Number of values of a hardly known curvature at which the density of its law is computed: they
 are equidistant in the logarithm, so that neighbours differ by some 15 %."""
+_AT_ONCE = 1024
+"""Number of directions whose hardly known curvatures are computed together: arrays of all of 1000
+answers, some megabytes each, are given back to the system after every operation, and fetching them
+again takes longer than the computation."""
 WELL_KNOWN, FADING = 16.0, 10.0
 """Degrees of freedom from which on (``WELL_KNOWN``) an estimated curvature has the law of a
 covariance matrix. With fewer it may be one that a regression finds in a random walk: in one
@@ -159,17 +163,19 @@ def curvatures(
         (values / degrees)[..., None] * chi - floor[..., None], least[..., None], most[..., None]
     )
     power = walk_power(degrees)
-    few = power > 0
-    if few.any():
-        told = None if evidence is None else Evidence(*(each[few] for each in evidence))
+    unknown = np.argwhere(power > 0)
+    if len(unknown):
         weights = np.broadcast_to(np.asarray(weight)[..., None], values.shape)
         # Noise pushes smaller eigenvalues of the estimate down from larger ones: a hardly known
         # curvature is given back the share that it has lost.
         shares = np.maximum(share, -1.0) + np.minimum(_repulsion(degrees), _MOST_PUSHED)
-        data[few] = _hardly_known(
-            values[few], floor[few], degrees[few], shares[few], weights[few], least[few],
-            most[few], power[few], told,
-        )  # fmt: skip
+        for begin in range(0, len(unknown), _AT_ONCE):
+            few = tuple(unknown[begin : begin + _AT_ONCE].T)
+            told = None if evidence is None else Evidence(*(each[few] for each in evidence))
+            data[few] = _hardly_known(
+                values[few], floor[few], degrees[few], shares[few], weights[few], least[few],
+                most[few], power[few], told,
+            )  # fmt: skip
     return np.asarray(data)
 
 

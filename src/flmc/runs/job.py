@@ -79,7 +79,7 @@ def _answer_from(plan: Plan, seed: int, model: Model, path: ChainPath, **words: 
             f"an answer needs the draws of all {kept} kept rounds, got {kept // path.thin}: run"
             " with thin=1"
         )
-    return find_answer(plan, seed, model, path.kept, path.burn_in, **words)
+    return find_answer(plan, seed, model, path.after_rounds, path.origin, **words)
 
 
 @dataclass(frozen=True)

@@ -351,29 +351,27 @@ class Record:
                 f" ({asked['plan_digest'][:12]}, given {plan.digest[:12]})"
             )
         shape = arrays["draws"].shape
-        draws, burn_in = _positions(plan, arrays)
+        theta = _positions(plan, arrays)
         if "federation" in asked:
             seen = rounds_seen(self.ledger[: plan.num_rounds], plan.num_devices)
-            path = (draws[0], None if burn_in is None else burn_in[0])
-            find: FindAnswer = partial(find_federated_answer, plan, model, *path, *seen)
+            find: FindAnswer = partial(find_federated_answer, plan, model, theta[0], *seen)
             return self._doubting(find, plan), shape
         if isinstance(model, Prior):
             raise InvalidSetting(
                 "only the record of a federation has an answer from the prior alone: give the model"
             )
         sizes = (model.num_experiments, plan.num_devices, plan.dim)
-        if sizes != (len(draws), model.num_devices, model.dim):
+        if sizes != (len(theta), model.num_devices, model.dim):
             raise InvalidSetting(
-                f"the record has {len(draws)} data sets of {plan.num_devices} devices and dim"
+                f"the record has {len(theta)} data sets of {plan.num_devices} devices and dim"
                 f" {plan.dim}, and the model has {model.num_experiments}, {model.num_devices} and"
                 f" {model.dim}"
             )
         if model.coordinates is None and any(f.code == "second-stage" for f in plan.findings):
             model = self._in_pilot_coordinates(model)
         if model.coordinates is not None:
-            draws = model.coordinates.from_model(draws)
-            burn_in = None if burn_in is None else model.coordinates.from_model(burn_in)
-        find = partial(find_answer, plan, int(asked["seed"]), model, draws, burn_in)
+            theta = model.coordinates.from_model(theta)
+        find = partial(find_answer, plan, int(asked["seed"]), model, theta)
         return self._doubting(find, plan), shape
 
     def _doubting(self, find: FindAnswer, plan: Plan) -> FindAnswer:
@@ -415,24 +413,23 @@ class Record:
         return np.asarray(arrays["draws"].reshape(-1, *arrays["draws"].shape[2:]))
 
 
-def _positions(plan: Plan, arrays: Mapping[str, Array]) -> tuple[Array, Array | None]:
-    """Two arrays (experiment, chain, round, dim) from the ``arrays`` of a record: theta after every
-    kept round, and after every round of the burn-in (None if that was not stored). Where draws are
-    positions, the draws themselves are the first array, thinned out as they are. ``InvalidSetting``
-    if the record has midpoints only."""
+def _positions(plan: Plan, arrays: Mapping[str, Array]) -> Array:
+    """Theta after consecutive rounds, (experiment, chain, round, dim), from the ``arrays`` of a
+    record: after all rounds if those of the burn-in were stored, else after the kept ones. Where
+    draws are positions they are part of it, thinned out as they are. ``InvalidSetting`` if the
+    record has midpoints only."""
     if not plan.midpoints:
-        return arrays["draws"], arrays.get("burn_in")
+        draws, burn_in = arrays["draws"], arrays.get("burn_in")
+        return draws if burn_in is None else np.concatenate([burn_in, draws], axis=2)
     if "positions" not in arrays:
         raise InvalidSetting(
             "an answer needs the positions after all rounds, and this record has only draws between"
             " them: run with thin=1"
         )
-    theta, burn_in = arrays["positions"], plan.num_burn_in
-    # The first position in ``theta`` is the start, if all rounds are stored (``whole``), or else
-    # the position after the last round of the burn-in.
-    whole = burn_in > 0 and theta.shape[2] == plan.num_rounds + 1
-    first = theta.shape[2] - (plan.num_rounds - burn_in)
-    return theta[:, :, first:], theta[:, :, 1:first] if whole else None
+    theta, kept = arrays["positions"], plan.num_rounds - plan.num_burn_in
+    # The first stored position is the start, if all rounds are stored, or else the position after
+    # the last round of the burn-in.
+    return theta[:, :, 1 if theta.shape[2] == plan.num_rounds + 1 else -kept :]
 
 
 def load(directory: str | Path) -> Record:

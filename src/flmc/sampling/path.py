@@ -185,6 +185,15 @@ class ChainPath:
         return kept[:, :, begin - 1 :][:, :, : after.shape[2]], after
 
     @property
+    def after_rounds(self) -> Array:
+        """Stored positions after consecutive rounds, up to the last, (experiment, chain, round,
+        dim), as they are stored (deviations from ``origin``, unless this is None): after all rounds
+        if they are stored, else after the kept ones. Only for a path without thinning (``thin``
+        1)."""
+        first = 1 if self.is_whole else self.num_burn_in + 1
+        return self.positions[:, :, first - self.first :]
+
+    @property
     def kept(self) -> Array:
         """Theta after every kept round, (experiment, chain, round, dim), also where draws are
         midpoints; only for a path without thinning (``thin`` 1)."""

@@ -91,8 +91,8 @@ def answer_finder(
     seen = rounds_seen(ledger[: plan.num_rounds], plan.num_devices)
     if model is None or path is None:
         return partial(refuse_answer, PRIOR_UNKNOWN)
-    burn_in = None if path.burn_in is None else path.burn_in[0]
-    return partial(find_federated_answer, plan, model, path.kept[0], burn_in, *seen)
+    # A federation stores theta itself as positions: the path has no origin.
+    return partial(find_federated_answer, plan, model, path.after_rounds[0], *seen)
 
 
 def refuse_answer(why: str, **words: object) -> Answer:

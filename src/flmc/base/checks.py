@@ -15,6 +15,8 @@ from flmc.base.errors import InvalidSetting
 EXTREME = 1e30
 """Largest value of a positive setting; the smallest is 1/``EXTREME``. With these bounds, squares
 and products of some settings do not overflow in double precision."""
+LONGEST_NAME = 100
+"""Longest name of an entry of theta, in characters, that a federation may have."""
 
 
 def number(name: str, value: Any) -> float:
@@ -29,6 +31,28 @@ def number(name: str, value: Any) -> float:
     if not math.isfinite(result):
         raise InvalidSetting(f"{name} must be a finite number, got {value!r}")
     return result
+
+
+def plain_names(name: str, value: Any) -> tuple[str, ...]:
+    """The value as a tuple of different names of 1 to ``LONGEST_NAME`` characters, all printable:
+    names that somebody else wrote reach terminals, which control characters would command."""
+    if not isinstance(value, list | tuple):
+        raise InvalidSetting(f"{name} must be a list of names, got {type(value).__name__}")
+    for each in value:
+        if (
+            not isinstance(each, str)
+            or not 1 <= len(each) <= LONGEST_NAME
+            or not each.isprintable()
+        ):
+            # ascii, because the message reaches a terminal, too
+            shown = ascii(each)[:40]
+            raise InvalidSetting(
+                f"{name} must be texts of 1 to {LONGEST_NAME} printable characters, got {shown}"
+            )
+    if len(set(value)) < len(value):
+        twice = next(each for each in value if value.count(each) > 1)
+        raise InvalidSetting(f"{name} must differ from each other, and {twice!r} is there twice")
+    return tuple(value)
 
 
 def is_number(text: str) -> bool:

@@ -371,9 +371,10 @@ def _federation(table: ConfigTable) -> Federation:
         for name in ("quorum", "slot_ms", "deadline_ms", "grid_bits")
     }
     run, model = source.text("run"), source.text("model", "linear")
+    names = source.words("names") or ()
     if inner is not None:
         source.end()
-    return Federation.of(run, plan, model=model, **given)
+    return Federation.of(run, plan, model=model, names=names, **given)
 
 
 def _broker(table: ConfigTable, url: str, tls: Path | None) -> Mqtt:

@@ -18,6 +18,8 @@ from flmc.deploy.sealing import Opener, Seal, read_key
 from flmc.deploy.server.server_prior import prior_of
 from flmc.deploy.server.server_record import ServerRecord
 from flmc.deploy.server.server_role import ServerRole
+from flmc.evaluation.named_draws import sampled_names
+from flmc.models.model import Model
 from flmc.settings.registered import MODELS
 from flmc.uplink.report import SUFFIX
 from flmc.wire.federation import Federation
@@ -38,6 +40,7 @@ def make_device(given: DeviceConfiguration, run: str) -> DeviceRole:
                 f"the plan is for {plan.num_local} local entries of a device, and the model of this"
                 f" device has {model.num_local}: plan with the model that devices have"
             )
+        _check_names(model, federation)
         # A registered model counts the whole prior; a user's own model counts 1/K of it, the
         # device's share.
         shares = name.removesuffix(SUFFIX) in MODELS.names
@@ -51,6 +54,29 @@ def make_device(given: DeviceConfiguration, run: str) -> DeviceRole:
         )
 
     return DeviceRole(run, given.rules, DeviceJournal(given.journal), seal, gradient)
+
+
+def _check_names(model: Model, federation: Federation) -> None:
+    """Raise ``InvalidSetting`` if the run names the entries of theta otherwise than the ``model``
+    of a device does: the server would show the device's numbers under wrong names. Names of a model
+    without any are not compared."""
+    if not federation.names or model.layout is None:
+        return
+    own = sampled_names(model)
+    if len(own) != len(federation.names):
+        raise InvalidSetting(
+            f"the run names {len(federation.names)} entries of theta, and the model of this device"
+            f" has {len(own)}"
+        )
+    for number, (name, theirs) in enumerate(zip(own, federation.names, strict=True)):
+        if name != theirs:
+            # The device's own name is not told: this is published, and a name of a column of its
+            # data need not be public.
+            raise InvalidSetting(
+                f"the run calls entry {number} of theta (from 0) {theirs!r}, and the model of this"
+                " device calls it otherwise: names in federation.toml must be those of"
+                " model.layout.free_entries(), in their order, or be left out"
+            )
 
 
 def make_air(given: AirConfiguration) -> AirRole:

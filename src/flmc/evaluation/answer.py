@@ -198,6 +198,7 @@ def find_federated_answer(
     num_active: Array,
     gain: Array,
     *,
+    layout: named_draws.Layout | None = None,
     by_chain: bool = False,
     sets: int | None = None,
     chains: int | None = None,
@@ -205,13 +206,14 @@ def find_federated_answer(
     """The answer of a federation's chains, from ``theta`` after consecutive rounds, (chain, round,
     dim), of which the last is the plan's last, and two records of every round, in which all chains
     agree: the number of devices that answered, (round), and the gain with which symbols arrived,
-    (round, 1 or dim). ``model`` may be a prior alone, because the server has no data. Only
-    the first ``chains`` chains are used; None: all. With ``by_chain`` each chain gives an answer of
-    its own. ``sets`` changes nothing: there is one data set."""
+    (round, 1 or dim). ``model`` may be a prior alone, because the server has no data; the entries
+    of theta then have the names in ``layout``, None: no names. Only the first ``chains`` chains are
+    used; None: all. With ``by_chain`` each chain gives an answer of its own. ``sets`` changes
+    nothing: there is one data set."""
     seen = Transcript.of_rounds(plan, theta[:chains], num_active, gain)
     seen = seen.by_chain if by_chain else seen
     if isinstance(model, Prior):
-        return answer_of(seen, model.gradient, public=plan.public_curvature)
+        return answer_of(seen, model.gradient, None, layout, public=plan.public_curvature)
     if model.coordinates is not None:
         raise InvalidSetting("a federation samples in the model's own coordinates: give that model")
     return _answer_of_model(plan, seen, model, model.posterior)

@@ -435,11 +435,12 @@ class Model(ABC):
         convexity: float | None = None,
         start_sd: float | Array | None = None,
         prior_devices: int | None = None,
+        likelihood_of: str = "example",
         local: str | None = None,
         local_steps: int = 8,
     ) -> Model:
         """Model from a model of NumPyro (extra ``numpyro``), whose log joint density is split into
-        a prior and the likelihood of one example.
+        a prior and the likelihood of one example, or of a device as a whole.
 
         Every array has a row for each example, and each example enters by its own row alone, as in
         ``numpyro.plate("examples", len(y))``. Parameters of devices or groups are in a plate over
@@ -465,6 +466,12 @@ class Model(ABC):
             ``flmc.data.from_frames`` has the labels of its categories or columns.
         smoothness, convexity, start_sd, prior_devices, local_steps
             As for :meth:`from_log_density`.
+        likelihood_of
+            ``"device"``: the model is that of ONE device, and is called with the device's whole
+            arrays, (row, ...), which differ in length between devices: for a series, whose rows
+            depend on each other. Latent sites are parameters of all devices, and counted once;
+            so are observed sites that no array changes. Only the privacy of whole devices is then
+            stated, and ``local`` is refused.
         local
             Name of a plate over devices, in the order of their numbers or any other: the entries
             of its latent sites are local parameters, each of which stays on its device. Rows say
@@ -500,6 +507,15 @@ class Model(ABC):
         >>> model = flmc.Model.from_numpyro(schools, flmc.data.from_arrays(data), local="schools")
         >>> model.layout.entries()
         ['mu', 'tau']
+
+        A series on each device, by its steps:
+
+        >>> def series(y):
+        ...     memory = numpyro.sample("memory", dist.Uniform(-1, 1))
+        ...     numpyro.sample("steps", dist.Normal(memory * y[:-1], 1.0), obs=y[1:])
+        >>> walks = flmc.data.from_arrays([{"y": [0.0, 1.0, 0.4]}, {"y": [0.3, 0.1]}])
+        >>> flmc.Model.from_numpyro(series, walks, likelihood_of="device").layout.entries()
+        ['memory']
         """
         # imported here, because that module imports this one
         from flmc.models.numpyro_model import federated
@@ -515,6 +531,7 @@ class Model(ABC):
             convexity=convexity,
             start_sd=start_sd,
             prior_devices=prior_devices,
+            likelihood_of=likelihood_of,
             local=local,
             local_steps=local_steps,
         )

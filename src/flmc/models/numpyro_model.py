@@ -1,11 +1,16 @@
 """A NumPyro model as a federated one: its log joint density, split into a prior and the likelihood
-of one example.
+of one example, or of all data of a device.
 
 The model is a function of named arrays with one row for each example. When it is called with a
 single row, the log density of its observed sites is the likelihood of that example, which involves
 no other row. The log density of the sites that do not depend on rows is the prior. At some points
 the sum of these parts is compared with the density for many rows at once, site by site; a site for
-which they differ is refused by its name. Supports are those of :mod:`flmc.models.supports`."""
+which they differ is refused by its name.
+
+For a series, or whatever else is no sum over rows, the model is that of one device instead: it is
+called with a device's whole arrays. The sites whose density no array changes, in value or in
+length, are the prior; the other observed sites are the likelihood of the device. Supports are those
+of :mod:`flmc.models.supports`."""
 
 from __future__ import annotations
 
@@ -14,13 +19,14 @@ from typing import Any
 
 import numpy as np
 
+from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, MissingExtra
 from flmc.data.examples import OnDevices
 from flmc.models import supports
 from flmc.models.differentiation import require_jax
 from flmc.models.local_parameters import LocalParameters
-from flmc.models.log_density import LogDensityModel
+from flmc.models.log_density import UNITS, LogDensityModel
 from flmc.models.parameters import Parameter
 from flmc.models.pointwise import Likelihood
 from flmc.models.supports import Interval, Support
@@ -55,6 +61,7 @@ def federated(
     coords: Mapping[str, Sequence[Any]],
     local: str | None = None,
     local_steps: int = 8,
+    likelihood_of: str = "example",
     **others: Any,
 ) -> LogDensityModel:
     """The model of :meth:`flmc.Model.from_numpyro`, which describes the arguments; ``others`` are
@@ -63,12 +70,22 @@ def federated(
     rows, labels = data.rows(), data.labels
     if not data.num_samples:
         raise InvalidSetting("a NumPyro model needs 1 example at least, got 0")
-    calls = _Calls(jax, numpyro, model, dict(fixed))
-    # The prior is evaluated with one row of zeros in place of the data, so that no data can enter
-    # it.
-    blank = {name: np.zeros_like(values[:1]) for name, values in rows.items()}
+    of_device = checks.one_of("likelihood_of", likelihood_of, UNITS) == "device"
+    if of_device and local is not None:
+        raise InvalidSetting(
+            "local names a plate over devices, and a model with likelihood_of='device' is that of"
+            " one device, which has no such plate: leave local out, or write the densities for"
+            " from_log_density"
+        )
+    calls = _Calls(jax, numpyro, model, dict(fixed), "rows" if of_device else "examples")
+    # The prior is evaluated with zeros in place of the data, so that no data can enter it: with one
+    # row of them, or with as many as the smallest device has.
+    size = min(size for size in data.device_sizes if size) if of_device else 1
+    blank = {name: np.zeros_like(values[:size]) for name, values in rows.items()}
     with jax.enable_x64():
-        latent = _latent_sites(calls, jax, blank, rows)
+        tried = _tried(calls, data) if of_device else []
+        two = {name: values[[0, -1]] for name, values in rows.items()}
+        latent = _latent_sites(calls, jax, blank, tried or [two])
         starts = {name: site["value"] for name, site in latent.items()}
         for name in start:
             if name not in latent:
@@ -94,6 +111,9 @@ def federated(
             }
             for _ in range(_NUM_POINTS)
         ]
+        if of_device:
+            free = _free_of_data(calls, jax, points, blank, tried, set(latent))
+            return _of_whole_devices(calls, free, blank, data, parameters, others)
         in_likelihood = _observed_by_example(calls, jax, points, blank, _some(rows), set(latent))
 
         at_home = None
@@ -145,12 +165,46 @@ def federated(
     return LogDensityModel(log_prior, likelihood, data, parameters, **others)
 
 
+def _of_whole_devices(
+    calls: _Calls,
+    free: Sequence[str],
+    blank: Values,
+    data: OnDevices,
+    parameters: Mapping[str, Parameter],
+    others: Mapping[str, Any],
+) -> LogDensityModel:
+    """The federated model of a NumPyro model of one device. The sites in ``free`` are the prior,
+    evaluated with the arrays ``blank``; all others are the likelihood of a device's arrays."""
+
+    def log_prior(values: Values) -> Any:
+        each = calls.log_densities(values, blank)
+        return sum(each[name] for name in free)
+
+    def log_likelihood(values: Values, device: Values) -> Any:
+        # Sites of the likelihood are not listed by name, because a Python loop over the rows of a
+        # longer series has more of them.
+        each = calls.log_densities(values, device)
+        return sum(value for name, value in each.items() if name not in free)
+
+    return LogDensityModel(
+        log_prior, log_likelihood, data, parameters, likelihood_of="device", **others
+    )
+
+
 class _Calls:
     """Calls a NumPyro model with the arrays of some examples and with the ``fixed`` arguments, and
-    reads log densities and values off its sites."""
+    reads log densities and values off its sites. Messages call rows of arrays ``called``."""
 
-    def __init__(self, jax: Any, numpyro: Any, model: NumpyroModel, fixed: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        jax: Any,
+        numpyro: Any,
+        model: NumpyroModel,
+        fixed: dict[str, Any],
+        called: str = "examples",
+    ) -> None:
         self._jax, self._numpyro, self._model, self._fixed = jax, numpyro, model, fixed
+        self.called = called
 
     def _arguments(self, rows: Values) -> dict[str, Any]:
         """All arguments of a call of the model, by name: the fixed ones and the arrays in ``rows``,
@@ -214,6 +268,18 @@ class _Calls:
         scale = 1.0 if site["scale"] is None else site["scale"]
         return scale * each
 
+    def accepts(self, rows: Values) -> bool:
+        """Whether the model can be called with the arrays ``rows``, as one for series of a fixed
+        length cannot with arrays of another."""
+        handlers = self._numpyro.handlers
+        traced = handlers.trace(handlers.seed(self._model, 0))
+        try:
+            with self._numpyro.validation_enabled(is_validate=False):
+                traced.get_trace(**self._arguments(rows))
+        except Exception:  # a user's model may raise anything
+            return False
+        return True
+
     def sites(
         self, rows: Values, free_of: Callable[[str, Support, Site], Array]
     ) -> tuple[dict[str, Site], dict[str, Site]]:
@@ -221,11 +287,19 @@ class _Calls:
         its ``support``; both by name. The value of a latent site is made from the free numbers that
         ``free_of(name, support, site)`` returns."""
         latent: dict[str, Site] = {}
+        jax = self._jax
 
         def substitute(site: Site) -> Any:
             if site["type"] != "sample" or site["is_observed"]:
                 return None
             support, name = _support_of(site), site["name"]
+            # Inside of a loop JAX computes nothing: it traces.
+            if isinstance(jax.numpy.add(0.0, 0.0), jax.core.Tracer):
+                raise InvalidSetting(
+                    f"the latent site {name!r} is in a loop over rows, such as scan: it would have"
+                    " a value for each of them. Integrate it out, as a Kalman filter does, or sum"
+                    " it out"
+                )
             try:
                 support.free_shape(tuple(site["fn"].shape()))
             except InvalidSetting as error:
@@ -253,10 +327,9 @@ class _Calls:
             )
             unknown = isinstance(error, TypeError) and "unexpected keyword" in str(error)
             raise InvalidSetting(
-                f"the NumPyro model failed for {len(next(iter(rows.values())))} examples with the"
-                f" arguments {', '.join([*rows, *self._fixed])}: {type(error).__name__}: {error}"
-                + cure
-                * unknown
+                f"the NumPyro model failed for {len(next(iter(rows.values())))} {self.called} with"
+                f" the arguments {', '.join([*rows, *self._fixed])}: {type(error).__name__}:"
+                f" {error}{cure * unknown}"
             ) from error
         return sites, latent
 
@@ -418,8 +491,11 @@ class AtHome:
                 homes[int(entries[0])] = device
 
 
-def _latent_sites(calls: _Calls, jax: Any, blank: Values, rows: Values) -> dict[str, Site]:
+def _latent_sites(
+    calls: _Calls, jax: Any, blank: Values, others: Sequence[Values]
+) -> dict[str, Site]:
     """The latent sites by name, with their support, and with the median of their prior as value.
+    They must be the same for the arrays ``blank`` and for all ``others``, which have other lengths.
     Raises ``InvalidSetting`` for what cannot be a parameter of a federated model."""
 
     def median(name: str, support: Support, site: Site) -> Array:
@@ -449,12 +525,20 @@ def _latent_sites(calls: _Calls, jax: Any, blank: Values, rows: Values) -> dict[
     if not latent:
         raise InvalidSetting("the NumPyro model has no latent site: there is nothing to sample")
     rng = np.random.default_rng(1)
-    two = {name: values[[0, -1]] for name, values in rows.items()}
-    _, again = calls.sites(
-        two, lambda name, support, site: rng.standard_normal(
-            support.free_shape(tuple(site["fn"].shape()))
-        )
-    )  # fmt: skip
+    for rows in others:
+        _, again = calls.sites(
+            rows, lambda name, support, site: rng.standard_normal(
+                support.free_shape(tuple(site["fn"].shape()))
+            )
+        )  # fmt: skip
+        _check_same(latent, again, calls.called)
+    return latent
+
+
+def _check_same(latent: Mapping[str, Site], again: Mapping[str, Site], called: str) -> None:
+    """Raise ``InvalidSetting`` unless two calls of a model with different data, and different
+    values of its sites, have the same latent sites; ``called`` says what rows of arrays are."""
+    each = {"rows": "row of a device"}.get(called, "example")
     for name in {**latent, **again}:
         if name not in latent or name not in again:
             raise InvalidSetting(
@@ -463,8 +547,8 @@ def _latent_sites(calls: _Calls, jax: Any, blank: Values, rows: Values) -> dict[
             )
         if latent[name]["value"].shape != again[name]["value"].shape:
             raise InvalidSetting(
-                f"the latent site {name!r} has one value for each example, as its shape goes with"
-                " their number: it would be a parameter of every example. Integrate it out, put it"
+                f"the latent site {name!r} has one value for each {each}, as its shape goes with"
+                f" their number: it would be a parameter of every {each}. Integrate it out, put it"
                 " into a plate whose size is an argument in fixed, or add the array that it"
                 " observes to the data"
             )
@@ -473,7 +557,81 @@ def _latent_sites(calls: _Calls, jax: Any, blank: Values, rows: Values) -> dict[
                 f"the support of {name!r} depends on other sites or on the data: write it as a"
                 " function of a site whose support is fixed"
             )
-    return latent
+
+
+def _tried(calls: _Calls, data: OnDevices) -> list[dict[str, Array]]:
+    """Arrays, by name, with which it is tested what of a model of one device depends on the data:
+    those of the smallest and of the largest device; the latter with numbers larger by one and two
+    in turn, so that they are no constant; and the same rows twice, unless the model takes series of
+    one length only."""
+    sizes = np.array(data.device_sizes)
+    smallest = int(np.where(sizes > 0, sizes, sizes.max()).argmin())
+    small, large = (data.of_device(device).rows() for device in (smallest, int(sizes.argmax())))
+    changed = {
+        name: values + (1 + np.arange(len(values)) % 2).reshape(-1, *[1] * (values.ndim - 1))
+        for name, values in large.items()
+    }
+    twice = {name: np.concatenate([values, values]) for name, values in large.items()}
+    return [small, large, changed, *([twice] if calls.accepts(twice) else [])]
+
+
+def _free_of_data(
+    calls: _Calls,
+    jax: Any,
+    points: Sequence[Values],
+    blank: Values,
+    tried: Sequence[Values],
+    latent: set[str],
+) -> list[str]:
+    """Names of the sites whose log density is the same whatever the data of a device are: the
+    latent sites, and observed ones that depend on parameters alone. Raises ``InvalidSetting`` for a
+    latent site whose density the data change, for an observed site without a finite density, or if
+    no site depends on the data."""
+    try:
+        compiled = jax.jit(calls.log_densities)
+        empty, *found = (
+            [_as_floats(compiled(point, dict(rows))) for point in points]
+            for rows in (blank, *tried)
+        )
+    except Exception as error:  # a user's model may raise anything
+        raise InvalidSetting(
+            "the NumPyro model cannot be compiled for the data of a device, as where its Python"
+            f" code branches on values of the data: {type(error).__name__}: {error}"
+        ) from error
+    free = []
+    # The smallest and the largest device, of which a loop over rows may give sites of other names.
+    for name in {**empty[0], **found[0][0], **found[1][0]}:
+        everywhere = [[at.get(name, np.nan) for at in each] for each in (empty, *found)]
+        reference = np.array(everywhere[0])
+        same = all(
+            np.allclose(np.array(each), reference, rtol=_TOLERANCE, atol=0.0, equal_nan=True)
+            for each in everywhere[1:]
+        ) and all(name in each[0] for each in (empty, *found))
+        if same:
+            free.append(name)
+        elif name in latent:
+            raise InvalidSetting(
+                f"the prior of the latent site {name!r} depends on the data of a device: it must be"
+                " the same for all of them. Compute what it needs beforehand from public knowledge,"
+                " and give it in fixed"
+            )
+        own = np.array([at[name] for each in found[:2] for at in each if name in at])
+        if not np.isfinite(own).any():
+            raise InvalidSetting(
+                f"the log density of the site {name!r} is infinite or no number near the start:"
+                " give another start"
+            )
+    if len(free) == len({**empty[0], **found[0][0], **found[1][0]}):
+        raise InvalidSetting(
+            "the NumPyro model observes nothing: no site has obs= from the arrays"
+            f" {', '.join(blank)}"
+        )
+    return free
+
+
+def _as_floats(values: Values) -> dict[str, float]:
+    """Numbers by name, as Python's."""
+    return {name: float(each) for name, each in values.items()}
 
 
 def _observed_by_example(

@@ -38,6 +38,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.base.findings import Finding
@@ -46,6 +47,7 @@ from flmc.evaluation.answer import Answer, doubting, find_answer, find_federated
 from flmc.evaluation.shown_answer import FindAnswer, ShownAnswer
 from flmc.models.distributions import Prior
 from flmc.models.model import Model
+from flmc.models.parameters import Layout
 from flmc.planning.plans import Plan
 from flmc.runs.files.append_log import Log
 from flmc.runs.files.durable_files import locked, read_arrays, read_json, write_json
@@ -222,6 +224,13 @@ def parts_of_path(directory: Path) -> list[tuple[int, int]]:
     return ranges
 
 
+def federated_names(asked: Mapping[str, Any]) -> Layout | None:
+    """Names of the entries of theta in ``asked``, the contents of ``run.json`` in a federation's
+    record; None if they have none. Raises ``InvalidSetting`` for names that may not be shown."""
+    names = asked["federation"].get("names")
+    return Layout.of_names(checks.plain_names("names", names), len(names)) if names else None
+
+
 @dataclass(frozen=True)
 class Record:
     """Record of a finished run, or of one that is under way, as :func:`flmc.load` found it on disk.
@@ -354,7 +363,9 @@ class Record:
         theta = _positions(plan, arrays)
         if "federation" in asked:
             seen = rounds_seen(self.ledger[: plan.num_rounds], plan.num_devices)
-            find: FindAnswer = partial(find_federated_answer, plan, model, theta[0], *seen)
+            find: FindAnswer = partial(
+                find_federated_answer, plan, model, theta[0], *seen, layout=federated_names(asked)
+            )
             return self._doubting(find, plan), shape
         if isinstance(model, Prior):
             raise InvalidSetting(

@@ -84,7 +84,7 @@ def _rows_without_posterior(result: Result) -> list[Row]:
     standard deviation of the draws of the first data set, and its Stein ratios and shifts. If no
     draws were kept, mean and standard deviation are of the entries of theta, from which the model
     computes parameters with a limited range."""
-    names, mean = named_draws.entry_names(result.plan.dim, result.layout), result.mean[0]
+    names, mean = named_draws.entry_names(result.mean.shape[1], result.layout), result.mean[0]
     sd = np.sqrt(result.variance[0])
     if result.layout is not None and not result.layout.free and result.chains is not None:
         names, values = named_draws.by_entry(result.chains[0], result.layout)
@@ -662,7 +662,7 @@ class Result:
     @property
     def _names(self) -> list[str]:
         """Names of the entries of theta, one for each of the dim entries."""
-        return named_draws.entry_names(self.plan.dim, self.layout)
+        return named_draws.entry_names(self.mean.shape[1], self.layout)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:

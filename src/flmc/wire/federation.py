@@ -2,8 +2,9 @@
 
 It travels as JSON from the server to all roles, and its digest binds every message of a round. The
 digest covers the run's name, the plan's own digest (gains, noise power, clip, link, rounds,
-fading, scheduler), quorum, slot, deadline, grid and model. Plans that are too large, or that name
-a file, are refused before anything is computed from them.
+fading, scheduler), quorum, slot, deadline, grid and model; and the names of theta's entries, where
+it has any. Plans that are too large, or that name a file, are refused before anything is computed
+from them.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ _SOFTEST_BITS = 8
 the noise grid: rounding then takes away less than 1/256 of the symbol."""
 _LONGEST_MODEL = 200
 """Longest name of a model, in characters; a federation with a longer one is refused."""
+_MOST_NAMES = 10_000
+"""Largest number of entries of theta that may have names."""
 _AGREED = ("quorum", "slot_ms", "deadline_ms", "grid_bits", "model")
 """Names of the settings of a federation, beside the run's name and the plan, that its digest
 covers."""
@@ -102,6 +105,10 @@ class Federation:
     model
         Name of the model whose gradients the devices compute; devices of a ``NAME+report`` report
         what clipping and the link take away, as the last entry of theta.
+    names
+        Public names of the entries of theta, without a report, under which the server shows what it
+        knows; empty: they have none. They are agreed on, because a device compares them with its
+        model's own: what the server shows is then in the order that devices compute in.
     """
 
     run: str
@@ -111,6 +118,7 @@ class Federation:
     deadline_ms: int = 2000
     grid_bits: int = 20
     model: str = "linear"
+    names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_run(self.run)
@@ -138,6 +146,7 @@ class Federation:
             raise InvalidSetting(f"a federation's server cannot run the plan: {cannot}")
         if self.reports:
             scale_of(uplink)
+        self._check_names()
         caps = finite_cap(uplink, self.plan.gain)
         # The largest symbol must reach the first step of the grid even in the round with the
         # smallest gain: otherwise peak_steps raises the error.
@@ -157,6 +166,21 @@ class Federation:
                 f" federation, because symbols travel in single precision, got {uplink.peak:g};"
                 " use other units for the parameters"
             )
+
+    def _check_names(self) -> None:
+        """Raise ``InvalidSetting`` unless there are no names, or one for each parameter in theta,
+        all different, short and printable."""
+        count = self.plan.dim - self.reports
+        if len(self.names) not in (0, count):
+            raise InvalidSetting(
+                f"names must be {count}, one for each entry of theta, got {len(self.names)}"
+            )
+        if len(self.names) > _MOST_NAMES:
+            raise InvalidSetting(
+                f"names must be left out for more than {_MOST_NAMES} entries, got {count}"
+            )
+        names = checks.plain_names("names", self.names)
+        object.__setattr__(self, "names", names)
 
     @classmethod
     def of(cls, run: str, plan: Plan, **given: Any) -> Federation:
@@ -216,11 +240,19 @@ class Federation:
     def digest(self) -> bytes:
         """SHA-256, 32 bytes, of the canonical JSON of everything that the roles must agree on:
         wire version, name of the run, the plan's digest and the other settings."""
-        agreed = {name: getattr(self, name) for name in _AGREED}
-        document = {"wire": WIRE_VERSION, "run": self.run, "plan": self.plan.digest, **agreed}
+        document = {
+            "wire": WIRE_VERSION, "run": self.run, "plan": self.plan.digest, **self._agreed
+        }  # fmt: skip
         # Canonical: sorted keys, no spaces, ASCII only; another language must get the same bytes.
         text = json.dumps(document, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).digest()
+
+    @property
+    def _agreed(self) -> dict[str, Any]:
+        """The settings beside run and plan on which all roles agree, by name; without names of
+        entries, if there are none, so that such a federation has the digest that it always had."""
+        names = {"names": list(self.names)} if self.names else {}
+        return {**{name: getattr(self, name) for name in _AGREED}, **names}
 
     def binding(self, round_number: int, theta: Array) -> bytes:
         """SHA-256, 32 bytes, of the federation's digest, the round (from 1, four bytes) and the
@@ -237,7 +269,7 @@ class Federation:
             "wire": WIRE_VERSION,
             "flmc": VERSION,
             "run": self.run,
-            **{name: getattr(self, name) for name in _AGREED},
+            **self._agreed,
             "plan": self.plan.to_document(with_run=False),
             "digest": self.digest.hex(),
         }
@@ -269,7 +301,8 @@ class Federation:
         refuse_files(document.get("plan"))
         try:
             plan = Plan.from_document(document["plan"])
-            federation = cls(document["run"], plan, **{name: document[name] for name in _AGREED})
+            agreed = {name: document[name] for name in _AGREED}
+            federation = cls(document["run"], plan, **agreed, names=document.get("names", ()))
             stated, digest = document["digest"], federation.digest.hex()
         except InvalidSetting:
             raise

@@ -23,10 +23,11 @@ from flmc.evaluation.server_evidence import judge_without_data
 from flmc.evaluation.shown_answer import FindAnswer
 from flmc.models.distributions import Prior
 from flmc.models.model import Model
+from flmc.models.parameters import Layout
 from flmc.planning.plans import Plan
 from flmc.runs.job import Job
 from flmc.runs.ledger import rounds_seen
-from flmc.runs.records import load
+from flmc.runs.records import federated_names, load
 from flmc.runs.results import Result
 from flmc.sampling.chains import Chains, centre_of
 from flmc.sampling.moments import Moments
@@ -47,6 +48,7 @@ def result_without_data(
     reports: bool = False,
     before: Array | None = None,
     prior: Prior | None = None,
+    layout: Layout | None = None,
 ) -> Result:
     """The result of a run as the server knows it: without data, so without a posterior to compare
     with, and judged by :func:`flmc.evaluation.server_evidence.judge_without_data`.
@@ -57,7 +59,8 @@ def result_without_data(
     result leaves it out. ``before`` has the positions before the first kept round, (position, dim),
     without reports: theta at the start and after every round of the burn-in, or only the last of
     these. None: not known, and then the first kept round has no midpoint. Without the model's
-    ``prior`` the result has no answer."""
+    ``prior`` the result has no answer. ``layout`` has the names of the parameters' entries; None:
+    they have none."""
     active, gains = (None, None)
     if ledger[plan.num_burn_in : plan.num_rounds]:
         active, gains = rounds_seen(ledger[plan.num_burn_in : plan.num_rounds], plan.num_devices)
@@ -77,22 +80,28 @@ def result_without_data(
         moments=chains.moments,
         path=chains.path,
         model_findings=(*absences(plan, ledger), *judgement),
-        find_answer=answer_finder(plan, prior, chains.path, ledger),
+        layout=layout,
+        find_answer=answer_finder(plan, prior, chains.path, ledger, layout),
     )
 
 
 def answer_finder(
-    plan: Plan, model: Model | Prior | None, path: ChainPath | None, ledger: Sequence[str]
+    plan: Plan,
+    model: Model | Prior | None,
+    path: ChainPath | None,
+    ledger: Sequence[str],
+    layout: Layout | None = None,
 ) -> FindAnswer:
     """A function that computes the answer, what the server knows of theta, from the positions of
     its chains in ``path`` (None: not known) and from the ``ledger``, one line of JSON for each
-    round, which must hold for every chain. ``model`` is the model or only its prior. If ``model``
-    or ``path`` is None, the function raises ``InvalidSetting``."""
+    round, which must hold for every chain. ``model`` is the model or only its prior, and then the
+    entries of theta have the names in ``layout``, None: no names. If ``model`` or ``path`` is None,
+    the function raises ``InvalidSetting``."""
     seen = rounds_seen(ledger[: plan.num_rounds], plan.num_devices)
     if model is None or path is None:
         return partial(refuse_answer, PRIOR_UNKNOWN)
     # A federation stores theta itself as positions: the path has no origin.
-    return partial(find_federated_answer, plan, model, path.after_rounds[0], *seen)
+    return partial(find_federated_answer, plan, model, path.after_rounds[0], *seen, layout=layout)
 
 
 def refuse_answer(why: str, **words: object) -> Answer:
@@ -234,4 +243,5 @@ def result_of_record(directory: Path) -> Result:
         reports=REPORT in record.arrays,
         before=held.before,
         prior=prior_in(record.asked),
+        layout=federated_names(record.asked),
     )

@@ -34,6 +34,7 @@ from flmc.deploy.server.server_record import ENGINE, REPORT
 from flmc.evaluation.server_evidence import judge_without_data
 from flmc.evaluation.shown_answer import FindAnswer
 from flmc.models.distributions import Prior
+from flmc.models.parameters import Layout
 from flmc.runs.ledger import rounds_seen
 from flmc.runs.records import load
 from flmc.runs.results import Result
@@ -178,6 +179,7 @@ def pool(directories: Sequence[Path]) -> PooledRuns:
         moments=chains.moments,
         path=chains.path,
         model_findings=(*_judge_starts(runs, before[:, 0], kept), *findings.values()),
+        layout=_layout_of(runs),
         find_answer=_answer_of(runs, chains.path),
     )
     try:
@@ -205,6 +207,12 @@ def _check_alike(runs: Sequence[_Run]) -> None:
                 f"{each.federation.run!r} and {first.run!r} are runs of different plans or models:"
                 " chains must be of one plan"
             )
+    named = {each.federation.names for each in runs} - {()}
+    if len(named) > 1:
+        raise InvalidSetting(
+            "the runs have different names of theta's entries, so that they are not of one model:"
+            f" {' and '.join(', '.join(each[:5]) for each in sorted(named)[:2])}"
+        )
 
 
 def _judge_starts(runs: Sequence[_Run], starts: Array, kept: Array) -> list[Finding]:
@@ -235,4 +243,10 @@ def _answer_of(runs: Sequence[_Run], path: ChainPath | None) -> FindAnswer:
     for active, gain in seen[1:]:
         if not (np.array_equal(active, seen[0][0]) and np.allclose(gain, seen[0][1], rtol=1e-6)):
             return partial(refuse_answer, _UNLIKE_ROUNDS)
-    return answer_finder(plan, first.prior, path, first.held.ledger)
+    return answer_finder(plan, first.prior, path, first.held.ledger, _layout_of(runs))
+
+
+def _layout_of(runs: Sequence[_Run]) -> Layout | None:
+    """Names of the entries of theta, from the first of the runs that has any; None if none has."""
+    names = next((each.federation.names for each in runs if each.federation.names), ())
+    return Layout.of_names(names, len(names)) if names else None

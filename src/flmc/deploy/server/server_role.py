@@ -16,6 +16,7 @@ from flmc.deploy.accounting import accounted
 from flmc.deploy.role import Dropped, Outgoing, Role, Timing
 from flmc.deploy.server.federation_result import result_without_data
 from flmc.deploy.server.server_record import ServerRecord
+from flmc.models.parameters import Layout
 from flmc.planning.temperature import temperature
 from flmc.runs.ledger import planned_entries
 from flmc.runs.ledger_cost import spent_curve
@@ -247,7 +248,7 @@ class ServerRole(Role):
             )
         kept = np.stack(record.thetas[plan.num_burn_in + 1 :])
         seconds = time.process_time()
-        reports = self.federation.reports
+        reports, names = self.federation.reports, self.federation.names
         before = np.stack(record.thetas[: plan.num_burn_in + 1])
         result = result_without_data(
             plan,
@@ -257,6 +258,7 @@ class ServerRole(Role):
             reports=reports,
             before=before[:, :-1] if reports else before,
             prior=record.prior,
+            layout=Layout.of_names(names, len(names)) if names else None,
         )
         record.finish(result)
         self._verdict = verdict_on(result.findings)

@@ -19,6 +19,9 @@ quorum = {quorum}
 slot_ms = 50
 # Milliseconds for which the air waits for answers.
 deadline_ms = 2000
+# Public names of the entries of theta, under which the server shows them: those that the model of
+# the devices has, in its order (in Python model.layout.free_entries()).
+# names = ["intercept", "slope"]
 """
 
 _TLS = """\

@@ -72,6 +72,8 @@ def test_chains_that_begin_in_one_of_two_modes_never_look_good(seed: int) -> Non
     assert (done.draws[..., 0] < done.draws[..., 1]).all()  # half of the posterior was never seen
     assert done.verdict is not None
     assert not done.verdict.good
+    # An answer states the mode that its chain saw, and doubts itself.
+    assert "several-modes" in {each.code for each in done.posterior().doubts}
 
 
 def test_the_mass_and_the_way_between_modes_are_those_of_the_density() -> None:

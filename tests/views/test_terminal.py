@@ -7,7 +7,7 @@ import re
 import pytest
 
 import flmc
-from flmc.base.tables import Grid, Row
+from flmc.base.tables import Grid, Listing, Row
 from flmc.views.terminal import show
 
 
@@ -42,3 +42,12 @@ def test_words_in_brackets_are_words(
     shown = capsys.readouterr().out
     assert cell[:4] in shown
     assert "[/i]" in shown
+
+
+def test_names_in_brackets_are_printed_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    """Entries of theta have such names; in rich's markup a word in brackets is a style."""
+    rows = (Row("slope[bold]", "[red] 1"),)
+    show(Listing("answer of slope[dim]", rows), Grid(("[b] who",), (("slope[i]",),), "of [u]"))
+    printed = capsys.readouterr().out
+    for name in ("slope[bold]", "[red] 1", "slope[dim]", "[b] who", "slope[i]", "of [u]"):
+        assert name in printed

@@ -58,7 +58,7 @@ or of unknown length, and a missing forecast count against an answer."""
 _DOUBTS = OF_GRADIENTS | {
     "bounds-contradicted", "burn-in", "burn-in-unknown", "curvature-by-chance",
     "curvature-unknown", "linearity-unknown", "no-prediction", "noise-memory", "not-quadratic",
-    "strong-prior",
+    "several-modes", "strong-prior",
 }  # fmt: skip
 """Codes of the findings that say that an answer may be wrong, if their light is *sampling*. All
 other findings say only that its intervals are wide, or that the draws of its chain cannot be
@@ -72,13 +72,14 @@ def doubting(
     find: Callable[..., Answer], findings: Sequence[Finding], clipped: float, plan: Plan
 ) -> Callable[..., Answer]:
     """A function that calls ``find``, which computes an answer, and adds to the answer those
-    ``findings`` of plan and run that doubt the server's estimates of the gradient. ``clipped`` is
+    ``findings`` of plan and run that doubt the server's estimates of the gradient, or tell of
+    several modes, of which a transcript shows one. ``clipped`` is
     the share of clipped gradient entries in the kept rounds, NaN where it is not known. If it is
     above 1.5 % or not known, a burn-in that is much too short and a missing forecast are added,
     too. Noise that depends on earlier rounds is always added. The answer also gets the degrees of
     freedom that the ``plan`` predicted, so that a curvature that the rounds seem to tell only by
     chance is doubted."""
-    codes = OF_GRADIENTS | {"not-judged"}
+    codes = OF_GRADIENTS | {"not-judged", "several-modes"}
     if not clipped <= _CLIPPED:
         codes |= {"burn-in", "burn-in-unknown", "no-prediction"}
     speak = [

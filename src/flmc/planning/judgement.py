@@ -196,7 +196,10 @@ def judge_chain(
     law, response, bend = ChainLaw(None) if failure else chain_law(decided, model)
     tolerances = PUBLIC if public else PREDICTED
     predicted = law if isinstance(law, Prediction) else None
-    answer = forecast_answer(decided, model, curvature, predicted, response)
+    # An answer of a model with local parameters is refused.
+    answer = None
+    if not decided.num_local:
+        answer = forecast_answer(decided, model, curvature, predicted, response)
     # The burn-in is judged first: if chains have not arrived, nothing else that is predicted holds.
     if decided.aim == "answer":
         findings = judge_arrival(decided, rounds_to_arrive(decided, model, curvature, predicted))

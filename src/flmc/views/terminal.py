@@ -62,13 +62,16 @@ def render(thing: Listing | Grid | str) -> RenderableType:
 def render_listing(listing: Listing) -> RenderableType:
     """The object that rich prints for a listing: its headline and title, then a line for each row
     with label and value side by side, in the colour of the row's severity."""
+    # Texts are Text objects, because in a plain string rich would take a word in square brackets,
+    # such as the name of an entry of theta, for markup.
+    title = Text(listing.title, style="italic") if listing.title else None
     table = Table(
-        show_header=False, box=None, padding=(0, 2, 0, 0), title=listing.title, title_justify="left"
+        show_header=False, box=None, padding=(0, 2, 0, 0), title=title, title_justify="left"
     )
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for row in listing.rows:
-        table.add_row(row.label, Text(row.text, style=_STYLES[row.severity]))
+        table.add_row(Text(row.label), Text(row.text, style=_STYLES[row.severity]))
     return table if listing.headline is None else Group(_note(listing.headline), table)
 
 
@@ -93,14 +96,11 @@ def render_narrow(thing: Listing | Grid) -> RenderableType:
 def render_grid(grid: Grid) -> RenderableType:
     """The object that rich prints for a grid: a table with a header, and the grid's notes below
     it."""
-    table = Table(
-        title=grid.title or None, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
+    title = Text(grid.title, style="italic") if grid.title else None
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for index, name in enumerate(grid.header):
-        table.add_column(name, justify="left" if index == 0 else "right", no_wrap=index > 0)
+        table.add_column(Text(name), justify="left" if index == 0 else "right", no_wrap=index > 0)
     for cells in grid.rows:
-        # Cells are Text objects, because in a plain string rich would take a word in square
-        # brackets for markup.
         table.add_row(*map(Text, cells))
     return Group(table, *(_note(row) for row in grid.notes))
 

@@ -155,6 +155,9 @@ def test_audit_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
     document = json.loads(capsys.readouterr().out)
     assert [each["num_rounds"] for each in document["audits"]] == [1, 4]
     assert all(each["lower"] < each["upper"] for each in document["audits"])
+    # One round, and four of them.
+    once, short = (each["risk"]["accuracy"] for each in document["audits"])
+    assert 0.5 < once < short <= 1.0
     assert main(["audit", "--scheme", "ideal"]) == 2
     assert main(["audit", "--trials", "10"]) == 2
     capsys.readouterr()

@@ -41,9 +41,13 @@ def test_ledger_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert spent == sorted(spent)
     assert spent[-1] == pytest.approx(result["plan"]["privacy"]["run"]["epsilon"], rel=1e-9)
     assert curve["transmitted"] == [40] * 20
+    # Every device transmitted in every round, at the cap: the plan's event.
+    assert curve["risk"] == result["plan"]["privacy"]["risk"]
     assert curve["devices"] == [spent[-1]] * 20
     assert main(["ledger", out]) == 0
-    assert "epsilon" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "epsilon" in shown
+    assert "which of two data sets a device has" in " ".join(shown.split())
     assert (tmp_path / "run" / "ledger.png").stat().st_size > 5_000
     assert main(["ledger", str(tmp_path)]) == 2
 

@@ -37,6 +37,7 @@ def test_both_stages_cost_what_one_run_costs(
     model: flmc.LinearGaussian, uplink: flmc.Uplink
 ) -> None:
     both = flmc.plan_two_stages(model, uplink, LIMITS, num_rounds=300, pilot_rounds=120)
+    assert "tells which of two" in str(both.listing().rows)
     assert both.cost is not None
     assert both.cost.epsilon <= 8.0
     # The same number of rounds in one run, at the same gain, by the event itself.

@@ -12,6 +12,7 @@ from flmc.base.tables import format_up
 from flmc.planning.limits import Limits
 from flmc.privacy.event import Event
 from flmc.privacy.scheduled_event import ScheduledEvent
+from flmc.privacy.trade_off import TradeOff
 from flmc.privacy.transmissions import count_gains
 from flmc.uplink.power import finite_cap
 from flmc.uplink.scheduler import Scheduler
@@ -23,6 +24,11 @@ NEIGHBOURING = {
     "example": "example (one example of one device is replaced)",
 }
 """Neighbouring relations by name, each with what neighbouring data replace, in words."""
+TOLD_APART = {
+    "device": "which of two data sets a device has",
+    "example": "which of two values an example has",
+}
+"""What an attacker decides who tells neighbouring data apart, by the name of the relation."""
 _MOST_SORTED = 50_000_000
 """Largest number of gains (rounds x entries x devices) for which the gains of every device are
 sorted and compared rank by rank, where devices transmit in given, different rounds. With more, the
@@ -272,3 +278,11 @@ def cost_of_run(exposure: Exposure, limits: Limits) -> Cost:
     if budget is not None and budget < epsilon <= budget * (1 + _ROUNDING):
         epsilon = budget if exposure.run.delta(budget) <= limits.run_delta else epsilon
     return Cost(epsilon, limits.run_delta, coarse)
+
+
+def risk_in_words(risk: TradeOff | None, neighbouring: str, delta: float) -> str:
+    """What an attacker achieves at most, in a sentence; ``risk`` is None where no finite epsilon is
+    known at ``delta``."""
+    if risk is None:
+        return f"not known: no finite epsilon is known at delta {delta:g}"
+    return risk.in_words(TOLD_APART[neighbouring], delta)

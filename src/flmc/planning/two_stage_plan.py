@@ -25,7 +25,7 @@ from flmc.planning.decision import Request, decide
 from flmc.planning.limits import Limits
 from flmc.planning.planner import plan
 from flmc.planning.plans import Plan
-from flmc.planning.privacy_cost import Cost
+from flmc.planning.privacy_cost import Cost, risk_in_words
 from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.schedulers import GivenDevices
 from flmc.uplink.uplink import Uplink
@@ -133,7 +133,9 @@ class TwoStagePlan:
                 f"epsilon {format_up(self.cost.epsilon)} at delta {self.cost.delta:g} at most, of"
                 " the pilot and one chain of the second stage together"
             )
-            rows.append(Row("privacy of both", text))
+            limits = self.whole.limits
+            risk = risk_in_words(self.whole.run_risk, limits.neighbouring, limits.run_delta)
+            rows += [Row("privacy of both", text), Row("risk of both", risk)]
         if self.pilot.data_dependent:
             text = (
                 "yes: step, features or coordinates of the pilot were computed from the devices'"

@@ -66,6 +66,13 @@ class ComposedEvent(Event):
         delta = composed_loss(self, REACH).delta(epsilon)
         return delta if delta > _TINY else composed_loss(self, FAR_REACH).delta(epsilon)
 
+    def curve_delta(self, epsilon: float) -> float:
+        """Upper bound of the delta that goes with ``epsilon`` in standard differential privacy,
+        from a few laws of the summed loss that all epsilons of a curve share."""
+        if self.deterministic or self.silent or epsilon >= self.largest_loss:
+            return self.delta(epsilon)
+        return composed_loss(self, REACH).curve_delta(epsilon)
+
     def solve_epsilon(self, delta: float) -> tuple[float, bool]:
         """Upper bound of the epsilon that goes with ``delta`` in standard differential privacy, and
         whether it is looser than usual because the exact sum of privacy losses would take too much
@@ -94,6 +101,13 @@ class ComposedEvent(Event):
         if delta > _TINY:
             return delta
         return composed_loss(self, FAR_REACH, rounds, chance).delta(epsilon)
+
+    def averaged_curve_delta(self, epsilon: float, rounds: int, chance: float) -> float:
+        """What :meth:`averaged_delta` returns, from a few laws of the summed loss that all epsilons
+        of a curve share."""
+        if self.deterministic:
+            return self.averaged_delta(epsilon, rounds, chance)
+        return composed_loss(self, REACH, rounds, chance).curve_delta(epsilon)
 
     def averaged_epsilon(self, delta: float, rounds: int, chance: float) -> tuple[float, bool]:
         """Upper bound of the epsilon that goes with ``delta`` if this event, as one round, happens

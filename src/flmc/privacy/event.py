@@ -211,6 +211,17 @@ class Event(ABC):
             return self.tight_delta(epsilon)
         return self.tail_delta(epsilon, criterion, num_devices)
 
+    def curve_delta(self, epsilon: float) -> float:
+        """Upper bound of the delta that goes with ``epsilon`` in standard differential privacy, for
+        a curve of many epsilons. A subclass may share work between them, where that makes delta
+        looser by a millionth of itself at most."""
+        return self.delta(epsilon)
+
+    def averaged_curve_delta(self, epsilon: float, rounds: int, chance: float) -> float:
+        """What :meth:`averaged_delta` returns, for a curve of many epsilons, as
+        :meth:`curve_delta`."""
+        return self.averaged_delta(epsilon, rounds, chance)
+
     def epsilon(
         self, delta: float, criterion: str = "tight", num_devices: int | None = None
     ) -> float:

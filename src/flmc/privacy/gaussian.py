@@ -15,7 +15,7 @@ import numpy as np
 from flmc.base.special import log_ndtr, ndtr
 from flmc.privacy.event import CRITERIA, Event
 from flmc.privacy.root_finding import largest_argument
-from flmc.privacy.transmissions import Transmissions, total_mu
+from flmc.privacy.transmissions import Transmissions, binomial_counts, total_mu
 
 _SMALL, _HUGE = 1e-2, 1e10
 """Two distances mu of the means, in standard deviations: below ``_SMALL`` delta is a difference of
@@ -123,6 +123,15 @@ class GaussianEvent(Event):
     def tight_delta(self, epsilon: float) -> float:
         """Delta that goes with ``epsilon`` in standard differential privacy, in closed form."""
         return delta(epsilon, self.mu)
+
+    def averaged_delta(self, epsilon: float, rounds: int, chance: float) -> float:
+        """Upper bound of the delta that goes with ``epsilon`` if this event happens in each of
+        ``rounds`` rounds with probability ``chance``, and everybody sees in which: in closed form
+        for each number of rounds."""
+        counts, beyond = binomial_counts(rounds, chance)
+        mu = self.mu
+        each = (share * delta(epsilon, math.sqrt(count) * mu) for count, share in counts)
+        return min(1.0, math.fsum(each) + beyond)
 
     def tail_delta(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
         """Probability that the magnitude of the privacy loss exceeds ``epsilon``, in closed form;

@@ -76,6 +76,13 @@ class ScheduledEvent(Event):
         averaged over the random schedules of transmissions."""
         return self.once.averaged_delta(epsilon, self.rounds, self.chance)
 
+    def curve_delta(self, epsilon: float) -> float:
+        """Upper bound of the delta that goes with ``epsilon``, averaged over the random schedules
+        of transmissions, for a curve of many epsilons."""
+        if self.silent or epsilon >= self.largest_loss:
+            return self.delta(epsilon)
+        return self.once.averaged_curve_delta(epsilon, self.rounds, self.chance)
+
     def solve_epsilon(self, delta: float) -> tuple[float, bool]:
         """Upper bound of the epsilon at which delta, averaged over the random schedules of
         transmissions, is ``delta``; and whether it is looser than usual because a grid of privacy

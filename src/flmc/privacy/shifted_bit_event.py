@@ -177,8 +177,21 @@ class SharedShiftEvent(Event):
         """Upper bound of the delta that goes with ``epsilon`` in standard differential privacy:
         from a Gaussian mechanism, or from the event in which every entry moves by the whole
         ``shift`` where that may give a smaller delta."""
-        shared = min(gaussian.delta(epsilon, mu) + lost for mu, lost in self._ways)
+        shared = self._shared_delta(epsilon)
         return min(shared, self.by_entry.delta(epsilon)) if self._entries_may_do else shared
+
+    def curve_delta(self, epsilon: float) -> float:
+        """Upper bound of the delta that goes with ``epsilon`` in standard differential privacy, for
+        a curve of many epsilons: as :meth:`tight_delta`."""
+        if self.silent or epsilon >= self.largest_loss:
+            return self.delta(epsilon)
+        shared = self._shared_delta(epsilon)
+        return min(shared, self.by_entry.curve_delta(epsilon)) if self._entries_may_do else shared
+
+    def _shared_delta(self, epsilon: float) -> float:
+        """Upper bound of the delta that goes with ``epsilon``, from a Gaussian mechanism, however
+        the entries share the move."""
+        return min(gaussian.delta(epsilon, mu) + lost for mu, lost in self._ways)
 
     def solve_epsilon(self, delta: float) -> tuple[float, bool]:
         """Upper bound of the epsilon that goes with ``delta`` in standard differential privacy:

@@ -93,6 +93,13 @@ class UncertainGainEvent(Event):
         ``extra``)/``correlation``, plus the probability that any gain exceeds its bound."""
         return min(1.0, self.loud.delta(epsilon) + self.probability)
 
+    def curve_delta(self, epsilon: float) -> float:
+        """Upper bound of the delta that goes with ``epsilon`` in standard differential privacy, for
+        a curve of many epsilons: as :meth:`tight_delta`."""
+        if self.silent or epsilon >= self.largest_loss:
+            return self.delta(epsilon)
+        return min(1.0, self.loud.curve_delta(epsilon) + self.probability)
+
     def tail_delta(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
         """Upper bound of the probability that the magnitude of the privacy loss (criterion
         ``tail``) or of the paper's bound of it (``paper``) exceeds ``epsilon``: that with all gains

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,9 @@ from flmc.base.tables import Grid, Row, format_up
 from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
 from flmc.planning.plans.release import data_dependence_row
-from flmc.planning.privacy_cost import NEIGHBOURING
+from flmc.planning.privacy_cost import NEIGHBOURING, TOLD_APART
+from flmc.privacy.event import Event
+from flmc.privacy.trade_off import TradeOff
 from flmc.runs.ledger import planned_entries
 from flmc.runs.records import Record
 from flmc.uplink.csi import silent_exceedance
@@ -67,6 +70,14 @@ class SpentCurve:
     stated epsilon."""
     epsilon_all_chains: float | None = None
     """Epsilon of all chains together, if every one of them is released; None: not computed."""
+    event: Event | None = None
+    """What the device that spends most transmits in the whole planned run; None if the noise hides
+    nothing."""
+    unstated: float = 0.0
+    """Probability of an error of the channel estimate that ``event`` leaves out; a part of
+    ``run_delta``."""
+    told_apart: str = ""
+    """What an attacker decides who tells neighbouring data apart, in words."""
     data_dependent: bool | None = None
     """Whether the plan was computed from the devices' private data, so that epsilon holds in a
     simulation only; None if that is not known."""
@@ -88,6 +99,14 @@ class SpentCurve:
         was fixed beforehand."""
         return self.points[-1][1]
 
+    @cached_property
+    def risk(self) -> TradeOff | None:
+        """What an attacker achieves at most after the whole planned run, against the device that
+        spends most, whenever the run stops; None where no finite epsilon is known."""
+        if self.event is None:
+            return None
+        return TradeOff.of(self.event, self.run_delta, self.unstated)
+
     @property
     def partial(self) -> bool:
         """Whether the curve ends (at round ``at``) before the last planned round."""
@@ -101,6 +120,7 @@ class SpentCurve:
             "epsilon": to_document(self.epsilon),
             "epsilon_so_far": to_document(self.epsilon_so_far),
             "run_delta": self.run_delta,
+            "risk": None if self.risk is None else self.risk.to_document(self.run_delta),
             "curve": to_document(self.points),
             "transmitted": self.transmitted,
             "devices": to_document(self.devices),
@@ -139,6 +159,8 @@ class SpentCurve:
                 f" {IF_FIXED}; who stops after looking has spent the whole run"
             )
             notes.insert(0, Row("", text, severity="warning"))
+        if self.risk is not None:
+            notes.append(Row("", self.risk.in_words(self.told_apart, self.run_delta)))
         if self.data_dependent is not None:
             notes.append(data_dependence_row(self.data_dependent))
         if self.unfinished is not None:
@@ -287,6 +309,17 @@ def spent_curve(
     neighbouring, delta = limits.neighbouring, limits.run_delta
     budget = limits.epsilon if limits.scope == "run" and limits.privacy != "off" else None
 
+    def event_of(talks: npt.NDArray[np.bool_], chains: int = 1) -> tuple[Event, float]:
+        """Event of a device that transmitted in the rounds where the mask ``talks`` (round) is
+        true, for the release of ``chains`` chains together, and the probability that it leaves
+        out."""
+        event = uplink.event_of_rounds(gains[: len(talks)][talks], dim, neighbouring, chains)
+        # The error of the channel estimate may, with small probability, exceed what the event
+        # allows for. The event charges this probability to delta for the rounds in which the device
+        # transmits. The error may also decide whether it transmits, so the silent rounds are
+        # charged here.
+        return event, silent_exceedance(uplink, chains * dim * int((~talks).sum()))
+
     def cost(talks: npt.NDArray[np.bool_], chains: int = 1) -> float:
         """Epsilon of a device that transmitted in the rounds where the mask ``talks`` (round) is
         true, for the release of ``chains`` chains together."""
@@ -295,13 +328,8 @@ def spent_curve(
             return math.inf
         if not talks.any():
             return 0.0
-        event = uplink.event_of_rounds(gains[: len(talks)][talks], dim, neighbouring, chains)
-        # The error of the channel estimate may, with small probability, exceed what the event
-        # allows for. The event charges this probability to delta for the rounds in which the device
-        # transmits. The error may also decide whether it transmits, so the silent rounds are
-        # charged here.
-        silent = chains * dim * int((~talks).sum())
-        return event.epsilon(max(delta - silent_exceedance(uplink, silent), 1e-300))
+        event, left_out = event_of(talks, chains)
+        return event.epsilon(max(delta - left_out, 1e-300))
 
     def cost_of_each(talks: npt.NDArray[np.bool_]) -> list[float]:
         """Epsilon of each device, from the rounds in which it transmitted, (round, device)."""
@@ -325,4 +353,14 @@ def spent_curve(
     if num_chains > 1:
         every = max(cost(pattern, num_chains) for pattern in np.unique(talks.T, axis=0))
     curve = SpentCurve(points, transmitted, by_device, delta, NEIGHBOURING[neighbouring], budget)
-    return replace(curve, num_chains=num_chains, epsilon_all_chains=every, planned=len(rounds))
+    loudest = talks[:, int(np.argmax(by_device))]
+    if loudest.any() and not uplink.noise_is_exact:
+        event, left_out = event_of(loudest)
+        curve = replace(curve, event=event, unstated=left_out)
+    return replace(
+        curve,
+        num_chains=num_chains,
+        epsilon_all_chains=every,
+        planned=len(rounds),
+        told_apart=TOLD_APART[neighbouring],
+    )

@@ -9,7 +9,14 @@ from pydantic import WithJsonSchema
 
 from flmc.base.documents import ANSWER_VERSION
 from flmc.evaluation.metrics import ShiftKnownFrom
-from flmc.planning.plans.plan_schema import Count, Document, FindingDocument, PlanDocument, words
+from flmc.planning.plans.plan_schema import (
+    Count,
+    Document,
+    FindingDocument,
+    PlanDocument,
+    RiskDocument,
+    words,
+)
 from flmc.runs.records import SCHEMA_VERSION
 
 
@@ -300,6 +307,10 @@ class LedgerDocument(AnswerDocument):
         " fixed beforehand; null: not bounded"
     )
     run_delta: float = words("delta that every epsilon is stated at")
+    risk: RiskDocument | None = words(
+        "what an attacker achieves at most after the whole planned run, against the device that"
+        " spends most; null: not known"
+    )
     curve: list[tuple[Count, float | None]] = words(
         "rounds, each with the epsilon up to it, valid if that round was fixed beforehand as the"
         " one to stop at; one with --at"

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import WithJsonSchema
 
 from flmc.cli.schemas.run_answers import AnswerDocument
-from flmc.planning.plans.plan_schema import Count, Document, PlanDocument, words
+from flmc.planning.plans.plan_schema import Count, Document, PlanDocument, RiskDocument, words
 from flmc.settings.questions import AXES
 
 
@@ -85,6 +85,10 @@ class AuditDocument(Document):
     loudest: float = words("largest gain that devices use, over the accountant's cap")
     resolution: ResolutionDocument | None = words(
         "what the audit could see, computed before it started; null: not computed"
+    )
+    risk: RiskDocument | None = words(
+        "what any attacker achieves at most after these rounds, as the accountant states; null: not"
+        " known"
     )
     broken: bool = words("whether the attack refutes the accountant, or gains are above their caps")
 

@@ -33,6 +33,7 @@ from flmc.evaluation.audit.likelihood_ratio import at_worst_centre
 from flmc.evaluation.audit.outcome import Audit
 from flmc.evaluation.audit.resolution import Resolution, expected_resolution
 from flmc.evaluation.audit.scene import Rounds, Scene, canary, level_law, neighbour
+from flmc.privacy.trade_off import TradeOff
 from flmc.sampling.roles import Transmission, air, device, server
 
 Transmit = Callable[[Scene, Array, int, np.random.Generator], tuple[Array, Array]]
@@ -207,6 +208,7 @@ def audit(
         scene.neighbouring,
         loudest_over_cap(scene),
         expected,
+        TradeOff.of(scene.event, delta),
     )
 
 

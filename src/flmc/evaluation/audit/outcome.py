@@ -9,6 +9,8 @@ from typing import Any
 
 from flmc.base.tables import Listing, Row, format_up
 from flmc.evaluation.audit.resolution import Resolution
+from flmc.planning.privacy_cost import risk_in_words
+from flmc.privacy.trade_off import TradeOff
 
 _ROUNDING = 1e-9
 """Relative excess of a gain over its cap that rounding alone may cause."""
@@ -37,6 +39,10 @@ class Audit:
     resolution: Resolution | None = None
     """Smallest understatement of epsilon by the accountant that the audit could detect, computed
     before the attack; None if it was not computed."""
+
+    risk: TradeOff | None = None
+    """What any attacker achieves at most after these rounds, as the accountant states; None if no
+    finite epsilon is known."""
 
     @property
     def too_loud(self) -> bool:
@@ -70,7 +76,13 @@ class Audit:
         null."""
         upper = None if math.isinf(self.upper) else self.upper
         resolution = None if self.resolution is None else self.resolution.to_document()
-        return {**vars(self), "upper": upper, "resolution": resolution, "broken": self.broken}
+        return {
+            **vars(self),
+            "upper": upper,
+            "resolution": resolution,
+            "risk": None if self.risk is None else self.risk.to_document(self.delta),
+            "broken": self.broken,
+        }
 
     def __str__(self) -> str:
         return str(self.listing())
@@ -106,6 +118,7 @@ class Audit:
                     f"{self.lower:.4g} (with confidence {100 * self.confidence:g} %)",
                 ),
                 Row("epsilon is at most", f"{format_up(self.upper)} (accountant)"),
+                Row("risk", risk_in_words(self.risk, self.neighbouring, self.delta)),
                 verdict,
             ),
         )

@@ -145,12 +145,14 @@ def _privacy(plan: Plan, with_run: bool) -> dict[str, Any] | None:
         return None
     counted = {"rounds": plan.exposure.num_rounds, "schedule": plan.exposure.schedule}
     run = {**_cost(plan.run_cost), **counted} if with_run else None
+    risk = plan.run_risk if with_run else None
     return {
         "criterion": plan.limits.privacy,
         "neighbouring": NEIGHBOURING[plan.limits.neighbouring],
         "stated_by": plan.uplink.privacy_stated_by,
         "round": _cost(plan.round_cost),
         "run": run,
+        "risk": None if risk is None else risk.to_document(plan.limits.run_delta),
     }
 
 

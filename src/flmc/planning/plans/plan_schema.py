@@ -101,6 +101,26 @@ class CostDocument(Document):
     )
 
 
+class RiskDocument(Document):
+    """What an attacker achieves at most who knows everything else and decides between two
+    neighbouring data sets, as ``TradeOff.to_document`` writes it. Every number is an upper
+    bound."""
+
+    accuracy: float = words("share of right decisions at even odds; 0.5 is guessing")
+    caught_at_1_percent: float = words(
+        "true-positive rate at a false-positive rate of 1 %: share of one data set that he catches"
+        " if he mistakes 1 % of the other for it"
+    )
+    caught_at_0_1_percent: float = words("the same at a false-positive rate of 0.1 %")
+    prior: float = words("his belief in the true data set beforehand")
+    belief: float = words("his belief in it afterwards, exceeded with belief_exceeded at most")
+    belief_exceeded: float = words("probability with which his belief may exceed that; a delta")
+    curve: list[tuple[float, float]] = words(
+        "trade-off curve: false-positive rates, each with the largest true-positive rate; between"
+        " two of them the later one is a bound, a straight line is none"
+    )
+
+
 class PrivacyDocument(Document):
     """Privacy statements of a plan."""
 
@@ -111,6 +131,10 @@ class PrivacyDocument(Document):
     )
     round: CostDocument = words("what the worst round costs")
     run: CostDocument | None = words("what the whole run costs; null: it was left out")
+    risk: RiskDocument | None = words(
+        "what an attacker achieves at most after the whole run; null: not known, or left out",
+        optional=True,
+    )
 
 
 class ReleaseDocument(Document):

@@ -50,6 +50,7 @@ from flmc.planning.privacy_cost import (
 from flmc.planning.server_update import LANGEVIN, ServerUpdate
 from flmc.planning.step_size import Curvature
 from flmc.planning.temperature import temperature
+from flmc.privacy.trade_off import TradeOff
 from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.schedulers import GivenDevices
 from flmc.uplink.uplink import Uplink
@@ -365,6 +366,15 @@ class Plan:
         """Epsilon and delta of the whole run, always by the criterion ``tight``; None where the
         privacy is unknown."""
         return None if self.exposure is None else cost_of_run(self.exposure, self.limits)
+
+    @cached_property
+    def run_risk(self) -> TradeOff | None:
+        """What an attacker achieves at most who decides between two neighbouring data sets after
+        the whole run: the trade-off curve of the run. None where the privacy is unknown, or no
+        finite epsilon is."""
+        if self.exposure is None:
+            return None
+        return TradeOff.of(self.exposure.run, self.limits.run_delta)
 
     def without_forecast(self) -> Plan:
         """A copy of the plan that has its decisions but not its predictions: no prediction, answer,

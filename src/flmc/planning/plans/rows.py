@@ -15,7 +15,7 @@ from flmc.base.tables import Listing, Row, format_number, format_percent, format
 from flmc.planning.plans.expectation import activity_in_words, calibrated_cap
 from flmc.planning.plans.verdict import verdict_of
 from flmc.planning.prediction import Prediction
-from flmc.planning.privacy_cost import NEIGHBOURING, Exposure
+from flmc.planning.privacy_cost import NEIGHBOURING, Exposure, risk_in_words
 from flmc.planning.server_update import ServerUpdate, is_langevin
 from flmc.privacy.scheduled_event import ScheduledEvent
 from flmc.uplink.link import Link
@@ -89,7 +89,10 @@ def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
             )
         if plan.run_cost.epsilon > USELESS_EPSILON:
             rows.append(Row("", "such an epsilon for the whole run guarantees next to nothing"))
-        rows += _price_row(plan)
+        words = risk_in_words(plan.run_risk, limits.neighbouring, limits.run_delta)
+        if plan.uplink.privacy_stated_by is not None:
+            words += f" ({_as_stated(plan, '')})"
+        rows += [Row("risk, whole run", words), *_price_row(plan)]
     loose = plan.uplink.looseness(limits.neighbouring)
     if loose is not None and plan.uplink.privacy_stated_by is None:
         rows.append(Row("upper bound", f"epsilon may be far above the least: {loose}"))

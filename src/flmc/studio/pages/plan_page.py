@@ -69,7 +69,7 @@ class PlanPage:
             for key, name in {
                 "gain": "Gain", "temperature": "Temperature", "variance_ratio": "Variance ratio",
                 "mean_shift": "Mean shift", "round_epsilon": "Epsilon, one round",
-                "run_epsilon": "Epsilon, whole run",
+                "run_epsilon": "Epsilon, whole run", "risk": "Attacker, whole run",
             }.items():  # fmt: skip
                 self._tiles[key] = Tile(name, key)
         with ui.element("div").classes("cards"):
@@ -212,6 +212,15 @@ class PlanPage:
             weak = key == "run_epsilon" and cost.epsilon > USELESS_EPSILON
             more = f"at delta {cost.delta:g}" + ("; guarantees next to nothing" if weak else "")
             self._tiles[key].show(format_up(cost.epsilon), cost.epsilon, more)
+        risk = plan.run_risk
+        if risk is None:
+            self._tiles["risk"].show("unknown")
+        else:
+            caught = format_up(100.0 * risk.caught(0.01), 3)
+            self._tiles["risk"].show(
+                f"{format_up(100.0 * risk.accuracy, 3)} % right", risk.accuracy,
+                f"at most, 50 % is guessing; at 1 % false alarms {caught} % caught",
+            )  # fmt: skip
         curve = await turn.compute_slowly(computations.spending, settings)
         if curve:
             self._spending.show(spending_chart({"": curve}, plan))

@@ -60,8 +60,8 @@ class Level:
         """The statement of the uplink."""
         if self.uplink.shares_move(self.neighbouring) or self.relation != "replace":
             gains = np.full((self.rounds, 1), gain)
-            how = {} if self.relation == "replace" else {"relation": self.relation}
-            return self.uplink.event_of_rounds(gains, self.dim, self.neighbouring, **how)
+            how = (self.neighbouring, 1, self.relation)
+            return self.uplink.event_of_rounds(gains, self.dim, *how)
         sent = [(gain, self.dim * self.rounds)]
         return self.uplink.privacy_event(sent, self.neighbouring)
 

@@ -132,7 +132,7 @@ Sent = Iterable[tuple[float, int]]
 class Softer(flmc.Digital):
     """States the event of gains that are 0.1 % smaller."""
 
-    def privacy_event(self, transmissions: Sent, neighbouring: str = "device") -> Event:
+    def privacy_event(self, transmissions: Sent, neighbouring: str = "device") -> Event:  # type: ignore[override]  # of `replace` alone
         softer = [(0.999 * gain, count) for gain, count in transmissions]
         return super().privacy_event(softer, neighbouring)
 
@@ -140,7 +140,7 @@ class Softer(flmc.Digital):
 class OneSided(flmc.Analog):
     """Forgets that a value moves by twice the bound."""
 
-    def privacy_event(self, transmissions: Sent, neighbouring: str = "device") -> Event:
+    def privacy_event(self, transmissions: Sent, neighbouring: str = "device") -> Event:  # type: ignore[override]  # of `replace` alone
         halved = [(gain / 2, count) for gain, count in transmissions]
         return super().privacy_event(halved, neighbouring)
 
@@ -148,7 +148,7 @@ class OneSided(flmc.Analog):
 class FewerEntries(flmc.Analog):
     """Counts one entry of a run too few."""
 
-    def privacy_event(self, transmissions: Sent, neighbouring: str = "device") -> Event:
+    def privacy_event(self, transmissions: Sent, neighbouring: str = "device") -> Event:  # type: ignore[override]  # of `replace` alone
         fewer = [(gain, max(1, count - 1)) for gain, count in transmissions]
         return super().privacy_event(fewer, neighbouring)
 
@@ -282,7 +282,7 @@ def test_a_delta_is_caught_from_a_millionth_on(share: float, caught: bool) -> No
     """The bar is where it is said to be: neither finer than the oracle nor coarser."""
 
     class Rounded(flmc.Analog):
-        def privacy_event(self, transmissions: Sent, neighbouring: str = "device") -> Event:
+        def privacy_event(self, transmissions: Sent, neighbouring: str = "device") -> Event:  # type: ignore[override]  # of `replace` alone
             event = super().privacy_event(transmissions, neighbouring)
             exact = event.tight_delta
             object.__setattr__(event, "tight_delta", lambda epsilon: share * exact(epsilon))
@@ -358,7 +358,7 @@ def test_an_own_event_is_believed() -> None:
     """A user who has a proof states her event, and planning takes it."""
 
     class Proven(Ternary):
-        def privacy_event(
+        def privacy_event(  # type: ignore[override]  # of `replace` alone
             self,
             transmissions: object,
             neighbouring: str = "device",

@@ -33,6 +33,12 @@ def neighbours_in_words(unit: str, relation: str) -> str:
     return _WORDS[unit, relation]
 
 
+def relation_argument(relation: str) -> dict[str, str]:
+    """The relation as an argument by name, for a method that a user's own class may have written
+    without it: none for ``replace``."""
+    return {} if relation == "replace" else {"relation": relation}
+
+
 def moves(relation: str) -> float:
     """How far the contribution of a unit, bounded by 1, moves between neighbouring data sets: 2 if
     it is replaced, 1 if it is absent or 0 in one of them."""

@@ -23,7 +23,6 @@ from flmc.base.tables import Grid, Row, format_up
 from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
 from flmc.planning.plans.release import data_dependence_row
-from flmc.planning.privacy_cost import NEIGHBOURING
 from flmc.runs.ledger import planned_entries
 from flmc.runs.records import Record
 from flmc.uplink.csi import silent_exceedance
@@ -295,7 +294,9 @@ def spent_curve(
             return math.inf
         if not talks.any():
             return 0.0
-        event = uplink.event_of_rounds(gains[: len(talks)][talks], dim, neighbouring, chains)
+        event = uplink.event_of_rounds(
+            gains[: len(talks)][talks], dim, neighbouring, chains, limits.relation
+        )
         # The error of the channel estimate may, with small probability, exceed what the event
         # allows for. The event charges this probability to delta for the rounds in which the device
         # transmits. The error may also decide whether it transmits, so the silent rounds are
@@ -324,5 +325,5 @@ def spent_curve(
     # each distinct set of rounds again.
     if num_chains > 1:
         every = max(cost(pattern, num_chains) for pattern in np.unique(talks.T, axis=0))
-    curve = SpentCurve(points, transmitted, by_device, delta, NEIGHBOURING[neighbouring], budget)
+    curve = SpentCurve(points, transmitted, by_device, delta, limits.neighbours, budget)
     return replace(curve, num_chains=num_chains, epsilon_all_chains=every, planned=len(rounds))

@@ -21,6 +21,7 @@ from flmc.base.clipping import clip
 from flmc.base.errors import InvalidSetting
 from flmc.privacy.event import Event
 from flmc.privacy.gaussian import GaussianEvent
+from flmc.privacy.neighbours import relation_argument
 from flmc.privacy.transmissions import Transmissions
 from flmc.uplink.csi import as_received
 from flmc.uplink.uplink import Uplink
@@ -158,5 +159,4 @@ class Quantised(Uplink):
         move from one extreme level to the other whatever the other entries do, which is an upper
         bound."""
         each = [(gain, dim * count) for gain, count in rounds]
-        how = {} if relation == "replace" else {"relation": relation}
-        return self.privacy_event(each, neighbouring, **how)
+        return self.privacy_event(each, neighbouring, **relation_argument(relation))

@@ -24,7 +24,7 @@ from flmc.base.clipping import clip, clip_norm
 from flmc.base.documents import LATER
 from flmc.base.errors import InvalidSetting, UnknownPrivacy
 from flmc.privacy.event import Event
-from flmc.privacy.neighbours import RELATIONS
+from flmc.privacy.neighbours import RELATIONS, relation_argument
 from flmc.privacy.transmissions import Transmissions, count_gains
 from flmc.uplink.channel import power_from_snr
 from flmc.uplink.example_clipping import ExampleBounds
@@ -475,8 +475,7 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
             raise InvalidSetting(f"a gain must not be negative, got {np.min(gains):g}")
         self.check_noise_is_accounted()
         self.check_relation(neighbouring, relation)
-        # A class of a user's own may state events for `replace` alone.
-        how = {} if relation == "replace" else {"relation": relation}
+        how = relation_argument(relation)
         if self.shares_move(neighbouring):
             # One bound limits how far neighbouring data move all entries together, and the whole
             # move may be in the entry with the largest gain.

@@ -132,6 +132,11 @@ class Federation:
                 f"deadline_ms must be larger than slot_ms, {self.slot_ms}, after which devices"
                 f" answer; got {self.deadline_ms}"
             )
+        if self.plan.limits.relation != "replace":
+            raise InvalidSetting(
+                "a federation needs relation 'replace', for which devices keep their budgets and"
+                f" journals; got {self.plan.limits.relation!r}: plan with relation 'replace'"
+            )
         uplink = self.plan.uplink
         if uplink.noise_is_exact:
             raise InvalidSetting(

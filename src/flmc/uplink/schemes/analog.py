@@ -13,7 +13,7 @@ from flmc.base.clipping import clip
 from flmc.base.errors import UnknownPrivacy
 from flmc.privacy.event import Event
 from flmc.privacy.gaussian import GaussianEvent
-from flmc.privacy.neighbours import moves
+from flmc.privacy.neighbours import moves, relation_argument
 from flmc.privacy.transmissions import Transmissions
 from flmc.uplink.csi import as_received
 from flmc.uplink.uplink import Uplink
@@ -130,9 +130,7 @@ class Analog(Uplink):
         sensitivity."""
         if not self.transmits_like(Analog):
             return super().shared_event(rounds, dim, neighbouring, relation)
-        # A user's class may state its largest move for `replace` alone.
-        how = {} if relation == "replace" else {"relation": relation}
-        move = self.largest_move(dim, neighbouring, **how)
+        move = self.largest_move(dim, neighbouring, **relation_argument(relation))
         return as_received(self, GaussianEvent(move, self.noise_power, rounds), dim)
 
     def mean_symbol(self, gradient: Array) -> Array:

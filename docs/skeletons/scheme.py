@@ -37,8 +37,8 @@ class Quaternary(Quantised):
         return self.example_shrink / self.clip
 
     # Optional: `privacy_event(transmissions, neighbouring, relation)`. Without it the two extreme
-    # levels are accounted, which no pair of data sets can exceed. Here that is exact: at the clips these
-    # levels are certain.
+    # levels are accounted, which no pair of data sets can exceed. Here that is exact: at the clips
+    # these levels are certain.
 
 
 uplink = Quaternary(clip=30.0)

@@ -236,6 +236,13 @@ def test_examples_that_come_and_go_need_all_examples_in_every_round() -> None:
     rounds = np.ones((1, 1))
     with pytest.raises(UnknownPrivacy, match=r"needs batch_share 1, got 0\.5.*zero_out"):
         uplink.event_of_rounds(rounds, 5, "example", relation="add_remove")
+    for each in (uplink, flmc.Digital(example_norm=2.0, batch_share=0.5)):
+        with pytest.raises(UnknownPrivacy, match="needs batch_share 1"):
+            each.privacy_event([(1.0, 5)], "example", "add_remove")
+        with pytest.raises(UnknownPrivacy, match="needs batch_share 1"):
+            each.shared_event(((1.0, 5),), 5, "example", "add_remove")
+        with pytest.raises(InvalidSetting, match="relation must be one of"):
+            each.privacy_event([(1.0, 5)], "example", "swap")
     kept = uplink.event_of_rounds(rounds, 5, "example", relation="zero_out")
     assert kept.mu == uplink.event_of_rounds(rounds, 5, "example").mu / 2
 

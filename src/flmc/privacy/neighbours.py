@@ -42,4 +42,4 @@ def relation_argument(relation: str) -> dict[str, str]:
 def moves(relation: str) -> float:
     """How far the contribution of a unit, bounded by 1, moves between neighbouring data sets: 2 if
     it is replaced, 1 if it is absent or 0 in one of them."""
-    return 2.0 if relation == "replace" else 1.0
+    return {"replace": 2.0, "add_remove": 1.0, "zero_out": 1.0}[relation]

@@ -120,6 +120,7 @@ class Quantised(Uplink):
         whatever data are replaced; exact if a whole device is replaced, and gradients at the clip
         make an extreme level certain. ``UnknownPrivacy`` for a subclass that clips or draws symbols
         in its own way."""
+        self.check_relation(neighbouring, relation)
         sent = tuple(transmissions)
         # The test of ``transmits_like(Quantised)``, written out because an abstract class must not
         # be its argument.

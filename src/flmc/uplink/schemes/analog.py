@@ -70,6 +70,7 @@ class Analog(Uplink):
         entry: the example's bound over ``batch_share``. Where the unit is absent or put to zero,
         its value is compared with 0, and so moves by the bound once.
         """
+        self.check_relation(neighbouring, relation)
         sent = tuple(transmissions)
         if not self.transmits_like(Analog):
             return super().privacy_event(sent, neighbouring, relation)
@@ -130,6 +131,7 @@ class Analog(Uplink):
         sensitivity."""
         if not self.transmits_like(Analog):
             return super().shared_event(rounds, dim, neighbouring, relation)
+        self.check_relation(neighbouring, relation)
         move = self.largest_move(dim, neighbouring, **relation_argument(relation))
         return as_received(self, GaussianEvent(move, self.noise_power, rounds), dim)
 

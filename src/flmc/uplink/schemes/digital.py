@@ -118,6 +118,7 @@ class Digital(Uplink):
         An example that is absent or put to zero moves an entry by its bound once. The bits of a
         device that is put to zero are those of a gradient of 0; a device that is absent is silent.
         """
+        self.check_relation(neighbouring, relation)
         sent = tuple(transmissions)
         absent = neighbouring == "device" and relation == "add_remove"
         if self._counts_bits_alone:
@@ -216,6 +217,7 @@ class Digital(Uplink):
             return super().shared_event(rounds, dim, neighbouring, relation)
         if not self.link.accounts_moves or self._jumps or self.clips_norm:
             return self.privacy_event(each, "example", relation)
+        self.check_relation(neighbouring, relation)
         shift = moves(relation) * self.example_part
         event = SharedShiftEvent(self.link, self.clip, shift, dim, self.noise_power, rounds)
         return as_received(self, event, dim)

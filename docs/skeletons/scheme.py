@@ -36,9 +36,9 @@ class Quaternary(Quantised):
         """Factor by which the mean symbol scales a small gradient."""
         return self.example_shrink / self.clip
 
-    # Optional: `privacy_event(transmissions, neighbouring)`. Without it the two extreme levels are
-    # accounted, which no pair of data sets can exceed. Here that is exact: at the clips these
-    # levels are certain.
+    # Optional: `privacy_event(transmissions, neighbouring, relation)`. Without it the two extreme
+    # levels are accounted, which no pair of data sets can exceed. Here that is exact: at the clips
+    # these levels are certain.
 
 
 uplink = Quaternary(clip=30.0)

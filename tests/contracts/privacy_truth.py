@@ -46,20 +46,22 @@ class Level:
     """One neighbouring relation of an uplink.
 
     ``moves`` holds pairs of gradients (entry) between which neighbouring data can move an entry, or
-    all entries of one round, ``rounds`` times."""
+    all entries of one round, ``rounds`` times; None for a device that sends nothing."""
 
     name: str
     uplink: flmc.Uplink
     neighbouring: str
     dim: int
     rounds: int
-    moves: tuple[tuple[Array, Array], ...]
+    moves: tuple[tuple[Array, Array | None], ...]
+    relation: str = "replace"
 
     def event(self, gain: float) -> Event:
         """The statement of the uplink."""
-        if self.uplink.shares_move(self.neighbouring):
+        if self.uplink.shares_move(self.neighbouring) or self.relation != "replace":
             gains = np.full((self.rounds, 1), gain)
-            return self.uplink.event_of_rounds(gains, self.dim, self.neighbouring)
+            how = (self.neighbouring, 1, self.relation)
+            return self.uplink.event_of_rounds(gains, self.dim, *how)
         sent = [(gain, self.dim * self.rounds)]
         return self.uplink.privacy_event(sent, self.neighbouring)
 
@@ -131,7 +133,46 @@ def levels(uplink: flmc.Uplink) -> Iterator[Level]:
             yield Level(f"example norm {share:g}", one, "example", DIM, ROUNDS, moves)
 
 
-def understated(uplink: flmc.Uplink) -> Iterator[str]:
+def one_sided_levels(uplink: flmc.Uplink, relation: str) -> Iterator[Level]:
+    """All relations that the uplink offers in which the unit is absent or put to zero."""
+
+    def against(gradient: Array) -> tuple[Array, Array | None]:
+        """A device with a gradient, and the device without."""
+        return gradient, None if relation == "add_remove" else np.zeros(len(gradient))
+
+    whole = bounded(uplink)
+    if whole is not None:
+        for dim, rounds in ((1, 1), (DIM, ROUNDS)):
+            one = np.ones(dim)
+            mixed = [np.resize([a, -a], dim) * CLIP for a in (1.0, -1.0)]
+            ends = [*mixed, *(x * CLIP * one for x in (-3.0, -1.0, -0.4, 0.4, 1.0))]
+            moves = tuple(against(each) for each in ends)
+            yield Level(f"device, {relation}", whole, "device", dim, rounds, moves, relation)
+    whole = bounded(uplink, clipping="norm")
+    if whole is not None:
+        moves = tuple(
+            against(np.where(np.arange(DIM) < k, CLIP / math.sqrt(k), 0.0)) for k in (1, DIM)
+        )
+        yield Level(f"device, norm, {relation}", whole, "device", DIM, ROUNDS, moves, relation)
+    # The bound of an example is beyond the clip in the last of these: it moves an entry by more
+    # than half of its range.
+    for share in (0.2, 1.2):
+        clipped = bounded(uplink, example_clip=share * CLIP)
+        if clipped is not None:
+            shift = share * CLIP
+            for dim, rounds in ((1, 1), (DIM, ROUNDS)):
+                moves = tuple(_along(_from(shift), shift, dim, dim))
+                name = f"example {share:g}, {relation}"
+                yield Level(name, clipped, "example", dim, rounds, moves, relation)
+        normed = bounded(uplink, example_norm=share * CLIP)
+        if normed is not None:
+            norms = [(many, share * CLIP / math.sqrt(many)) for many in (1, DIM)]
+            moves = tuple(m for k, d in norms for m in _along(_from(d), d, k, DIM))
+            name = f"example norm {share:g}, {relation}"
+            yield Level(name, normed, "example", DIM, ROUNDS, moves, relation)
+
+
+def understated(uplink: flmc.Uplink, relation: str = "replace") -> Iterator[str]:
     """Statements of the uplink that are below the truth, in words; none where all hold.
 
     Raises
@@ -140,7 +181,8 @@ def understated(uplink: flmc.Uplink) -> Iterator[str]:
         If there is nothing to compare: the uplink states a privacy, so it must offer a relation.
     """
     compared = 0
-    for level in levels(uplink):
+    every = levels(uplink) if relation == "replace" else one_sided_levels(uplink, relation)
+    for level in every:
         for amplitude in AMPLITUDES:
             gain = amplitude * math.sqrt(NOISE) / level.uplink.peak
             where = f"{level.name}, {level.dim} x {level.rounds} entries, amplitude {amplitude:g}"

@@ -20,6 +20,7 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, UnknownPrivacy
 from flmc.privacy.bit_pairs import MovedBit
 from flmc.privacy.event import Event
+from flmc.uplink.noise import NoiseLaw
 from flmc.uplink.quantised import Quantised
 from flmc.uplink.symbol_format import SymbolFormat
 from support import full_only
@@ -107,13 +108,31 @@ def test_no_delta_is_below_the_truth(name: str) -> None:
     assert not list(understated(uplink))
 
 
+ONE_SIDED = ("add_remove", "zero_out")
+
+
+@pytest.mark.parametrize("relation", ONE_SIDED)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(each, marks=full_only if each in LONG else ()) for each in with_every_link()],
+)
+def test_no_delta_of_another_relation_is_below_the_truth(name: str, relation: str) -> None:
+    """A unit that is absent or put to zero, at both levels; both orders of the data sets."""
+    uplink = with_every_link()[name]
+    if uplink.noise_is_exact:
+        with pytest.raises(UnknownPrivacy, match="hides nothing"):
+            uplink.event_of_rounds(np.ones((1, 1)), 5, "device", relation=relation)
+        return
+    assert not list(understated(uplink, relation))
+
+
 Sent = Iterable[tuple[float, int]]
 
 
 class Softer(flmc.Digital):
     """States the event of gains that are 0.1 % smaller."""
 
-    def privacy_event(self, transmissions: Sent, neighbouring: str = "device") -> Event:
+    def privacy_event(self, transmissions: Sent, neighbouring: str = "device") -> Event:  # type: ignore[override]  # of `replace` alone
         softer = [(0.999 * gain, count) for gain, count in transmissions]
         return super().privacy_event(softer, neighbouring)
 
@@ -121,7 +140,7 @@ class Softer(flmc.Digital):
 class OneSided(flmc.Analog):
     """Forgets that a value moves by twice the bound."""
 
-    def privacy_event(self, transmissions: Sent, neighbouring: str = "device") -> Event:
+    def privacy_event(self, transmissions: Sent, neighbouring: str = "device") -> Event:  # type: ignore[override]  # of `replace` alone
         halved = [(gain / 2, count) for gain, count in transmissions]
         return super().privacy_event(halved, neighbouring)
 
@@ -129,7 +148,7 @@ class OneSided(flmc.Analog):
 class FewerEntries(flmc.Analog):
     """Counts one entry of a run too few."""
 
-    def privacy_event(self, transmissions: Sent, neighbouring: str = "device") -> Event:
+    def privacy_event(self, transmissions: Sent, neighbouring: str = "device") -> Event:  # type: ignore[override]  # of `replace` alone
         fewer = [(gain, max(1, count - 1)) for gain, count in transmissions]
         return super().privacy_event(fewer, neighbouring)
 
@@ -177,6 +196,70 @@ def test_a_wrong_statement_is_caught(wrong: Callable[[], flmc.Uplink], where: st
     assert any(where in words for words in understated(wrong()))
 
 
+class FairZero(flmc.Digital):
+    """States the event of a device put to zero for one that is silent."""
+
+    def privacy_event(
+        self, transmissions: Sent, neighbouring: str = "device", relation: str = "replace"
+    ) -> Event:
+        return super().privacy_event(transmissions, neighbouring, "zero_out")
+
+
+class HalfExample(flmc.Analog):
+    """Counts half of what an example adds."""
+
+    def privacy_event(
+        self, transmissions: Sent, neighbouring: str = "device", relation: str = "replace"
+    ) -> Event:
+        event = super().privacy_event(transmissions, neighbouring, relation)
+        return event.scaled(0.5) if neighbouring == "example" else event
+
+
+@pytest.mark.parametrize(
+    ("wrong", "relation", "where"),
+    [(FairZero, "add_remove", "device"), (HalfExample, "zero_out", "example")],
+)
+def test_a_wrong_statement_of_another_relation_is_caught(
+    wrong: Callable[[], flmc.Uplink], relation: str, where: str
+) -> None:
+    assert any(where in words for words in understated(wrong(), relation))
+
+
+@pytest.mark.parametrize("relation", ONE_SIDED)
+def test_a_class_that_states_replace_alone_is_refused_by_name(relation: str) -> None:
+    with pytest.raises(UnknownPrivacy, match=f"privacy_event of Softer.*{relation}"):
+        Softer().event_of_rounds(np.ones((1, 1)), 5, relation=relation)
+
+
+def test_examples_that_come_and_go_need_all_examples_in_every_round() -> None:
+    uplink = flmc.Analog(example_norm=2.0, batch_share=0.5)
+    rounds = np.ones((1, 1))
+    with pytest.raises(UnknownPrivacy, match=r"needs batch_share 1, got 0\.5.*zero_out"):
+        uplink.event_of_rounds(rounds, 5, "example", relation="add_remove")
+    for each in (uplink, flmc.Digital(example_norm=2.0, batch_share=0.5)):
+        with pytest.raises(UnknownPrivacy, match="needs batch_share 1"):
+            each.privacy_event([(1.0, 5)], "example", "add_remove")
+        with pytest.raises(UnknownPrivacy, match="needs batch_share 1"):
+            each.shared_event(((1.0, 5),), 5, "example", "add_remove")
+        with pytest.raises(InvalidSetting, match="relation must be one of"):
+            each.privacy_event([(1.0, 5)], "example", "swap")
+    kept = uplink.event_of_rounds(rounds, 5, "example", relation="zero_out")
+    assert kept.mu == uplink.event_of_rounds(rounds, 5, "example").mu / 2
+
+
+class Even(NoiseLaw):
+    """Between the roots of 3 and minus that."""
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return np.asarray(np.sqrt(3.0) * (2.0 * rng.random(shape) - 1.0))
+
+
+def test_silence_is_not_hidden_by_bits_alone() -> None:
+    uplink = flmc.Digital(noise_law=Even())
+    with pytest.raises(UnknownPrivacy, match="needs normal noise"):
+        uplink.event_of_rounds(np.ones((1, 1)), 5, relation="add_remove")
+
+
 class FourLevels(Quantised):
     """Four even levels, rounded at random; its privacy is the bound that every such scheme has."""
 
@@ -196,8 +279,9 @@ class FourLevels(Quantised):
 
 
 @full_only
-def test_levels_without_a_proof_of_their_own_are_not_understated() -> None:
-    assert not list(understated(FourLevels()))
+@pytest.mark.parametrize("relation", ["replace", *ONE_SIDED])
+def test_levels_without_a_proof_of_their_own_are_not_understated(relation: str) -> None:
+    assert not list(understated(FourLevels(), relation))
 
 
 @pytest.mark.parametrize(("share", "caught"), [(1 - 3e-6, True), (1 - 3e-7, False)])
@@ -205,7 +289,7 @@ def test_a_delta_is_caught_from_a_millionth_on(share: float, caught: bool) -> No
     """The bar is where it is said to be: neither finer than the oracle nor coarser."""
 
     class Rounded(flmc.Analog):
-        def privacy_event(self, transmissions: Sent, neighbouring: str = "device") -> Event:
+        def privacy_event(self, transmissions: Sent, neighbouring: str = "device") -> Event:  # type: ignore[override]  # of `replace` alone
             event = super().privacy_event(transmissions, neighbouring)
             exact = event.tight_delta
             object.__setattr__(event, "tight_delta", lambda epsilon: share * exact(epsilon))
@@ -281,7 +365,7 @@ def test_an_own_event_is_believed() -> None:
     """A user who has a proof states her event, and planning takes it."""
 
     class Proven(Ternary):
-        def privacy_event(
+        def privacy_event(  # type: ignore[override]  # of `replace` alone
             self,
             transmissions: object,
             neighbouring: str = "device",

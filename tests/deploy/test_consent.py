@@ -257,7 +257,7 @@ def test_without_a_budget_what_runs_cost_is_recorded(
     device = meet(Kit(tmp_path, five()))
     assert device.journal.spent("device") == (cost_of_run(five(), 1e-5), 1e-5)
 
-    def unknown(federation: Federation, delta: float, neighbouring: str) -> float:
+    def unknown(*asked: object) -> float:
         raise UnknownPrivacy("nothing is proven for this uplink")
 
     monkeypatch.setattr(consent, "cost_of_run", unknown)

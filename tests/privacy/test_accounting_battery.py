@@ -25,6 +25,7 @@ from privacy.oracle.battery import (
 from privacy.oracle.bits import of_logits, one_order
 from privacy.oracle.check import battery_verdicts
 from privacy.oracle.inversion import Sum
+from privacy.oracle.relations import relation_verdicts
 from privacy.oracle.tail_gains import ReceivedSum
 from privacy.oracle.truth import true_epsilon
 from privacy.oracle.verdicts import Verdict
@@ -146,3 +147,10 @@ def test_plans_and_ledgers_say_what_a_run_costs(scenario: plans.Scenario) -> Non
     """Also where a statement may be looser for a reason that has a name: never below the truth."""
     settings = plans.SETTINGS[::2] if QUICK else plans.SETTINGS
     assert faults(plans.plan_verdicts((scenario,), settings)) == []
+
+
+def test_a_silent_or_zeroed_device_is_never_below_the_truth_and_hardly_above() -> None:
+    for verdict in relation_verdicts(full(16, 4)):
+        assert verdict.converged, verdict
+        assert not verdict.violates, verdict
+        assert not verdict.loose, verdict

@@ -28,8 +28,9 @@ SMALL: dict[str, Any] = {"devices": 4, "samples": 40, "rounds": 12, "burn_in": 4
 SMALL |= {"engine": "numpy"}
 OTHER: dict[str, Any] = {
     "scheme": "analog", "snr_db": 3.0, "epsilon": 2.0, "delta": 0.02, "run_delta": 1e-4,
-    "scope": "run", "privacy": "tail", "neighbouring": "example", "example_clip": 2.0,
-    "example_norm": 2.0, "example_shrink": 0.9, "batch_share": 0.5, "allocation": "adaptive",
+    "scope": "run", "privacy": "tail", "neighbouring": "example", "relation": "zero_out",
+    "example_clip": 2.0, "example_norm": 2.0, "example_shrink": 0.9, "batch_share": 0.5,
+    "allocation": "adaptive",
     "langevin": "off",
     "aim": "answer", "draw_at": "positions",
     "step_size": 1e-4, "effective_step_size": 2e-5, "link": "linear", "slope_parameter": 0.1,

@@ -50,7 +50,7 @@ class BurstyAnalog(flmc.Analog):
 class Stated(flmc.Analog):
     """Its statement is for the noise that it has by default."""
 
-    def privacy_event(
+    def privacy_event(  # type: ignore[override]  # of `replace` alone
         self, transmissions: Iterable[tuple[float, int]], neighbouring: str = "device"
     ) -> Event:
         return flmc.Analog(clip=self.clip).privacy_event(transmissions, neighbouring)

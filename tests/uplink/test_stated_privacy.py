@@ -45,7 +45,7 @@ class Doubled(flmc.Analog):
 class Stated(UnclippedAnalog):
     """States what it reveals itself: as much as a whole device."""
 
-    def privacy_event(self, transmissions: Sent, neighbouring: str = "device") -> Event:
+    def privacy_event(self, transmissions: Sent, neighbouring: str = "device") -> Event:  # type: ignore[override]  # of `replace` alone
         return flmc.Analog(clip=self.clip).privacy_event(transmissions, "device")
 
 

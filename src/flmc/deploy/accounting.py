@@ -14,28 +14,43 @@ from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import UnknownPrivacy
 from flmc.base.tables import Listing, Row, format_up
 from flmc.planning.privacy_cost import exposure_of
+from flmc.privacy.neighbours import moves, neighbours_in_words, relation_argument
 from flmc.uplink.csi import arrival_bound
 from flmc.wire.federation import Federation
 
+NOT_HIDDEN = (
+    "a federation shows which devices are there, which relation 'add_remove' of a device hides: use"
+    " 'replace' or 'zero_out'"
+)
+"""Reason why a federation has no price for a device that is absent."""
 
-def accounted(federation: Federation, gain: Array, neighbouring: str | None = None) -> Array:
+
+def accounted(
+    federation: Federation,
+    gain: Array,
+    neighbouring: str | None = None,
+    relation: str | None = None,
+) -> Array:
     """Gains that privacy accounting has to use, in the shape of ``gain``: unrounded symbols at
     these gains reveal at least as much as symbols that are sent at ``gain`` (amplitudes at the
     receiver) and rounded to the noise grid. ``neighbouring`` is the unit whose data the privacy
-    statement hides: ``device`` or ``example`` (None: the plan's)."""
+    statement hides, ``device`` or ``example``, and ``relation`` how it differs in neighbouring data
+    (None: the plan's)."""
     plan, uplink = federation.plan, federation.plan.uplink
     hidden = neighbouring or plan.limits.neighbouring
+    how = relation or plan.limits.relation
     # Bits and levels lie on the noise grid, and their peak is rounded towards 0, so the planned
     # gain already bounds what they reveal. The same holds for analog symbols if the hidden data can
-    # move them from one end of their range to the other. Only analog symbols that move by less may
-    # be further apart after rounding to the noise grid than before: they need a larger gain.
+    # move them from one end of their range to the other, or from an end to 0, which is a point of
+    # the grid. Only analog symbols that move by less may be further apart after rounding to the
+    # noise grid than before: they need a larger gain.
     sharing = None
     if uplink.symbol_format.levels is not None:
         return gain
     if uplink.shares_move(hidden):
-        move, sharing = uplink.largest_move(plan.dim, hidden), plan.dim
-    elif hidden == "example" and not uplink.example_moves_like_device:
-        move = 2.0 * uplink.example_part
+        move, sharing = uplink.largest_move(plan.dim, hidden, **relation_argument(how)), plan.dim
+    elif hidden == "example" and not uplink.moves_like_device(how):
+        move = moves(how) * uplink.example_part
     else:
         return gain
     # Symbols sent through an inverted inexact channel estimate arrive louder than the planned gain,
@@ -57,23 +72,32 @@ def accounted(federation: Federation, gain: Array, neighbouring: str | None = No
 
 
 def cost_of_run(
-    federation: Federation, delta: float, neighbouring: str | None = None, runs: int = 1
+    federation: Federation,
+    delta: float,
+    neighbouring: str | None = None,
+    runs: int = 1,
+    relation: str | None = None,
 ) -> float:
     """Upper bound of epsilon at ``delta`` for the device that transmits most, over the whole run;
     with ``runs`` above 1, over that many runs of the same plan together. ``neighbouring`` is the
-    protected unit, ``device`` or ``example`` (None: the plan's). Raises ``UnknownPrivacy`` if
-    nothing is proven for the uplink."""
+    protected unit, ``device`` or ``example``, and ``relation`` how it differs in neighbouring data
+    (None: the plan's). Raises ``UnknownPrivacy`` if nothing is proven for the uplink, and for a
+    device that is absent, because a federation shows which devices are there."""
     plan = federation.plan
     if plan.unknown_privacy is not None:
         raise UnknownPrivacy(plan.unknown_privacy)
+    hidden, how = neighbouring or plan.limits.neighbouring, relation or plan.limits.relation
+    if hidden == "device" and how == "add_remove":
+        raise UnknownPrivacy(NOT_HIDDEN)
     exposure = exposure_of(
         plan.uplink,
-        accounted(federation, federation.caps, neighbouring),
+        accounted(federation, federation.caps, hidden, how),
         plan.scheduler,
         plan.num_rounds,
         plan.num_devices,
         plan.dim,
-        neighbouring or plan.limits.neighbouring,
+        hidden,
+        how,
     )
     return float(exposure.run.repeated(runs).epsilon(delta))
 
@@ -92,6 +116,8 @@ class RunPrice:
         Unit that epsilon protects: all data of a ``device``, or one ``example``.
     runs
         Number of runs of the same plan, each with a chain of its own, that epsilon covers together.
+    relation
+        How the unit differs in neighbouring data: ``replace``, ``add_remove`` or ``zero_out``.
     """
 
     run: str
@@ -100,14 +126,23 @@ class RunPrice:
     delta: float
     neighbouring: str
     runs: int = 1
+    relation: str = "replace"
 
     @classmethod
-    def of(cls, federation: Federation, delta: float, neighbouring: str, runs: int = 1) -> RunPrice:
+    def of(
+        cls,
+        federation: Federation,
+        delta: float,
+        neighbouring: str,
+        runs: int = 1,
+        relation: str = "replace",
+    ) -> RunPrice:
         """The privacy price of a federation's whole run (with ``runs`` above 1: of that many runs
         of its plan together) at ``delta``, for the protected unit ``neighbouring`` (``device`` or
-        ``example``), computed by :func:`cost_of_run`."""
-        epsilon = cost_of_run(federation, delta, neighbouring, runs)
-        return cls(federation.run, federation.digest.hex(), epsilon, delta, neighbouring, runs)
+        ``example``) and a relation, computed by :func:`cost_of_run`."""
+        epsilon = cost_of_run(federation, delta, neighbouring, runs, relation)
+        digest = federation.digest.hex()
+        return cls(federation.run, digest, epsilon, delta, neighbouring, runs, relation)
 
     def to_document(self) -> dict[str, Any]:
         """The privacy price of the run in plain values, for JSON; an infinite epsilon is None."""
@@ -118,6 +153,7 @@ class RunPrice:
             "epsilon": self.epsilon if math.isfinite(self.epsilon) else None,
             "delta": self.delta,
             "neighbouring": self.neighbouring,
+            "relation": self.relation,
             "runs": self.runs,
         }
 
@@ -127,10 +163,11 @@ class RunPrice:
         rounds = "all rounds together"
         if self.runs > 1:
             rounds = f"all rounds of {self.runs} runs together; a device adds up what each costs"
+        neighbours = neighbours_in_words(self.neighbouring, self.relation)
         return Listing(
             f"run {self.run}",
             (
                 Row("digest", self.digest),
-                Row("cost", f"{what} for the data of one {self.neighbouring}, {rounds}"),
+                Row("cost", f"{what} for one {neighbours}, {rounds}"),
             ),
         )

@@ -124,6 +124,7 @@ def read_device(
             budget.number("delta", Budget.delta),
             budget.count("runs", Budget.runs),
             budget.text("neighbouring", Budget.neighbouring),
+            budget.text("relation", Budget.relation),
         ),
         largest_theta=table.number("largest_theta", Rules.largest_theta),
         largest_amplitude=table.number("largest_amplitude", Rules.largest_amplitude),

@@ -139,7 +139,7 @@ class RunBudget:
         """Upper bound of the epsilon that the run costs at the delta ``run_delta``, if the gains
         (round) are all multiplied by ``scale``."""
         event = self.uplink.event_of_rounds(
-            scale * gains[:, None], self.dim, self.limits.neighbouring
+            scale * gains[:, None], self.dim, self.limits.neighbouring, 1, self.limits.relation
         )
         return event.epsilon(self.limits.run_delta)
 

@@ -259,7 +259,7 @@ def _check_one_statement(plans: Sequence[Plan]) -> None:
     or for different neighbouring data."""
     for words, values in (
         ("run_delta", {each.limits.run_delta for each in plans}),
-        ("neighbouring relation", {each.limits.neighbouring for each in plans}),
+        ("neighbouring relation", {each.limits.neighbours for each in plans}),
     ):
         if len(values) > 1:
             listed = ", ".join(map(str, sorted(values)))

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flmc.base import checks
+from flmc.base.documents import LATER
 from flmc.base.errors import InvalidSetting
+from flmc.privacy.neighbours import RELATIONS, UNITS, neighbours_in_words, told_apart
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,12 @@ class Limits:
         How much noise the sampler needs: ``calibrated`` (temperature 1), ``paper`` (the limit as
         printed) or ``off`` (no limit).
     neighbouring
-        What neighbouring data replace: all data of a ``device``, or one ``example`` (which needs
-        the uplink's ``example_clip``).
+        Unit in which neighbouring data differ: all data of a ``device``, or one ``example`` (which
+        needs the uplink's ``example_clip``).
+    relation
+        How the unit differs in neighbouring data: ``replace`` (by any other one), ``add_remove``
+        (it is absent from one of the data sets) or ``zero_out`` (its gradient is zero in one of
+        them). :mod:`flmc.privacy.neighbours` says what each means.
     allocation
         ``static``: one gain for all rounds. ``adaptive``: a budget of the run is spent unevenly,
         with larger gains in rounds whose noise lasts longer in the kept rounds.
@@ -57,6 +63,7 @@ class Limits:
     langevin: str = "calibrated"
     neighbouring: str = "device"
     allocation: str = "static"
+    relation: str = field(default="replace", kw_only=True, metadata=LATER)
 
     def __post_init__(self) -> None:
         if self.epsilon is not None:
@@ -65,7 +72,8 @@ class Limits:
         checks.between("run_delta", self.run_delta, 0.0, 1.0)
         checks.one_of("privacy", self.privacy, ("tight", "tail", "paper", "off"))
         checks.one_of("scope", self.scope, ("round", "run"))
-        checks.one_of("neighbouring", self.neighbouring, ("device", "example"))
+        checks.one_of("neighbouring", self.neighbouring, UNITS)
+        checks.one_of("relation", self.relation, RELATIONS)
         checks.one_of("allocation", self.allocation, ("static", "adaptive"))
         if self.allocation == "adaptive" and (
             self.scope != "run" or self.epsilon is None or self.privacy == "off"
@@ -82,6 +90,16 @@ class Limits:
                 " probability of a large loss in one round says nothing about the sum of losses"
                 " over rounds, so it does not compose"
             )
+
+    @property
+    def neighbours(self) -> str:
+        """The unit in which neighbouring data differ, and how, in words."""
+        return neighbours_in_words(self.neighbouring, self.relation)
+
+    @property
+    def told_apart(self) -> str:
+        """What an attacker decides who tells neighbouring data sets apart, in words."""
+        return told_apart(self.neighbouring, self.relation)
 
     @property
     def criterion(self) -> str:

@@ -11,6 +11,7 @@ from flmc.base.errors import UnknownPrivacy
 from flmc.base.tables import format_up
 from flmc.planning.limits import Limits
 from flmc.privacy.event import Event
+from flmc.privacy.neighbours import relation_argument
 from flmc.privacy.scheduled_event import ScheduledEvent
 from flmc.privacy.trade_off import TradeOff
 from flmc.privacy.transmissions import count_gains
@@ -19,16 +20,6 @@ from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.schedulers import GivenDevices
 from flmc.uplink.uplink import Uplink
 
-NEIGHBOURING = {
-    "device": "device (all data of one device are replaced)",
-    "example": "example (one example of one device is replaced)",
-}
-"""Neighbouring relations by name, each with what neighbouring data replace, in words."""
-TOLD_APART = {
-    "device": "which of two data sets a device has",
-    "example": "which of two values an example has",
-}
-"""What an attacker decides who tells neighbouring data apart, by the name of the relation."""
 _MOST_SORTED = 50_000_000
 """Largest number of gains (rounds x entries x devices) for which the gains of every device are
 sorted and compared rank by rank, where devices transmit in given, different rounds. With more, the
@@ -88,6 +79,7 @@ def exposure_of(
     num_devices: int,
     dim: int,
     neighbouring: str = "device",
+    relation: str = "replace",
     *,
     average: bool = False,
 ) -> Exposure:
@@ -106,16 +98,16 @@ def exposure_of(
     often = scheduler.most_rounds(num_rounds, num_devices)
     # The worst round is charged for the largest cap of each entry in any round: no round is worse
     # than that.
-    worst_round = uplink.event_of_rounds(caps.max(axis=0)[None], dim, neighbouring)
+    worst_round = uplink.event_of_rounds(caps.max(axis=0)[None], dim, neighbouring, 1, relation)
     if len(caps) == 1:
         chance = chance_of(uplink, scheduler, num_devices) if average else None
         if chance is not None:
-            once = uplink.event_of_rounds(caps, dim, neighbouring)
+            once = uplink.event_of_rounds(caps, dim, neighbouring, 1, relation)
             event = ScheduledEvent(once, num_rounds, chance)
             return Exposure(worst_round, event, num_rounds, "averaged")
         # With one cap for all rounds the cost depends on how often a device transmits, and not on
         # when.
-        run = uplink.event_of_rounds(caps, dim, neighbouring, times=often)
+        run = uplink.event_of_rounds(caps, dim, neighbouring, often, relation)
         return Exposure(worst_round, run, often)
     shared = uplink.shares_move(neighbouring)
     # Where the entries of a round share the move of one example, the caps of whole rounds are
@@ -133,9 +125,9 @@ def exposure_of(
         # In the worst case a device transmits, in each entry, in the rounds with the largest caps.
         loudest = np.sort(caps, axis=0)[::-1][:often]
     run = (
-        uplink.event_of_rounds(loudest.reshape(-1, 1), dim, neighbouring)
+        uplink.event_of_rounds(loudest.reshape(-1, 1), dim, neighbouring, 1, relation)
         if shared
-        else uplink.privacy_event(count_gains(loudest), neighbouring)
+        else uplink.privacy_event(count_gains(loudest), neighbouring, **relation_argument(relation))
     )
     return Exposure(worst_round, run, often)
 
@@ -155,11 +147,11 @@ def chance_of(uplink: Uplink, scheduler: Scheduler, num_devices: int) -> float |
     return chance * (1.0 + _ROUNDING) + 1e-12
 
 
-def why_unknown(uplink: Uplink, neighbouring: str) -> str | None:
+def why_unknown(uplink: Uplink, neighbouring: str, relation: str = "replace") -> str | None:
     """Reason why no privacy statement can be made of an uplink; None if one can."""
     try:
         uplink.check_noise_is_accounted()  # a class of a user's own may have other events of rounds
-        uplink.event_of_rounds(np.ones((1, 1)), 1, neighbouring)
+        uplink.event_of_rounds(np.ones((1, 1)), 1, neighbouring, 1, relation)
     except UnknownPrivacy as reason:
         return str(reason)
     return None
@@ -206,9 +198,10 @@ def privacy_limited_gain(
     times, delta = (
         (1, limits.delta) if limits.scope == "round" else (num_transmitting, limits.run_delta)
     )
-    unit = uplink.event_of_rounds(np.ones((1, 1)), dim, limits.neighbouring, times)
+    question = (np.ones((1, 1)), dim, limits.neighbouring)
+    unit = uplink.event_of_rounds(*question, times, limits.relation)
     if chance is not None and limits.scope == "run":
-        once = uplink.event_of_rounds(np.ones((1, 1)), dim, limits.neighbouring)
+        once = uplink.event_of_rounds(*question, 1, limits.relation)
         unit = ScheduledEvent(once, num_transmitting, chance)
     return unit.allowed_gain(limits.epsilon or 0.0, delta, limits.criterion, num_devices)
 
@@ -244,6 +237,7 @@ def affordable_rounds(
             num_devices,
             dim,
             limits.neighbouring,
+            limits.relation,
             average=True,
         )
         return cost_of_run(exposure, limits).epsilon <= (limits.epsilon or 0.0) * (1 + 1e-9)
@@ -280,9 +274,9 @@ def cost_of_run(exposure: Exposure, limits: Limits) -> Cost:
     return Cost(epsilon, limits.run_delta, coarse)
 
 
-def risk_in_words(risk: TradeOff | None, neighbouring: str, delta: float) -> str:
-    """What an attacker achieves at most, in a sentence; ``risk`` is None where no finite epsilon is
-    known at ``delta``."""
+def risk_in_words(risk: TradeOff | None, told_apart: str, delta: float) -> str:
+    """What an attacker achieves at most, in a sentence: ``told_apart`` says what he decides;
+    ``risk`` is None where no finite epsilon is known at ``delta``."""
     if risk is None:
         return f"not known: no finite epsilon is known at delta {delta:g}"
-    return risk.in_words(TOLD_APART[neighbouring], delta)
+    return risk.in_words(told_apart, delta)

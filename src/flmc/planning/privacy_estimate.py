@@ -19,6 +19,7 @@ from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
 from flmc.planning.privacy_cost import chance_of, has_budget, privacy_limited_gain
 from flmc.privacy.gaussian import GaussianEvent
+from flmc.privacy.neighbours import moves
 from flmc.privacy.scheduled_event import ScheduledEvent
 from flmc.privacy.uncertain_gain_event import UncertainGainEvent
 from flmc.uplink.schedulers import AllDevices
@@ -30,17 +31,21 @@ one example: the accountant bounds the cost for the worst sum of the other examp
 which is a few per cent more than for any one sum."""
 
 
-def sensitivity(uplink: Uplink, neighbouring: str) -> float:
+def sensitivity(uplink: Uplink, neighbouring: str, relation: str = "replace") -> float:
     """Largest difference, in one entry, between a device's mean symbols for two neighbouring data
     sets, which differ in all data of the device (``device``) or in one example of it (``example``).
     """
     clip = uplink.clip
     if neighbouring == "device" or not uplink.clips_examples:
-        low, high = uplink.mean_symbol(np.array([-clip, clip]))
-        return float(high - low)
-    reach = min(uplink.example_bound, clip)
+        low, zero, high = (float(x) for x in uplink.mean_symbol(np.array([-clip, 0.0, clip])))
+        if relation == "replace":
+            return high - low
+        other = zero if relation == "zero_out" else 0.0
+        return max(high - other, other - low)
+    reach = min(moves(relation) / 2 * uplink.example_bound, clip)
     # Replacing one example moves the sum of a device's clipped gradients by at most twice their
-    # bound. The sum may lie anywhere, so the largest difference over all its positions counts.
+    # bound, leaving it out by the bound. The sum may lie anywhere, so the largest difference over
+    # all its positions counts.
     centre = np.linspace(-(clip - reach), clip - reach, 101)
     moved = uplink.mean_symbol(centre + reach) - uplink.mean_symbol(centre - reach)
     return float(moved.max())
@@ -76,9 +81,9 @@ def gain_estimator(
     # standard deviations. The distance over all transmissions grows with the root of their number.
     one = GaussianEvent(1.0, 1.0, ((1.0, 1),))
     mu = one.allowed_gain(limits.epsilon or 0.0, limits.run_delta if of_run else limits.delta)
-    apart = sensitivity(uplink, limits.neighbouring)
+    apart = sensitivity(uplink, limits.neighbouring, limits.relation)
     by_bits = limits.neighbouring == "example" and uplink.bit_variance > 0
-    unit = uplink.event_of_rounds(np.ones((1, 1)), dim, limits.neighbouring)
+    unit = uplink.event_of_rounds(np.ones((1, 1)), dim, limits.neighbouring, 1, limits.relation)
 
     def estimate(num_transmitting: int) -> float:
         """Estimate of the gain at which a device that transmits in ``num_transmitting`` rounds
@@ -115,7 +120,7 @@ def estimate_epsilon(plan: Plan) -> float:
     search; infinite where the privacy is unknown."""
     if plan.exposure is None:
         return math.inf
-    apart = sensitivity(plan.uplink, plan.limits.neighbouring)
+    apart = sensitivity(plan.uplink, plan.limits.neighbouring, plan.limits.relation)
     run = plan.exposure.run
     # A random schedule is replaced by one in which the device transmits as often as it is expected
     # to, rounded up.

@@ -134,7 +134,7 @@ class TwoStagePlan:
                 " the pilot and one chain of the second stage together"
             )
             limits = self.whole.limits
-            risk = risk_in_words(self.whole.run_risk, limits.neighbouring, limits.run_delta)
+            risk = risk_in_words(self.whole.run_risk, limits.told_apart, limits.run_delta)
             rows += [Row("privacy of both", text), Row("risk of both", risk)]
         if self.pilot.data_dependent:
             text = (

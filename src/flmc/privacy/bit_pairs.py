@@ -102,6 +102,14 @@ class PairHull:
             ratios = np.maximum(np.log1p(self.gap / self.low), np.log1p(self.gap / self.miss))
         return float(np.max(ratios))
 
+    @property
+    def lattice(self) -> float | None:
+        """Number of which the losses of all entries are whole multiples where bits are received
+        without error: the largest loss if the polygon is one symmetric pair; else None."""
+        bound = self.largest_loss
+        one = len(self.low) == 1 and self.low[0] == self.miss[0]
+        return bound if one and math.isfinite(bound) else None
+
     def loss(self, w: Array, amplitude: float) -> Array:
         """Privacy losses (vertex, point) at the received values ``w`` (point), limited to the range
         from -600 to 600; ``w`` and the ``amplitude`` of a bit are in standard deviations of the

@@ -147,8 +147,7 @@ def composed_loss(
     hull, scale = event.hull, math.sqrt(event.noise_power)
     # Where bits are received without error, the losses of a symmetric pair are plus or minus the
     # largest one: they lie on a lattice.
-    bound = hull.largest_loss
-    lattice = bound if len(hull.low) == 1 and math.isfinite(bound) else None
+    lattice = hull.lattice
     entries = []
     for gain, count in round_up(event.transmissions, MOST_GAINS):
         low, high = hull.loss_range(gain / scale, reach)

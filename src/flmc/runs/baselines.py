@@ -142,6 +142,7 @@ def private_descent(plan: Plan, model: Model) -> Plan:
         delta=plan.limits.delta,
         run_delta=cost.delta,
         neighbouring=plan.limits.neighbouring,
+        relation=plan.limits.relation,
         langevin="off",
     )
     changed = {

@@ -250,10 +250,9 @@ class Comparison:
         """Notes below the table of plans: for which delta, neighbouring data and chains the
         epsilons hold, and why a method has none."""
         limits = self.plan.limits
-        replaced = (
-            "all data of one device are" if limits.neighbouring == "device" else "one example is"
+        words = (
+            f"eps run is of one chain at delta {limits.run_delta:g}, for one {limits.neighbours}"
         )
-        words = f"eps run is of one chain at delta {limits.run_delta:g}, if {replaced} replaced"
         notes = [Row("privacy", words)]
         notes += [
             Row(name, f"privacy: {result.coverage.in_words}")
@@ -299,6 +298,7 @@ class Comparison:
             "schema_version": ANSWER_VERSION,
             "plan": self.plan.to_document(),
             "neighbouring": self.plan.limits.neighbouring,
+            "relation": self.plan.limits.relation,
             "num_test": self.num_test,
             "num_chains": self.num_chains,
             "seed": self.seed,

@@ -24,7 +24,6 @@ from flmc.base.tables import Grid, Row, format_up
 from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
 from flmc.planning.plans.release import data_dependence_row
-from flmc.planning.privacy_cost import NEIGHBOURING, TOLD_APART
 from flmc.privacy.event import Event
 from flmc.privacy.trade_off import TradeOff
 from flmc.runs.ledger import planned_entries
@@ -313,7 +312,9 @@ def spent_curve(
         """Event of a device that transmitted in the rounds where the mask ``talks`` (round) is
         true, for the release of ``chains`` chains together, and the probability that it leaves
         out."""
-        event = uplink.event_of_rounds(gains[: len(talks)][talks], dim, neighbouring, chains)
+        event = uplink.event_of_rounds(
+            gains[: len(talks)][talks], dim, neighbouring, chains, limits.relation
+        )
         # The error of the channel estimate may, with small probability, exceed what the event
         # allows for. The event charges this probability to delta for the rounds in which the device
         # transmits. The error may also decide whether it transmits, so the silent rounds are
@@ -352,7 +353,7 @@ def spent_curve(
     # each distinct set of rounds again.
     if num_chains > 1:
         every = max(cost(pattern, num_chains) for pattern in np.unique(talks.T, axis=0))
-    curve = SpentCurve(points, transmitted, by_device, delta, NEIGHBOURING[neighbouring], budget)
+    curve = SpentCurve(points, transmitted, by_device, delta, limits.neighbours, budget)
     loudest = talks[:, int(np.argmax(by_device))]
     if loudest.any() and not uplink.noise_is_exact:
         event, left_out = event_of(loudest)
@@ -362,5 +363,5 @@ def spent_curve(
         num_chains=num_chains,
         epsilon_all_chains=every,
         planned=len(rounds),
-        told_apart=TOLD_APART[neighbouring],
+        told_apart=limits.told_apart,
     )

@@ -281,6 +281,7 @@ def make_limits(settings: Settings) -> Limits:
         scope=settings.scope,
         run_delta=settings.run_delta,
         neighbouring=settings.neighbouring,
+        relation=settings.relation,
         allocation=settings.allocation,
         langevin=settings.langevin,
     )

@@ -160,7 +160,11 @@ class Settings(BaseModel):
         "tight", description="criterion of the privacy limit"
     )
     neighbouring: Annotated[Literal["device", "example"], PLAN] = Field(
-        "device", description="what is replaced in neighbouring data"
+        "device", description="unit in which neighbouring data differ"
+    )
+    relation: Annotated[Literal["replace", "add_remove", "zero_out"], PLAN] = Field(
+        "replace",
+        description="how it differs: replaced, absent (add_remove) or zero (zero_out)",
     )
     example_clip: Positive | None = Field(
         None, description="bound of one example's gradient entries"

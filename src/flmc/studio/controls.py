@@ -149,6 +149,9 @@ GROUPS: dict[str, tuple[Control, ...]] = {
         ),
         Control("neighbouring", "What is hidden", "choice", words=("device", "example")),
         Control(
+            "relation", "How data differ", "choice", words=("replace", "add_remove", "zero_out")
+        ),
+        Control(
             "example_clip", "Clip of an example", "slider", low=0.1, high=100, logarithmic=True,
             applies=_hides_examples,
         ),

@@ -21,6 +21,7 @@ from flmc.base.special import ndtr_once
 from flmc.models.batches import Batch, sample_batches, sizes_of
 from flmc.models.local_costs import ExampleBound
 from flmc.models.model import Model
+from flmc.privacy.neighbours import moves
 
 
 class ExampleBounds:
@@ -186,6 +187,21 @@ class ExampleBounds:
         local gradient is clipped: scaling a gradient down to a norm can change a single entry by
         more than the example changes it."""
         return self.example_part >= self.clip or self.clips_norm
+
+    def moves_like_device(self, relation: str) -> bool:
+        """Whether one example can move an entry of a gradient by the whole clipping interval under
+        a relation; true where :attr:`example_moves_like_device` is, unless the example's part,
+        counted once, is shorter than the interval.
+
+        Parameters
+        ----------
+        relation
+            How the example differs in neighbouring data, one of
+            :data:`flmc.privacy.neighbours.RELATIONS`.
+        """
+        if relation == "replace" or self.clips_norm:
+            return self.example_moves_like_device
+        return moves(relation) * self.example_part >= 2.0 * self.clip
 
 
 @lru_cache(maxsize=64)

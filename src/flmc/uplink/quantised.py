@@ -21,6 +21,7 @@ from flmc.base.clipping import clip
 from flmc.base.errors import InvalidSetting
 from flmc.privacy.event import Event
 from flmc.privacy.gaussian import GaussianEvent
+from flmc.privacy.neighbours import relation_argument
 from flmc.privacy.transmissions import Transmissions
 from flmc.uplink.csi import as_received
 from flmc.uplink.uplink import Uplink
@@ -110,26 +111,35 @@ class Quantised(Uplink):
         return np.asarray((chances * np.square(self._levels - mean[..., None])).sum(axis=-1))
 
     def privacy_event(
-        self, transmissions: Iterable[tuple[float, int]], neighbouring: str = "device"
+        self,
+        transmissions: Iterable[tuple[float, int]],
+        neighbouring: str = "device",
+        relation: str = "replace",
     ) -> Event:
         """Privacy event of a device that sends one of the two extreme levels: an upper bound
         whatever data are replaced; exact if a whole device is replaced, and gradients at the clip
         make an extreme level certain. ``UnknownPrivacy`` for a subclass that clips or draws symbols
         in its own way."""
+        self.check_relation(neighbouring, relation)
         sent = tuple(transmissions)
         # The test of ``transmits_like(Quantised)``, written out because an abstract class must not
         # be its argument.
         if type(self).symbols is not Quantised.symbols or not self._clips_as_proven:
-            return super().privacy_event(sent, neighbouring)
-        span = float(self._levels[-1] - self._levels[0])
+            return super().privacy_event(sent, neighbouring, relation)
+        # A silent device sends 0: the farthest level is the worst. A gradient of 0 leads to levels
+        # too, so nothing less than their span is proven for it here.
+        silent = neighbouring == "device" and relation == "add_remove"
+        span = self.peak if silent else float(self._levels[-1] - self._levels[0])
         return as_received(self, GaussianEvent(span, self.noise_power, sent))
 
-    def looseness(self, neighbouring: str) -> str | None:
+    def looseness(self, neighbouring: str, relation: str = "replace") -> str | None:
         """Reason why the computed epsilon may be far above the smallest one that holds: the privacy
         event assumes that a device sends the lowest or the highest level for certain, and under
         ``neighbouring`` data that is not the worst case of this uplink. None if it is."""
-        if neighbouring == "example" and not self.example_moves_like_device:
+        if neighbouring == "example" and not self.moves_like_device(relation):
             return "one example is accounted as if it turned the lowest level into the highest"
+        if neighbouring == "device" and relation == "zero_out":
+            return "a device put to zero is accounted like one that is replaced"
         chances = self.level_probabilities(np.array([-self.clip, self.clip]))
         least = float(min(chances[0, 0], chances[1, -1]))
         if least >= 1.0 - 1e-12:  # 1 up to rounding in the user's ``level_probabilities``
@@ -139,8 +149,15 @@ class Quantised(Uplink):
             f" does with probability {least:.3g}"
         )
 
-    def shared_event(self, rounds: Transmissions, dim: int, neighbouring: str = "example") -> Event:
+    def shared_event(
+        self,
+        rounds: Transmissions,
+        dim: int,
+        neighbouring: str = "example",
+        relation: str = "replace",
+    ) -> Event:
         """Privacy event of whole rounds of ``dim`` entries. Every entry is accounted as if it could
         move from one extreme level to the other whatever the other entries do, which is an upper
         bound."""
-        return self.privacy_event([(gain, dim * count) for gain, count in rounds], neighbouring)
+        each = [(gain, dim * count) for gain, count in rounds]
+        return self.privacy_event(each, neighbouring, **relation_argument(relation))

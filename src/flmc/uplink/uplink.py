@@ -24,6 +24,7 @@ from flmc.base.clipping import clip, clip_norm
 from flmc.base.documents import LATER
 from flmc.base.errors import InvalidSetting, UnknownPrivacy
 from flmc.privacy.event import Event
+from flmc.privacy.neighbours import RELATIONS, relation_argument
 from flmc.privacy.transmissions import Transmissions, count_gains
 from flmc.uplink.channel import power_from_snr
 from flmc.uplink.example_clipping import ExampleBounds
@@ -59,6 +60,10 @@ _STATEMENT = (
 )
 """Names of the methods and attributes of an uplink from which its privacy statement follows: if a
 user's class overrides one of them, the statement is the user's."""
+
+_OF_RELATIONS = ("event_of_rounds", "privacy_event", "shared_event", "largest_move", "looseness")
+"""Names of the methods that answer for a neighbouring relation. A user's class whose own one does
+not take it answers for ``replace`` alone."""
 
 
 _FACTS_OF_LINKS = (
@@ -296,7 +301,7 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         """
         return neighbouring == "example" and self.example_norm is not None
 
-    def largest_move(self, dim: int, neighbouring: str) -> float:
+    def largest_move(self, dim: int, neighbouring: str, relation: str = "replace") -> float:
         """Largest norm of the difference of a round's symbols between neighbouring data. Unless a
         scheme says otherwise, every symbol may move from minus the peak to the peak.
 
@@ -306,6 +311,9 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
             Entries of a round.
         neighbouring
             What is replaced in neighbouring data: all data of a ``device``, or one ``example``.
+        relation
+            How the unit differs in neighbouring data, one of
+            :data:`flmc.privacy.neighbours.RELATIONS`.
         """
         return 2.0 * self.peak * math.sqrt(dim)
 
@@ -355,7 +363,10 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         return clip(clip_norm(gradient, self.clip) if self.clips_norm else gradient, self.clip)
 
     def privacy_event(
-        self, transmissions: Iterable[tuple[float, int]], neighbouring: str = "device"
+        self,
+        transmissions: Iterable[tuple[float, int]],
+        neighbouring: str = "device",
+        relation: str = "replace",
     ) -> Event:
         """Privacy event: what one device reveals in the worst case.
 
@@ -364,7 +375,10 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         transmissions
             Gains, each with the number of entries that were sent with it.
         neighbouring
-            What is replaced in neighbouring data: all data of a ``device``, or one ``example``.
+            Unit in which neighbouring data differ: all data of a ``device``, or one ``example``.
+        relation
+            How the unit differs in neighbouring data, one of
+            :data:`flmc.privacy.neighbours.RELATIONS`.
 
         Raises
         ------
@@ -377,7 +391,7 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
             " privacy off"
         )
 
-    def looseness(self, neighbouring: str) -> str | None:
+    def looseness(self, neighbouring: str, relation: str = "replace") -> str | None:
         """Reason why the computed epsilon may be far above the smallest one that holds: the privacy
         event is that of symbols which reveal more than this uplink's symbols do. None where no
         reason is known, as here.
@@ -385,7 +399,10 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         Parameters
         ----------
         neighbouring
-            What is replaced in neighbouring data: all data of a ``device``, or one ``example``.
+            Unit in which neighbouring data differ: all data of a ``device``, or one ``example``.
+        relation
+            How the unit differs in neighbouring data, one of
+            :data:`flmc.privacy.neighbours.RELATIONS`.
         """
         return None
 
@@ -417,7 +434,12 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         return f"{kind.__module__}:{kind.__qualname__}"
 
     def event_of_rounds(
-        self, gains: Array, dim: int, neighbouring: str = "device", times: int = 1
+        self,
+        gains: Array,
+        dim: int,
+        neighbouring: str = "device",
+        times: int = 1,
+        relation: str = "replace",
     ) -> Event:
         """Privacy event of whole rounds: what one device reveals in them in the worst case.
 
@@ -428,9 +450,12 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         dim
             Entries of a round.
         neighbouring
-            What is replaced in neighbouring data: all data of a ``device``, or one ``example``.
+            Unit in which neighbouring data differ: all data of a ``device``, or one ``example``.
         times
             How often all of these rounds were transmitted.
+        relation
+            How the unit differs in neighbouring data, one of
+            :data:`flmc.privacy.neighbours.RELATIONS`.
 
         Returns
         -------
@@ -449,15 +474,44 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         if np.min(gains) < 0:
             raise InvalidSetting(f"a gain must not be negative, got {np.min(gains):g}")
         self.check_noise_is_accounted()
+        self.check_relation(neighbouring, relation)
+        how = relation_argument(relation)
         if self.shares_move(neighbouring):
             # One bound limits how far neighbouring data move all entries together, and the whole
             # move may be in the entry with the largest gain.
             loudest = count_gains(np.max(gains, axis=1))
             rounds = tuple((gain, times * n) for gain, n in loudest)
-            return self.shared_event(rounds, dim, neighbouring)
+            return self.shared_event(rounds, dim, neighbouring, **how)
         each = times * (dim if np.shape(gains)[1] == 1 else 1)
         sent = [(gain, each * count) for gain, count in count_gains(gains)]
-        return self.privacy_event(sent, neighbouring)
+        return self.privacy_event(sent, neighbouring, **how)
+
+    def check_relation(self, neighbouring: str, relation: str) -> None:
+        """Raise ``UnknownPrivacy`` if this uplink has no privacy statement for a relation.
+
+        Parameters
+        ----------
+        neighbouring
+            Unit in which neighbouring data differ: all data of a ``device``, or one ``example``.
+        relation
+            How the unit differs in neighbouring data, one of
+            :data:`flmc.privacy.neighbours.RELATIONS`.
+        """
+        checks.one_of("relation", relation, RELATIONS)
+        if relation == "replace":
+            return
+        for name in _OF_RELATIONS:
+            if "relation" not in inspect.signature(getattr(self, name)).parameters:
+                raise UnknownPrivacy(
+                    f"{name} of {_definer(type(self), name).__name__} states nothing for relation"
+                    f" {relation!r}: let it take relation, or use 'replace'"
+                )
+        if relation == "add_remove" and neighbouring == "example" and self.batched:
+            raise UnknownPrivacy(
+                "relation 'add_remove' of an example needs batch_share 1, got"
+                f" {self.batch_share:g}: batches and their weights are made from the number of"
+                " examples, which differs by one; use 'zero_out', which keeps it, or batch_share 1"
+            )
 
     @property
     def hides_without_noise(self) -> bool:
@@ -478,7 +532,13 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
             " privacy_event in a class with this law as its default"
         )
 
-    def shared_event(self, rounds: Transmissions, dim: int, neighbouring: str = "example") -> Event:
+    def shared_event(
+        self,
+        rounds: Transmissions,
+        dim: int,
+        neighbouring: str = "example",
+        relation: str = "replace",
+    ) -> Event:
         """Privacy event of rounds in which a bounded norm limits how far all symbols together can
         move between neighbouring data.
 
@@ -489,7 +549,10 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         dim
             Entries of a round.
         neighbouring
-            What is replaced in neighbouring data.
+            Unit in which neighbouring data differ.
+        relation
+            How the unit differs in neighbouring data, one of
+            :data:`flmc.privacy.neighbours.RELATIONS`.
 
         Raises
         ------

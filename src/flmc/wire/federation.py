@@ -132,6 +132,12 @@ class Federation:
                 f"deadline_ms must be larger than slot_ms, {self.slot_ms}, after which devices"
                 f" answer; got {self.deadline_ms}"
             )
+        limits = self.plan.limits
+        if limits.neighbouring == "device" and limits.relation == "add_remove":
+            raise InvalidSetting(
+                "a federation shows which devices are there, which relation 'add_remove' of a"
+                " device hides: plan with relation 'replace' or 'zero_out'"
+            )
         uplink = self.plan.uplink
         if uplink.noise_is_exact:
             raise InvalidSetting(

@@ -83,9 +83,11 @@ def main() -> int:
         say(f"truths computed anew: {len(anew)}, at most {max(moved):.1e} from the stored ones\n\n")
         known = [Known(k.case, truth, k.fixed) for k, truth in zip(known, anew, strict=True)]
     from privacy.oracle.plans import plan_verdicts, varied
+    from privacy.oracle.relations import relation_verdicts
     from privacy.oracle.shares import share_verdicts
 
     verdicts = battery_verdicts(known) + plan_verdicts(settings=varied()) + share_verdicts()
+    verdicts += relation_verdicts()
     say(table(verdicts) + "\n\n")
     say("open: the oracle is not converged; wrong: below the truth (a gain: above it); loose: more")
     say(" than 2 % and 0.001 above it (a gain: 2 % below).\n\n")

@@ -179,13 +179,17 @@ class Pair:
         return self._integral(1.0, epsilon, 0.0) + self._integral(-1.0, -epsilon, 0.0)
 
 
-def pairs_of(uplink: Any, first: Array, second: Array, gain: float, rounds: int) -> list[Pair]:
-    """Entries of some rounds under two gradients (dim); those that reveal nothing are left out, and
-    entries alike are counted together."""
+def pairs_of(
+    uplink: Any, first: Array, second: Array | None, gain: float, rounds: int
+) -> list[Pair]:
+    """Entries of some rounds under two gradients (dim), the second None for a device that sends
+    nothing; those that reveal nothing are left out, and entries alike are counted together."""
     amplitude = gain / math.sqrt(uplink.noise_power)
-    laws = (symbol_laws(uplink, first), symbol_laws(uplink, second))
+    silence = [Law(np.zeros(1), np.ones(1)) for _ in first]
+    laws = (symbol_laws(uplink, first), silence if second is None else symbol_laws(uplink, second))
     alike: dict[tuple[float, float], list[Pair]] = {}
-    for g, h, a, b in zip(first, second, *laws, strict=True):
+    others = np.full(len(first), np.inf) if second is None else second
+    for g, h, a, b in zip(first, others, *laws, strict=True):
         if not (pair := Pair(a, b, amplitude)).same:
             alike.setdefault((float(g), float(h)), []).append(pair)
     return [pairs[0].repeated(rounds * len(pairs)) for pairs in alike.values()]

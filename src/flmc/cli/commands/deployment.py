@@ -256,6 +256,9 @@ def cost_command(
     neighbouring: Annotated[
         str, typer.Option("--neighbouring", help="what is protected: device or example")
     ] = "device",
+    relation: Annotated[
+        str, typer.Option("--relation", help="how it differs: replace, add_remove or zero_out")
+    ] = "replace",
     runs: Annotated[
         int, typer.Option("--runs", help="runs of this plan, a chain each, that cost is of")
     ] = 1,
@@ -266,11 +269,13 @@ def cost_command(
     from flmc.base import checks
     from flmc.deploy.accounting import RunPrice
     from flmc.deploy.configuration import read_federation
+    from flmc.privacy.neighbours import RELATIONS, UNITS
 
     checks.between("--delta", delta, 0.0, 1.0)
-    checks.one_of("--neighbouring", neighbouring, ("device", "example"))
+    checks.one_of("--neighbouring", neighbouring, UNITS)
+    checks.one_of("--relation", relation, RELATIONS)
     checks.at_least("--runs", runs, 1)
-    price = RunPrice.of(read_federation(federation), delta, neighbouring, runs)
+    price = RunPrice.of(read_federation(federation), delta, neighbouring, runs, relation)
     if json_:
         print_json(price.to_document())
         return

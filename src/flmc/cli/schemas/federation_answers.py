@@ -99,6 +99,7 @@ class RunCostDocument(AnswerDocument):
     )
     delta: float = words("delta that epsilon is stated at")
     neighbouring: Literal["device", "example"] = words("what epsilon protects")
+    relation: Literal["replace", "add_remove", "zero_out"] = words("how it differs")
     runs: Count = words("runs of the plan, each with a chain of its own, that epsilon is of")
 
 
@@ -128,6 +129,9 @@ class JoinedRunDocument(Document):
     digest: str = words("digest of the federation that was agreed to")
     neighbouring: Literal["device", "example"] | None = words(
         "what the device's budget protected when it joined; null: an older flmc did not write it"
+    )
+    relation: Literal["replace", "add_remove", "zero_out"] = words(
+        "how that differs in neighbouring data; epsilons of different relations do not add up"
     )
     epsilon_device: float | None = words(
         "what the whole run may cost all data of the device, which counts as spent from its first"

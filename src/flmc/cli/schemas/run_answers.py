@@ -422,7 +422,8 @@ class ComparisonDocument(AnswerDocument):
     """Several methods on one problem, as ``Comparison.to_document`` writes it."""
 
     plan: PlanDocument = words("the plan that the baselines were made from")
-    neighbouring: str = words("what is replaced in neighbouring data: device or example")
+    neighbouring: str = words("unit in which neighbouring data differ: device or example")
+    relation: str = words("how it differs: replace, add_remove or zero_out")
     num_test: Count = words("held-out examples that are predicted; 0: none")
     num_chains: Count = words("chains of every method, each scored by itself")
     seed: Count = words("seed of all randomness")

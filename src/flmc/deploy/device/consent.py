@@ -17,10 +17,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from flmc.base import checks
-from flmc.base.errors import FlmcError
+from flmc.base.errors import FlmcError, InvalidSetting
 from flmc.base.tables import format_up
-from flmc.deploy.accounting import cost_of_run
+from flmc.deploy.accounting import NOT_HIDDEN, cost_of_run
 from flmc.deploy.device.device_journal import UNKNOWN, DeviceJournal, Price
+from flmc.privacy.neighbours import RELATIONS, UNITS
 from flmc.wire.federation import Federation
 
 _log = logging.getLogger("flmc.deploy.device")
@@ -55,19 +56,27 @@ class Budget:
     neighbouring
         Unit that epsilon protects: all data of the ``device``, or one ``example``. The device
         decides this whatever a plan states; one example costs less, and protects less.
+    relation
+        How the unit differs in neighbouring data: ``replace``, ``zero_out`` or, of an example,
+        ``add_remove``. Runs whose plan has another relation are refused, and so are all runs where
+        the journal holds runs of another: their prices do not add up.
     """
 
     epsilon: float = 10.0
     delta: float = 1e-4
     runs: int = 10
     neighbouring: str = "device"
+    relation: str = "replace"
 
     def __post_init__(self) -> None:
         if self.epsilon != math.inf:
             checks.positive("the budget's epsilon", self.epsilon)
         checks.between("the budget's delta", self.delta, 0.0, 1.0)
         checks.at_least("the budget's runs", self.runs, 1)
-        checks.one_of("the budget's neighbouring", self.neighbouring, ("device", "example"))
+        checks.one_of("the budget's neighbouring", self.neighbouring, UNITS)
+        checks.one_of("the budget's relation", self.relation, RELATIONS)
+        if self.neighbouring == "device" and self.relation == "add_remove":
+            raise InvalidSetting(NOT_HIDDEN)
 
     @property
     def share(self) -> float:
@@ -152,6 +161,7 @@ def check_budget(federation: Federation, rules: Rules, journal: DeviceJournal) -
     A run that was joined and never answered has cost nothing, and is joined anew. The decision does
     not depend on the device's data, and so reveals nothing about them.
     """
+    _refuse_mixture(federation, rules.budget, journal)
     digest, before = federation.digest.hex(), journal.runs.get(federation.run)
     if before is not None and before.answers:
         if before.digest != digest:
@@ -185,6 +195,29 @@ def check_budget(federation: Federation, rules: Rules, journal: DeviceJournal) -
                 f" {budget.epsilon:g} for the data of one {budget.neighbouring}{hint}"
             )
     return price
+
+
+def _refuse_mixture(federation: Federation, budget: Budget, journal: DeviceJournal) -> None:
+    """Raise ``Refused`` if the plan, or a run that the device has answered, has another relation
+    than the budget: epsilons of different relations do not add up. A budget without a limit only
+    records, and is held to the plan's relation all the same."""
+    asked = federation.plan.limits.relation
+    if asked != budget.relation:
+        raise Refused(
+            f"the plan has relation {asked!r}, and the budget of this device is for"
+            f" {budget.relation!r}: set relation in [budget] of a device with a new journal, or"
+            " plan with the budget's"
+        )
+    unlike = [
+        name for name, run in journal.runs.items() if run.answers and run.price.relation != asked
+    ]
+    if unlike:
+        raise Refused(
+            f"the run {unlike[0]!r} was joined for relation"
+            f" {journal.runs[unlike[0]].price.relation!r}, and the budget is for"
+            f" {budget.relation!r}: epsilons of different relations do not add up; set relation"
+            " back in [budget], or give new data a new journal"
+        )
 
 
 def _refuse_switch(budget: Budget, journal: DeviceJournal, epsilon: float) -> None:
@@ -247,10 +280,11 @@ def _price(federation: Federation, budget: Budget) -> Price:
     epsilons: dict[str, float | None] = {}
     for neighbouring in ("device", "example"):
         try:
-            cost = cost_of_run(federation, budget.share, neighbouring)
+            cost = cost_of_run(federation, budget.share, neighbouring, 1, budget.relation)
             epsilons[neighbouring] = min(cost, UNKNOWN)
         except FlmcError as error:
             if budget.epsilon != math.inf and neighbouring == budget.neighbouring:
                 raise Refused(str(error)) from error
             epsilons[neighbouring] = None
-    return Price(budget.neighbouring, epsilons["device"], epsilons["example"], budget.share)
+    known = (epsilons["device"], epsilons["example"])
+    return Price(budget.neighbouring, *known, budget.share, budget.relation)

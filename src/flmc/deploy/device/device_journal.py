@@ -11,7 +11,7 @@ import base64
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.base.tables import Grid, Row, format_up
 from flmc.deploy.journal_file import JournalFile
+from flmc.privacy.neighbours import relation_argument
 from flmc.runs.files.append_log import read_entries
 from flmc.wire.messages import JOURNAL_BYTES
 
@@ -35,7 +36,7 @@ UNKNOWN = 1e300
 class Price:
     """Privacy price of a whole run for a device's data: one epsilon for a neighbouring data set in
     which all data of the device are replaced, one for a data set in which one example is. Prices of
-    the two kinds must not be added to each other."""
+    the two kinds must not be added to each other, nor prices of different relations."""
 
     neighbouring: str | None
     """Neighbouring relation that the device's budget protected when the run was joined, ``device``
@@ -46,20 +47,27 @@ class Price:
     """Epsilon that protects one example of the device's data; None: not known."""
     delta: float
     """Delta at which the epsilons for all data and for one example are stated."""
+    relation: str = "replace"
+    """How the unit differs in neighbouring data: ``replace``, ``add_remove`` or ``zero_out``."""
 
     def epsilon(self, neighbouring: str) -> float:
         """Upper bound of the epsilon that a run costs, where ``neighbouring`` data sets differ in
         all data of the ``device`` or in one ``example``; ``UNKNOWN`` where no bound is known.
         Replacing one example is a way to replace a device's data, so the price for a device also
-        bounds that for an example."""
-        known = [self.device] if neighbouring == "device" else [self.example, self.device]
+        bounds that for an example. Of a device that is absent or put to zero this does not hold."""
+        known = [self.device] if neighbouring == "device" else [self.example]
+        if neighbouring == "example" and self.relation == "replace":
+            known.append(self.device)
         return min((each for each in known if each is not None), default=UNKNOWN)
 
     def to_entry(self) -> dict[str, object]:
         """The price as plain values, for the line of the journal that says which run the device
         joined."""
         epsilons = {"device": self.device, "example": self.example}
-        return {"neighbouring": self.neighbouring, "epsilons": epsilons, "delta": self.delta}
+        # Left out for `replace`, which is what older journals mean.
+        how = relation_argument(self.relation)
+        price = {"neighbouring": self.neighbouring, "epsilons": epsilons, "delta": self.delta}
+        return {**price, **how}
 
     @classmethod
     def from_entry(cls, entry: Mapping[str, Any]) -> Price:
@@ -69,11 +77,12 @@ class Price:
         delta = float(entry["delta"])
         if "neighbouring" not in entry:
             return cls(None, None, float(entry["epsilon"]), delta)
+        relation = str(entry.get("relation", "replace"))
         known = {
             name: None if entry["epsilons"][name] is None else float(entry["epsilons"][name])
             for name in ("device", "example")
         }
-        return cls(str(entry["neighbouring"]), known["device"], known["example"], delta)
+        return cls(str(entry["neighbouring"]), known["device"], known["example"], delta, relation)
 
 
 @dataclass
@@ -200,8 +209,7 @@ class DeviceJournal:
         """Sums of epsilon and of delta over the runs with at least one answer, each of which counts
         in whole. ``neighbouring`` is the unit that epsilon protects, all data of the ``device`` or
         one ``example``, also for runs that were joined when the budget protected the other."""
-        prices = [run.price for run in self.answered]
-        return sum(price.epsilon(neighbouring) for price in prices), sum(p.delta for p in prices)
+        return _sums([run.price for run in self.answered], neighbouring)
 
     @property
     def answered(self) -> list[JoinedRun]:
@@ -245,8 +253,7 @@ class DeviceLedger:
         """Sums of epsilon and of delta over the runs with at least one answer (the other runs have
         cost nothing). ``neighbouring`` is the unit that epsilon protects, all data of the
         ``device`` or one ``example``."""
-        prices = [row.price for row in self.rows if row.answers]
-        return sum(price.epsilon(neighbouring) for price in prices), sum(p.delta for p in prices)
+        return _sums([row.price for row in self.rows if row.answers], neighbouring)
 
     def to_document(self) -> dict[str, Any]:
         """The ledger in plain values, for JSON; an epsilon that is not known is None."""
@@ -267,7 +274,7 @@ class DeviceLedger:
                 _shown(row.price.epsilon("device")),
                 _shown(row.price.epsilon("example")),
                 f"{row.price.delta:g}",
-                row.price.neighbouring or "not known",
+                _joined_for(row.price),
                 str(row.answers),
             )
             for row in self.rows
@@ -283,6 +290,14 @@ class DeviceLedger:
         return Grid(heads, rows, title, (note,))
 
 
+def _sums(prices: Sequence[Price], neighbouring: str) -> tuple[float, float]:
+    """Sums of epsilon, for one ``neighbouring`` unit, and of delta. Where the prices are of several
+    relations no sum holds for any of them: epsilon is ``UNKNOWN``."""
+    mixed = len({price.relation for price in prices}) > 1
+    epsilon = UNKNOWN if mixed else sum(price.epsilon(neighbouring) for price in prices)
+    return epsilon, sum(price.delta for price in prices)
+
+
 def _known(epsilon: float) -> float | None:
     """An epsilon for JSON: itself, or None where it is ``UNKNOWN``."""
     return None if epsilon >= UNKNOWN else epsilon
@@ -294,12 +309,20 @@ def _shown(epsilon: float) -> str:
     return "not known" if epsilon >= UNKNOWN else format_up(epsilon) if epsilon else "0"
 
 
+def _joined_for(price: Price) -> str:
+    """The unit that the budget protected when a run was joined, with a relation other than
+    ``replace``."""
+    unit = price.neighbouring or "not known"
+    return unit if price.relation == "replace" else f"{unit}, {price.relation}"
+
+
 def _row_document(row: LedgerRow) -> dict[str, Any]:
     """A run of the ledger in plain values, for JSON."""
     return {
         "run": row.run,
         "digest": row.digest,
         "neighbouring": row.price.neighbouring,
+        "relation": row.price.relation,
         "epsilon_device": _known(row.price.epsilon("device")),
         "epsilon_example": _known(row.price.epsilon("example")),
         "delta": row.price.delta,

@@ -249,13 +249,15 @@ def loss_of_round(plan: Plan) -> AttackLossLaw | None:
     """Law of the privacy loss of one round in which every entry is sent at the largest gain that
     the plan allows in any round and entry; exact up to the grid, not a bound.
 
-    None where it is unknown: without a privacy statement, on an ideal uplink, with inexact channel
-    estimates, or for bits of gradients whose norm is clipped, because the most revealing pair of
-    data sets is then another one."""
+    None where it is unknown: for a relation other than ``replace``, without a privacy statement, on
+    an ideal uplink, with inexact channel estimates, or for bits of gradients whose norm is clipped,
+    because the most revealing pair of data sets is then another one."""
     uplink = plan.uplink
     if plan.exposure is None or uplink.noise_is_exact or uplink.estimated is not None:
         return None
     if uplink.clips_norm and uplink.symbol_format.levels is not None:
+        return None
+    if plan.limits.relation != "replace":
         return None
     caps = np.broadcast_to(finite_cap(plan.uplink, plan.gain), (len(plan.gain), plan.dim))
     loudest = float(caps.max())

@@ -10,6 +10,7 @@ from typing import Any
 from flmc.base.tables import Listing, Row, format_up
 from flmc.evaluation.audit.resolution import Resolution
 from flmc.planning.privacy_cost import risk_in_words
+from flmc.privacy.neighbours import told_apart
 from flmc.privacy.trade_off import TradeOff
 
 _ROUNDING = 1e-9
@@ -118,7 +119,7 @@ class Audit:
                     f"{self.lower:.4g} (with confidence {100 * self.confidence:g} %)",
                 ),
                 Row("epsilon is at most", f"{format_up(self.upper)} (accountant)"),
-                Row("risk", risk_in_words(self.risk, self.neighbouring, self.delta)),
+                Row("risk", risk_in_words(self.risk, told_apart(self.neighbouring), self.delta)),
                 verdict,
             ),
         )

@@ -97,6 +97,11 @@ class Scene:
         the largest cap of the gain on, until there are ``num_rounds``; the scene has fewer rounds
         where the device transmits in fewer of them."""
         checks.at_least("num_rounds", num_rounds, 1)
+        if plan.limits.relation != "replace":
+            raise InvalidSetting(
+                "the audit attacks data that are replaced, got relation"
+                f" {plan.limits.relation!r}: audit the plan with relation 'replace'"
+            )
         rounds = _rounds_from_the_loudest(plan, num_rounds, seed)
         # Squared gains of each device, summed over entries, shape (round, device).
         heard = rounds.active * np.square(rounds.gains).sum(axis=1)[:, None]

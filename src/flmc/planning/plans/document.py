@@ -29,7 +29,7 @@ from flmc.planning.limits import GainLimits, Limits
 from flmc.planning.plans.release import release_of
 from flmc.planning.plans.verdict import verdict_of
 from flmc.planning.prediction import Prediction
-from flmc.planning.privacy_cost import NEIGHBOURING, Cost
+from flmc.planning.privacy_cost import Cost
 from flmc.planning.server_update import DRAW_AT, LANGEVIN, ServerUpdate, is_langevin
 from flmc.planning.step_size import Curvature
 from flmc.uplink.fading import Fading
@@ -148,7 +148,7 @@ def _privacy(plan: Plan, with_run: bool) -> dict[str, Any] | None:
     risk = plan.run_risk if with_run else None
     return {
         "criterion": plan.limits.privacy,
-        "neighbouring": NEIGHBOURING[plan.limits.neighbouring],
+        "neighbouring": plan.limits.neighbours,
         "stated_by": plan.uplink.privacy_stated_by,
         "round": _cost(plan.round_cost),
         "run": run,

@@ -326,6 +326,7 @@ class Plan:
             self.num_devices,
             self.dim,
             self.limits.neighbouring,
+            self.limits.relation,
             average=True,
         )
         return exposure if known is None else replace(exposure, schedule="known")
@@ -339,7 +340,7 @@ class Plan:
     @cached_property
     def unknown_privacy(self) -> str | None:
         """Reason why no privacy statement can be made; None if one can."""
-        return why_unknown(self.uplink, self.limits.neighbouring)
+        return why_unknown(self.uplink, self.limits.neighbouring, self.limits.relation)
 
     @property
     def _sizes(self) -> tuple[int, int, int]:

@@ -15,8 +15,9 @@ from flmc.base.tables import Listing, Row, format_number, format_percent, format
 from flmc.planning.plans.expectation import activity_in_words, calibrated_cap
 from flmc.planning.plans.verdict import verdict_of
 from flmc.planning.prediction import Prediction
-from flmc.planning.privacy_cost import NEIGHBOURING, Exposure, risk_in_words
+from flmc.planning.privacy_cost import Exposure, risk_in_words
 from flmc.planning.server_update import ServerUpdate, is_langevin
+from flmc.privacy.neighbours import relation_argument
 from flmc.privacy.scheduled_event import ScheduledEvent
 from flmc.uplink.link import Link
 
@@ -89,11 +90,11 @@ def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
             )
         if plan.run_cost.epsilon > USELESS_EPSILON:
             rows.append(Row("", "such an epsilon for the whole run guarantees next to nothing"))
-        words = risk_in_words(plan.run_risk, limits.neighbouring, limits.run_delta)
+        words = risk_in_words(plan.run_risk, limits.told_apart, limits.run_delta)
         if plan.uplink.privacy_stated_by is not None:
             words += f" ({_as_stated(plan, '')})"
         rows += [Row("risk, whole run", words), *_price_row(plan)]
-    loose = plan.uplink.looseness(limits.neighbouring)
+    loose = plan.uplink.looseness(limits.neighbouring, **relation_argument(limits.relation))
     if loose is not None and plan.uplink.privacy_stated_by is None:
         rows.append(Row("upper bound", f"epsilon may be far above the least: {loose}"))
     if plan.uplink.batched and limits.neighbouring == "example":
@@ -101,7 +102,7 @@ def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
             "an example is charged as if it were in every batch, with the weight that it has there"
         )
         rows.append(Row("upper bound", text))
-    rows += [Row("neighbouring", NEIGHBOURING[limits.neighbouring]), Row("adversary", ADVERSARY)]
+    rows += [Row("neighbouring", limits.neighbours), Row("adversary", ADVERSARY)]
     bound = exposure.round.largest_loss
     if math.isfinite(bound):
         cost = f"a round would cost epsilon {format_up(bound)}, so no SNR makes it cost more"

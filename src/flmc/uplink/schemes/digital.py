@@ -10,10 +10,12 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.clipping import clip
-from flmc.base.errors import InvalidSetting
+from flmc.base.errors import InvalidSetting, UnknownPrivacy
 from flmc.privacy.bit_event import BitEvent
 from flmc.privacy.event import Event
+from flmc.privacy.neighbours import moves
 from flmc.privacy.noiseless_bits import NoiselessBitEvent
+from flmc.privacy.one_sided_bits import AbsentBitEvent, ZeroedBitEvent
 from flmc.privacy.shifted_bit_event import SharedShiftEvent, ShiftedBitEvent
 from flmc.privacy.transmissions import Transmissions
 from flmc.uplink.csi import as_received
@@ -100,7 +102,10 @@ class Digital(Uplink):
         return quantise(self.link.bounded_probability(self.clipped(gradient), self.clip), uniform)
 
     def privacy_event(
-        self, transmissions: Iterable[tuple[float, int]], neighbouring: str = "device"
+        self,
+        transmissions: Iterable[tuple[float, int]],
+        neighbouring: str = "device",
+        relation: str = "replace",
     ) -> Event:
         """Privacy event of the bits that one device sends, in the worst case.
 
@@ -109,24 +114,43 @@ class Digital(Uplink):
         unknown value, by at most twice what an example may add to it: the example's bound over
         ``batch_share``. If the noise is not normal, the cost is computed as if bits were received
         without noise, and one example costs as much as a whole device.
+
+        An example that is absent or put to zero moves an entry by its bound once. The bits of a
+        device that is put to zero are those of a gradient of 0; a device that is absent is silent.
         """
+        self.check_relation(neighbouring, relation)
         sent = tuple(transmissions)
+        absent = neighbouring == "device" and relation == "add_remove"
         if self._counts_bits_alone:
+            # Without the law of the noise nothing hides that a device is silent.
+            if absent:
+                raise UnknownPrivacy(
+                    "relation 'add_remove' of a device needs normal noise, got noise_law"
+                    f" {type(self.noise_law).__name__}: bits alone hide what a device sends, not"
+                    " whether it sends; use 'zero_out' or 'replace'"
+                )
             high, low = self.link.extremes(self.clip)
             return NoiselessBitEvent(min(low, 1.0 - high, 0.5), self.noise_power, sent)
-        whole_device = neighbouring == "device" or self.example_moves_like_device
+        whole_device = neighbouring == "device" or self.moves_like_device(relation)
         if not self.transmits_like(Digital) or not self.link.within_extremes:
-            return super().privacy_event(sent, neighbouring)
+            return super().privacy_event(sent, neighbouring, relation)
+        if absent:
+            high, low = self.link.extremes(self.clip)
+            return as_received(self, AbsentBitEvent(high, low, self.noise_power, sent))
+        if neighbouring == "device" and relation == "zero_out" and not self._jumps:
+            high, low = self.link.extremes(self.clip)
+            zero = float(self.link.bounded_probability(np.zeros(1), self.clip)[0])
+            return as_received(self, ZeroedBitEvent(high, low, zero, self.noise_power, sent))
         # Nothing is known of a link without proven shape except its values at the clip, and a link
         # that jumps reveals completely that a gradient entry moved across 0.
         if whole_device or not self.link.accounts_moves or self._jumps:
             high, low = self.link.extremes(self.clip)
             return as_received(self, BitEvent(high, low, self.noise_power, sent))
-        shift = 2.0 * self.example_part
+        shift = moves(relation) * self.example_part
         event = ShiftedBitEvent(self.link, self.clip, shift, self.noise_power, sent)
         return as_received(self, event)
 
-    def looseness(self, neighbouring: str) -> str | None:
+    def looseness(self, neighbouring: str, relation: str = "replace") -> str | None:
         """Reason why the computed epsilon may be far above the smallest one that holds: the noise
         is not normal and therefore not counted, or one example is accounted like a whole device
         because too little is proven about the link. None if neither is the case."""
@@ -135,7 +159,10 @@ class Digital(Uplink):
                 "only the randomness of the bits is counted, which holds for any noise that does"
                 f" not depend on the data, as {type(self.noise_law).__name__} must not"
             )
-        if neighbouring == "device" or self.example_moves_like_device:
+        if neighbouring == "device":
+            loose = relation == "zero_out" and self._jumps
+            return "a device put to zero is accounted like one that is replaced" if loose else None
+        if self.moves_like_device(relation):
             return None
         if self.link.accounts_moves and not self._jumps:
             return None
@@ -169,20 +196,29 @@ class Digital(Uplink):
         steep = self.link.slope(self.clip) * self.clip > _STEEP
         return steep and self.link.extremes(self.clip)[1] < _VANISHING
 
-    def shared_event(self, rounds: Transmissions, dim: int, neighbouring: str = "example") -> Event:
+    def shared_event(
+        self,
+        rounds: Transmissions,
+        dim: int,
+        neighbouring: str = "example",
+        relation: str = "replace",
+    ) -> Event:
         """Privacy event of rounds of ``dim`` bits if one example, whose gradient has a bounded
         norm, is replaced; ``rounds`` holds gains with their numbers of rounds.
 
-        The device's gradient moves by at most twice the norm of what an example may add to it:
-        clipping the gradient, by entry or by norm, moves two gradients no further apart.
+        The device's gradient moves by at most twice the norm of what an example may add to it, or
+        by that norm if the example is absent or put to zero: clipping the gradient, by entry or by
+        norm, moves two gradients no further apart.
         """
+        each = [(gain, dim * count) for gain, count in rounds]
         if self._counts_bits_alone:
-            return self.privacy_event([(gain, dim * count) for gain, count in rounds], "example")
+            return self.privacy_event(each, "example", relation)
         if not self.transmits_like(Digital) or not self.link.within_extremes:
-            return super().shared_event(rounds, dim, neighbouring)
+            return super().shared_event(rounds, dim, neighbouring, relation)
         if not self.link.accounts_moves or self._jumps or self.clips_norm:
-            return self.privacy_event([(gain, dim * count) for gain, count in rounds], "example")
-        shift = 2.0 * self.example_part
+            return self.privacy_event(each, "example", relation)
+        self.check_relation(neighbouring, relation)
+        shift = moves(relation) * self.example_part
         event = SharedShiftEvent(self.link, self.clip, shift, dim, self.noise_power, rounds)
         return as_received(self, event, dim)
 

@@ -62,12 +62,15 @@ class Ideal(Uplink):
         return gradient
 
     def privacy_event(
-        self, transmissions: Iterable[tuple[float, int]], neighbouring: str = "device"
+        self,
+        transmissions: Iterable[tuple[float, int]],
+        neighbouring: str = "device",
+        relation: str = "replace",
     ) -> Event:
         """Refuse to state a privacy event, by :class:`~flmc.base.errors.UnknownPrivacy`: exact
         gradients are transmitted."""
         if not self.transmits_like(Ideal):
-            return super().privacy_event(transmissions, neighbouring)
+            return super().privacy_event(transmissions, neighbouring, relation)
         raise UnknownPrivacy("the ideal uplink hides nothing: it transmits exact gradients")
 
     def mean_symbol(self, gradient: Array) -> Array:

@@ -208,7 +208,7 @@ class PresenceEvent(ComposedEvent):
     @property
     def _told(self) -> bool:
         """Whether an entry is so loud that it counts as telling that the device transmits."""
-        loudest = max(gain for gain, count in self.transmissions if count)
+        loudest = max((gain for gain, count in self.transmissions if count), default=0.0)
         return loudest > _LOUD * math.sqrt(self.noise_power)
 
     def tight_delta(self, epsilon: float) -> float:

@@ -1,5 +1,6 @@
 """What batches of examples cost and give, as ``docs/sampling.md`` (section 12) states it: processor
-time of a device's gradient from a million examples, and answers from a million examples.
+time of a device's gradient from a million examples, of a round of the engines, and answers from a
+million examples.
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/batches.py"""
 
@@ -13,6 +14,7 @@ import numpy as np
 import flmc
 from flmc.deploy.device.local_model import local_gradient
 from flmc.models.model import Model
+from flmc.sampling.engine_choice import choose_engine
 
 EXAMPLES, DIM, DEVICES, NORM = 10**6, 10, 10, 3.0
 SHARES = (1.0, 0.1, 0.01, 0.001)
@@ -58,6 +60,43 @@ def gradients() -> None:
         print(f"| {name} | {' | '.join(cells)} |")
 
 
+def rounds() -> None:
+    """Print a table of the time of a round of one chain, by engine and share, for a logistic
+    regression on one device: from two runs that differ in their number of rounds, so that neither
+    the start nor the way of the data to JAX is counted."""
+    for examples in (10**5, 10**6):
+        rng = np.random.default_rng(1)
+        features, truth = rng.standard_normal((examples, DIM)), 0.3 * rng.standard_normal(DIM)
+        chance = 1 / (1 + np.exp(-features @ truth))
+        classes = np.where(rng.random(examples) < chance, 1.0, -1.0)
+        data = flmc.data.FederatedData(features, classes, (examples,))
+        model = flmc.models.regressions.logistic(data)
+        for name in ("jax", "numpy"):
+            cells = []
+            for share in (1.0, 0.5, 0.1, 0.01, 0.001):
+                work = share * examples
+                few, many = (1, 5) if work > 2e5 else (1, 1 + round(min(126, 1e6 / work)))
+                took = [_seconds(model, share, name, count) for count in (few, many)]
+                cells.append(f"{1000 * (took[1] - took[0]) / (many - few):.2f} ms")
+            print(f"| {examples} | {name} | {' | '.join(cells)} |", flush=True)
+
+
+def _seconds(model: Model, share: float, name: str, count: int) -> float:
+    """Least processor time of three calls that advance a chain by ``count`` rounds from its start,
+    after one that compiles."""
+    uplink = flmc.Analog(example_norm=NORM, clip=1e6, snr_db=60.0, batch_share=share)
+    limits = flmc.Limits(privacy="off")
+    sizes = {"num_rounds": 128, "num_burn_in": 1, "step_size": 1e-9, "gain": 1e-6}
+    plan = flmc.plan(model, uplink, limits, **sizes, forecast=False)  # type: ignore[arg-type]
+    engine, took = choose_engine(name, plan, model), []
+    for _ in range(4):
+        chains = engine.start(plan, model, 1, 1, keep_draws=False)
+        began = time.process_time()
+        engine.advance(chains, plan, model, 1, count)
+        took.append(time.process_time() - began)
+    return min(took[1:])
+
+
 def answers() -> None:
     """Print the width of answers from ten passes over the data, beside the predicted one."""
     rng = np.random.default_rng(1)
@@ -83,4 +122,5 @@ def answers() -> None:
 
 if __name__ == "__main__":
     gradients()
+    rounds()
     answers()

@@ -60,6 +60,44 @@ def test_cutting_changes_no_bit(name: str, what: str) -> None:
     assert whole.num_clipped == cut.num_clipped
 
 
+@pytest.mark.parametrize("share", [0.2, 0.6])
+@pytest.mark.parametrize("name", [each for each in NAMES if each != "numba"])
+def test_cutting_changes_no_bit_of_batches(name: str, share: float, tmp_path: Path) -> None:
+    """Devices of unlike size, and one without examples; and a record of the run resumes."""
+    pytest.importorskip("jax", reason="needs the extra jax")
+    rng = np.random.default_rng(3)
+    features, targets = rng.standard_normal((31, 2)), np.where(rng.random(31) < 0.5, -1.0, 1.0)
+    problem = flmc.models.regressions.logistic(
+        flmc.data.FederatedData(features, targets, (20, 1, 0, 10))
+    )
+    planned = flmc.plan(
+        problem,
+        flmc.Digital(batch_share=share),
+        flmc.Limits(privacy="off"),
+        num_rounds=ROUNDS,
+        num_burn_in=BURN_IN,
+        forecast=False,
+    )
+    engine: Engine = registered.ENGINES[name].maker()
+    assert engine.why_not(planned, problem) is None
+    whole, cut = (engine.start(planned, problem, 9, 3, keep_draws=True) for _ in range(2))
+    engine.advance(whole, planned, problem, 9, ROUNDS)
+    for until in (1, BURN_IN + 3, 127, 128, 129, ROUNDS):
+        engine.advance(cut, planned, problem, 9, until)
+    assert whole.draws is not None
+    assert cut.draws is not None
+    assert np.array_equal(whole.draws, cut.draws)
+    assert np.array_equal(whole.moments.products, cut.moments.products)
+    asked = iter([False, True] + 100 * [True])
+    with pytest.raises(flmc.errors.Interrupted):
+        flmc.run(
+            planned, problem, 9, 3, engine=name, out=tmp_path / "record", checkpoint_rounds=50,
+            stop=lambda: next(asked),
+        )  # fmt: skip
+    resumed = flmc.resume(tmp_path / "record", planned, problem)
+    assert np.array_equal(whole.draws[0], resumed.draws)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_theta_is_in_the_model_s_coordinates(name: str) -> None:
     problem = model(2)

@@ -351,15 +351,207 @@ def test_compiled_engines_say_who_draws_batches() -> None:
     plan = flmc.plan(
         model, flmc.Analog(batch_share=0.5), flmc.Limits(privacy="off"), forecast=False
     )
-    for engine in ("numba", "jax"):
+    for engine, why in (
+        ("numba", "batches of examples are drawn by the numpy and the jax engine"),
+        ("jax", "LinearGaussian has no gradients of batches that JAX can trace"),
+    ):
         pytest.importorskip(engine)
-        with pytest.raises(InvalidSetting, match="batches of examples are drawn by the numpy"):
+        with pytest.raises(InvalidSetting, match=why):
             flmc.run(plan, model, engine=engine)
     assert flmc.run(plan, model).engine == "numpy"
 
 
-def test_a_run_that_is_cut_has_the_batches_of_one_that_is_not(tmp_path: Path) -> None:
-    model = regression((20,) * 4)
+def test_batches_of_a_users_own_are_not_replaced_by_those_of_a_parent() -> None:
+    """A class with other batches than those that JAX would trace runs on the NumPy engine."""
+    pytest.importorskip("jax")
+    from flmc.models.log_density import LogDensityModel
+    from flmc.sampling.engine_choice import choose_engine
+
+    class Own(LogDensityModel):
+        def batch_gradient(self, *given: Any, **more: Any) -> Array:
+            return super().batch_gradient(*given, **more)
+
+    given = logistic()
+    model = Own(lambda w: -0.5 * (w**2).sum(), lambda w, row: -((row["x"] @ w) ** 2), given.data,
+                np.zeros(2), smoothness=20.0)  # fmt: skip
+    plan = flmc.plan(
+        given, flmc.Analog(batch_share=0.5), flmc.Limits(privacy="off"), forecast=False
+    )
+    assert choose_engine("auto", plan, given).name == "jax"
+    assert choose_engine("auto", plan, model).name == "numpy"
+
+
+def drawn_by_jax(sizes: tuple[int, ...], share: float, count: int) -> tuple[Array, Any]:
+    """Whether every example is in the batch of its device, (round, device, example), over ``count``
+    rounds of the JAX engine, some of them of several blocks; and how devices draw."""
+    jax = pytest.importorskip("jax")
+    from flmc.base.randomness import ROUNDS_PER_BLOCK, Purpose
+    from flmc.sampling.jax_batches import BatchDraw
+    from flmc.sampling.jax_rounds import chain_key, words
+
+    made = BatchDraw.of(np.array(sizes), share)
+    blocks = -(-count // ROUNDS_PER_BLOCK)
+    with jax.enable_x64():
+
+        def of_block(key: Any) -> Any:
+            index = jax.numpy.arange(ROUNDS_PER_BLOCK)
+            return jax.vmap(lambda each: made.rows(jax, words, key, each))(index)
+
+        block = jax.jit(of_block)
+        keys = [chain_key(1, Purpose.BATCH, 0, 0, number) for number in range(blocks)]
+        parts = [jax.tree.map(np.asarray, block(key)) for key in keys]
+    rows, there = (np.concatenate(each)[:count] for each in zip(*parts, strict=True))
+    found = np.zeros((count, len(sizes), max(sizes)))
+    place = np.nonzero(there)
+    np.add.at(found, (place[0], place[1], rows[place]), 1.0)
+    assert (found.sum(axis=2) == made.counts).all()
+    assert found.max() == 1.0  # without replacement
+    return found, made
+
+
+@pytest.mark.parametrize("share", [0.02, 0.2, 0.25, 0.3, 0.9], ids=str)
+def test_the_batches_of_jax_are_uniform(share: float) -> None:
+    """For devices of unlike size in one compiled array, and one without examples: every example is
+    as often in a batch as any other of its device, pairs as often as for draws without replacement,
+    and consecutive rounds and devices are independent, within five standard errors."""
+    sizes, count = (7, 60, 0, 1, 5, 60), full(20_000, 4_000)
+    found, made = drawn_by_jax(sizes, share, count)
+    assert made.ordered == (share > 0.25)
+    for device, (size, taken) in enumerate(zip(sizes, made.counts, strict=True)):
+        own = found[:, device, :size]
+        assert not found[:, device, size:].any()
+        if size < 2:
+            continue
+        once, twice = taken / size, taken * (taken - 1) / (size * (size - 1))
+        for rate, expected in (
+            (own.mean(axis=0), once),
+            ((own[:, :-1] * own[:, 1:]).mean(axis=0), twice),
+            ((own[:, 0] * own[:, -1]).mean(), twice),
+            ((own[:-1] * own[1:]).mean(axis=0), once**2),
+            ((own[:-7] * own[7:]).mean(axis=0), once**2),
+        ):
+            error = np.sqrt(expected * (1 - expected) / (count - 7))
+            assert np.abs(rate - expected).max() <= ERRORS * error
+    # Two devices of one size: their batches have nothing to do with each other.
+    once = made.counts[1] / 60
+    error = np.sqrt(once**2 * (1 - once**2) / count)
+    assert np.abs((found[:, 1] * found[:, 5]).mean(axis=0) - once**2).max() <= ERRORS * error
+
+
+def test_jax_draws_as_many_indices_as_a_batch_needs() -> None:
+    """Of a device with a million examples, a few more than the batch has: nothing goes with the
+    number of examples."""
+    pytest.importorskip("jax")
+    from flmc.sampling.jax_batches import BatchDraw
+
+    for size, share, most in ((10**6, 0.01, 1.02), (10**6, 0.25, 1.16), (10**5, 0.001, 1.06)):
+        made = BatchDraw.of(np.array([size]), share)
+        assert made.counts[0] <= made.num_rows <= most * made.counts[0]
+        assert made.weights.dtype == np.float32
+        np.testing.assert_allclose(made.weights, 1 / share, rtol=1e-6)
+
+
+@full_only
+def test_a_batch_that_came_out_short_is_drawn_anew() -> None:
+    """With hardly more indices than the batch has, most draws have too few different ones: batches
+    are whole, and uniform, all the same."""
+    jax = pytest.importorskip("jax")
+    from flmc.base.randomness import Purpose
+    from flmc.sampling.jax_batches import BatchDraw
+    from flmc.sampling.jax_rounds import chain_key, words
+
+    made = BatchDraw.of(np.array([20, 16]), 0.25)._replace(num_rows=5)
+    rounds, blocks = 128, 80
+    with jax.enable_x64():
+
+        def of_block(key: Any) -> Any:
+            return jax.vmap(lambda each: made.rows(jax, words, key, each))(np.arange(rounds))
+
+        block = jax.jit(of_block)
+        parts = [
+            jax.tree.map(np.asarray, block(chain_key(2, Purpose.BATCH, 0, 0, number)))
+            for number in range(blocks)
+        ]
+    rows, there = (np.concatenate(each) for each in zip(*parts, strict=True))
+    assert (there.sum(axis=2) == made.counts).all()
+    for device, (size, taken) in enumerate(zip(made.sizes, made.counts, strict=True)):
+        counted = np.bincount(rows[:, device][there[:, device]], minlength=int(size))
+        expected = taken / size
+        error = np.sqrt(expected * (1 - expected) / len(rows))
+        assert np.abs(counted / len(rows) - expected).max() < ERRORS * error
+
+
+@pytest.mark.parametrize("bound", [None, (0.4, True), (0.4, False)], ids=["free", "norm", "entry"])
+def test_the_gradients_of_jax_batches_are_those_of_the_definition(bound: Any) -> None:
+    """With padding in other places, in single precision, and a device without examples."""
+    jax = pytest.importorskip("jax")
+    rule = None if bound is None else ExampleBound(bound[0], by_norm=bound[1])
+    rng = np.random.default_rng(8)
+    features, targets = rng.standard_normal((14, 2)), np.where(rng.random(14) < 0.5, -1.0, 1.0)
+    data = flmc.data.FederatedData(features, targets, (6, 0, 3, 5))
+    model = flmc.models.regressions.logistic(data)
+    costs = model.traced(rule)
+    assert costs is not None
+    assert costs.batch is not None
+    sizes, theta = sizes_of(model), np.array([0.3, -0.2, 0.1])[: model.dim]
+    batch = draw_batch(sizes, 0.5, [rng], (1, 1))
+    expected = model.batch_gradient(theta[None, None], batch, rule)[0, 0]
+    num_rows = batch.chosen.shape[-1] + 2
+    rows, counts = np.zeros((2, 4, num_rows))
+    rows[:, 1:-1] = batch.chosen[0, 0]
+    counts[:, 1:-1] = np.arange(num_rows - 2) < batch.sizes[:, None]
+    with jax.enable_x64():
+        single = jax.tree.map(lambda each: jax.numpy.asarray(each, np.float32), costs.data(0))
+        found = costs.batch(
+            theta.astype(np.float32), single, rows.astype(np.int32), counts.astype(np.float32),
+            batch.weights.astype(np.float32),
+        )  # fmt: skip
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("share", [0.05, pytest.param(0.4, marks=full_only)])
+def test_engines_agree_about_chains_with_batches(share: float) -> None:
+    """Means and mean squares of the draws of independent chains of both engines, within five
+    standard errors of their difference; a step so large that batches widen the chain by more than
+    that, as a run without them shows."""
+    pytest.importorskip("jax")
+    rng = np.random.default_rng(4)
+    features = rng.standard_normal((240, 2)) @ np.array([[1.0, 0.0], [0.6, 0.8]])
+    targets = np.where(rng.random(240) < 1 / (1 + np.exp(-features[:, 0])), 1.0, -1.0)
+    data = flmc.data.FederatedData(features, targets, (100, 60, 75, 5))
+    model = flmc.models.regressions.logistic(data)
+    # No gradient of a chain reaches the clip, and the gain is the calibrated one.
+    uplink = flmc.Analog(clip=400.0, snr_db=60.0, batch_share=share)
+    sizes: dict[str, Any] = {"num_rounds": full(1200, 500), "num_burn_in": 200, "forecast": False}
+    step = {"effective_step_size": 0.2 / model.smoothness}
+    plan = flmc.plan(model, uplink, flmc.Limits(privacy="off"), **sizes, **step)
+    alone = flmc.plan(
+        model, flmc.replace(uplink, batch_share=1.0), flmc.Limits(privacy="off"), **sizes,
+        step_size=plan.step_size, gain=plan.gain,
+    )  # fmt: skip
+    chains = full(120, 50)
+    found, centre = {}, np.array([0.16, 1.01, 0.0])
+    for name, of, engine in (
+        ("jax", plan, "jax"), ("numpy", plan, "numpy"), ("alone", alone, "jax"),
+    ):  # fmt: skip
+        draws = flmc.run(of, model, seed=11, chains=chains, engine=engine).draws
+        away = draws - centre
+        each = np.concatenate([away.mean(axis=1), np.square(away).mean(axis=1)], axis=1)
+        found[name] = (each.mean(axis=0), each.std(axis=0, ddof=1) / np.sqrt(chains))
+
+    def apart(one: str, other: str) -> Array:
+        (first, error), (second, own) = found[one], found[other]
+        return np.asarray(np.abs(first - second) / np.hypot(error, own))
+
+    assert (apart("jax", "numpy") < ERRORS).all(), apart("jax", "numpy")
+    assert share > 0.1 or apart("jax", "alone").max() > ERRORS
+
+
+@pytest.mark.parametrize(("make", "engine"), [(regression, "numpy"), (logistic, "jax")])
+def test_a_run_that_is_cut_has_the_batches_of_one_that_is_not(
+    tmp_path: Path, make: Any, engine: str
+) -> None:
+    model = make()
     plan = flmc.plan(
         model,
         flmc.Digital(batch_share=0.3),
@@ -369,6 +561,7 @@ def test_a_run_that_is_cut_has_the_batches_of_one_that_is_not(tmp_path: Path) ->
         forecast=False,
     )
     whole = flmc.run(plan, model, seed=3, chains=2)
+    assert whole.engine == engine
     cut = flmc.run(plan, model, seed=3, chains=2, out=tmp_path / "run", checkpoint_rounds=37)
     assert (whole.draws == cut.draws).all()
     other = flmc.run(plan, model, seed=3, chains=1)

@@ -60,3 +60,9 @@ class TracedCosts(NamedTuple):
     moves: TracedMoves | None = None
     """Moves of the local parameters in a round, with the gradients that devices then send; None:
     devices have no local parameters."""
+    batch: Callable[[Any, Any, Any, Any, Any], Any] | None = None
+    """``batch(theta, data, rows, counts, weights)``: local gradients (device, dim) from batches of
+    examples. ``rows`` (device, row) are numbers of a device's own examples, from 0, of which those
+    count whose ``counts`` (device, row) is 1, and not 0; ``weights`` (device) multiply the
+    gradients of a device's examples. Its work goes with the rows, not with all examples. None:
+    gradients cannot be computed from batches."""

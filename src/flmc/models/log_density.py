@@ -404,11 +404,20 @@ class LogDensityModel(Model):
         None if a bound is given and the model has no gradients of single examples."""
         if example_bound is not None and self.no_examples is not None:
             return None
-        moves = self._moves
+        moves, batch = self._moves, None
+        if self.device_sizes is not None:
+            of_rows = self._costs.of_batch(example_bound)
+            devices = np.arange(self.num_devices)[:, None]
+
+            def batch(theta: Any, data: Any, rows: Any, counts: Any, weights: Any) -> Any:
+                chosen = {name: values[devices, rows] for name, values in data["rows"].items()}
+                return of_rows(theta, chosen, counts, weights)
+
         return TracedCosts(
             self._costs.bounded(example_bound),
             lambda experiment: self._data,
             None if moves is None else TracedMoves(moves.moved, moves.own.start, moves.steps + 1),
+            batch,
         )
 
     def _evaluate(self, example_bound: ExampleBound | None, theta: Array) -> Array:

@@ -71,7 +71,7 @@ class Engine(ABC):
         update = None if self.any_update else why_not_updated(plan.update)
         batch = None
         if plan.uplink.batched and not self.any_batch:
-            batch = "batches of examples are drawn by the numpy engine alone"
+            batch = "batches of examples are drawn by the numpy and the jax engine alone"
         return noise or update or batch or self.obstacle(plan, model)
 
     @abstractmethod

@@ -18,6 +18,7 @@ import numpy as np
 from flmc.base.arrays import Array, without_copies
 from flmc.base.progress import Progress, report_part
 from flmc.base.randomness import ROUNDS_PER_BLOCK, Purpose
+from flmc.models.batches import sizes_of
 from flmc.models.differentiation import require_jax
 from flmc.models.local_costs import ExampleBound, TracedCosts
 from flmc.models.model import Model
@@ -29,11 +30,13 @@ from flmc.sampling.engine import (
     defined_together,
     num_symbols,
 )
+from flmc.sampling.jax_batches import BatchDraw
 from flmc.sampling.jax_rounds import (
     Fixed,
     Span,
     Stretch,
     SymbolKind,
+    TracedBatches,
     chain_key,
     compile_rounds,
     kind_of,
@@ -95,7 +98,14 @@ class DataSetRun(NamedTuple):
         """The chains of the data set cut into ranges of about the same length, each of which is
         advanced as a whole (a tile)."""
         num_chains = self.chains.position.shape[1]
-        most = max(1, _TILE_NUMBERS // (self.plan.num_devices * self.plan.dim))
+        numbers = self.plan.num_devices * self.plan.dim
+        if self.plan.uplink.batched:
+            draw = _draw_of(self.plan, self.model)
+            held = draw.num_rows * _numbers_of_row(self.data)
+            if draw.ordered:
+                held = max(held, int(draw.sizes.max()))
+            numbers = max(numbers, self.plan.num_devices * held)
+        most = max(1, _TILE_NUMBERS // numbers)
         size = -(-num_chains // -(-num_chains // most))
         return [range(num_chains)[first : first + size] for first in range(0, num_chains, size)]
 
@@ -112,7 +122,7 @@ class DataSetRun(NamedTuple):
         noise = pull[:, None] * np.sqrt(uplink.noise_power) / without_copies(schedule.gain)[0]
         keys = [
             np.stack([chain_key(self.seed, purpose, self.experiment, c, block) for c in tile])
-            for purpose in (Purpose.QUANTISER, Purpose.CHANNEL, Purpose.LOCAL)
+            for purpose in (Purpose.QUANTISER, Purpose.CHANNEL, Purpose.LOCAL, Purpose.BATCH)
         ]
         centre = centre_of(self.model)[self.experiment]
         arrays = (centre, _whole_block(pull), _shared(noise), _weights(schedule, plan))
@@ -131,6 +141,7 @@ class DataSetRun(NamedTuple):
             factor,
             midpoints,
             None if self.chains.local is None else keys[2],
+            keys[3] if uplink.batched else None,
         )
 
     def _stretch(self, fixed: Fixed, tile: range, first: int, rounds: range, at_once: int) -> None:
@@ -217,12 +228,23 @@ def _weights(schedule: Schedule, plan: Plan) -> Array:
     return weights
 
 
-_Key = tuple[SymbolKind, ExampleBound | None]
+def _draw_of(plan: Plan, model: Model) -> BatchDraw:
+    """How the devices of the ``model`` draw the batches of the plan."""
+    return BatchDraw.of(sizes_of(model), plan.uplink.batch_share)
+
+
+def _numbers_of_row(data: Any) -> int:
+    """Number of numbers in one example of the ``data`` of a model with batches."""
+    return sum(int(np.prod(each.shape[2:])) for each in data["rows"].values())
+
+
+_Key = tuple[SymbolKind, ExampleBound | None, float]
 _Loop = Callable[[Stretch, Fixed, Span], Stretch]
 _quadratic_loops: dict[_Key, _Loop] = {}
-"""Compiled loops over rounds that all quadratic models share. A key is the kind of symbols, and the
-bound of single examples' gradients (None: not bounded). Any other model holds its compiled loops in
-an attribute of its own, so that they are freed with the model."""
+"""Compiled loops over rounds that all quadratic models share. A key is the kind of symbols, the
+bound of single examples' gradients (None: not bounded), and the share of its examples that a device
+uses in a round. Any other model holds its compiled loops in an attribute of its own, so that they
+are freed with the model."""
 _ATTRIBUTE = "_compiled_rounds"
 
 
@@ -233,6 +255,7 @@ class JaxEngine(SinglePrecisionEngine):
     name: ClassVar[str] = "jax"
     libraries: ClassVar[tuple[str, ...]] = ("jax", "jaxlib")
     threaded: ClassVar[bool] = True
+    any_batch: ClassVar[bool] = True
 
     def obstacle(self, plan: Plan, model: Model) -> str | None:
         """Reason why JAX cannot compile the rounds of a plan with a model, as the end of a
@@ -242,7 +265,13 @@ class JaxEngine(SinglePrecisionEngine):
             return f"{type(plan.uplink).__name__} has symbols or a link of its own"
         if not defined_together(model, "gradient", "traced", "quadratic"):
             return f"{type(model).__name__} has a gradient of its own"
-        if _costs(plan, model) is None:
+        costs = _costs(plan, model)
+        if plan.uplink.batched:
+            # Asked of the class, because its batches may be other than those of its parent.
+            alike = defined_together(model, "gradient", "batch_gradient")
+            if costs is None or costs.batch is None or not alike:
+                return f"{type(model).__name__} has no gradients of batches that JAX can trace"
+        if costs is None:
             single = " of single examples" if plan.uplink.clips_examples else ""
             return f"{type(model).__name__} has no gradients{single} that JAX can trace"
         # This check comes last, because it imports JAX, which is slow.
@@ -334,9 +363,13 @@ def _loop_of(jax: Any, plan: Plan, model: Model) -> tuple[TracedCosts, _Loop]:
         bound = ExampleBound(uplink.example_bound, by_norm=uplink.example_norm is not None)
     shared = costs.gradients is _quadratic_gradients
     loops = _quadratic_loops if shared else vars(model).setdefault(_ATTRIBUTE, {})
-    if (kind, bound) not in loops:
-        loops[kind, bound] = compile_rounds(jax, costs.gradients, kind, costs.moves)
-    return costs, loops[kind, bound]
+    key = (kind, bound, uplink.batch_share)
+    if key not in loops:
+        batches = None
+        if uplink.batched and costs.batch is not None:
+            batches = TracedBatches(_draw_of(plan, model), costs.batch)
+        loops[key] = compile_rounds(jax, costs.gradients, kind, costs.moves, batches)
+    return costs, loops[key]
 
 
 def _single(jax: Any, tree: Any) -> Any:

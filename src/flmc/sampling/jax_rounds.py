@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from flmc.base.randomness import Purpose, check_seed
 from flmc.models.local_costs import TracedMoves
+from flmc.sampling.jax_batches import BatchDraw
 from flmc.uplink.uplink import Uplink
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -245,6 +247,9 @@ class Fixed(NamedTuple):
     local
         Keys of every chain's random streams for the steps of local parameters, (chain, 2); None
         where devices have none.
+    batch
+        Keys of every chain's random streams for batches of examples, (chain, 2); None where devices
+        use all examples.
     """
 
     data: Any
@@ -258,6 +263,21 @@ class Fixed(NamedTuple):
     link_factor: Any
     midpoints: Any
     local: Any = None
+    batch: Any = None
+
+
+class TracedBatches(NamedTuple):
+    """Local gradients from random batches of examples: how devices draw them, and the function of
+    their gradients, :attr:`flmc.models.local_costs.TracedCosts.batch`."""
+
+    draw: BatchDraw
+    gradients: Callable[[Any, Any, Any, Any, Any], Any]
+
+    def local(self, jax: Any, theta: Any, key: Any, index: Any, data: Any) -> Any:
+        """Local gradients of one chain, (device, dim), at its ``theta`` (dim), from batches that
+        its ``key`` (2) gives in round ``index`` of its block."""
+        rows, there = self.draw.rows(jax, words, key, index)
+        return self.gradients(theta, data, rows, there.astype(theta.dtype), self.draw.weights)
 
 
 class Span(NamedTuple):
@@ -276,6 +296,7 @@ def compile_rounds(
     gradients: Callable[[Any, Any], Any],
     kind: SymbolKind,
     moves: TracedMoves | None = None,
+    batches: TracedBatches | None = None,
 ) -> Callable[[Stretch, Fixed, Span], Stretch]:
     """A function that runs rounds, which JAX compiles at its first call. Its arguments are the
     state of the chains before the rounds, the constant input of their block, and the span of rounds
@@ -283,11 +304,12 @@ def compile_rounds(
 
     ``gradients`` maps theta (dim) and the data to local gradients (device, dim). Where devices have
     local parameters, ``moves`` replaces it: it moves these parameters and gives the gradients that
-    devices send; else None."""
+    devices send; else None. Where devices use batches of their examples, ``batches`` replaces it;
+    else None."""
 
     def advance(stretch: Stretch, fixed: Fixed, span: Span) -> Stretch:
         def one(index: Any, before: Stretch) -> Stretch:
-            return _round(jax, gradients, kind, moves, index, before, fixed, span)
+            return _round(jax, gradients, kind, moves, batches, index, before, fixed, span)
 
         after: Stretch = jax.lax.fori_loop(span.begin, span.end, one, stretch)
         return after
@@ -301,6 +323,7 @@ def _round(
     gradients: Callable[[Any, Any], Any],
     kind: SymbolKind,
     moves: TracedMoves | None,
+    batches: TracedBatches | None,
     index: Any,
     before: Stretch,
     fixed: Fixed,
@@ -310,10 +333,13 @@ def _round(
     state before it: gradients, symbols, noise, the step, and sums over kept rounds."""
     numpy = jax.numpy
     theta, own = fixed.centre + before.position, before.local
-    if moves is None:
-        local = jax.vmap(gradients, in_axes=(0, None))(theta, fixed.data)
-    else:
+    if moves is not None:
         own, local = _moved(jax, moves, index, theta, own, fixed)
+    elif batches is not None:
+        each = jax.vmap(partial(batches.local, jax), in_axes=(0, 0, None, None))
+        local = each(theta, fixed.batch, index, fixed.data)
+    else:
+        local = jax.vmap(gradients, in_axes=(0, None))(theta, fixed.data)
     local = local.astype(numpy.float32)  # a user's constants may have made the gradients double
     weights = fixed.weights[numpy.minimum(index, len(fixed.weights) - 1)]
     total, clipped, undefined = _superpose(jax, kind, index, local, weights, fixed)

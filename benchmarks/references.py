@@ -256,7 +256,19 @@ def bars_summary(rows: list[dict[str, Any]]) -> str:
     )
 
 
-def page(rows: list[dict[str, Any]], missing: Sequence[str] = ()) -> str:
+def _not_made(missing: Sequence[tuple[str | None, ...]]) -> list[str]:
+    """Lines that name the rows (posterior, deal, scheme) that were not made; none where all
+    were."""
+    if not missing:
+        return []
+    by_name: dict[str, list[str]] = {}
+    for name, *how in missing:
+        by_name.setdefault(str(name), []).append(" ".join(filter(None, how)) or "NUTS")
+    told = "; ".join(f"{name} ({', '.join(each)})" for name, each in by_name.items())
+    return [f"Not measured, for lack of time, are {len(missing)} rows: {told}.", ""]
+
+
+def page(rows: list[dict[str, Any]], missing: Sequence[tuple[str | None, ...]] = ()) -> str:
     """The page ``docs/references.md``; ``missing`` names rows that were not made."""
     from judging import MEAN_BAR, MOST_ROUNDS, SD_BAR, SNR_DB
     from nuts import CHAINS as NUTS_CHAINS
@@ -280,7 +292,7 @@ def page(rows: list[dict[str, Any]], missing: Sequence[str] = ()) -> str:
         f" rounds, no privacy budget, and {SNR_DB:g} dB; where the automatic rounds exceed"
         f" {MOST_ROUNDS}, that many are planned. {CHAINS} chains are run.",
         "",
-        *([f"Not measured, for lack of time: {'; '.join(missing)}.", ""] if missing else []),
+        *_not_made(missing),
         "Draws of a plan or run that is called GOOD shall be within two *bars*: the worst mean of a"
         f" parameter within {MEAN_BAR:g} standard deviations of the reference, and the worst"
         f" standard deviation within {100 * SD_BAR:.0f} % of the reference's, each plus three"
@@ -301,7 +313,8 @@ def page(rows: list[dict[str, Any]], missing: Sequence[str] = ()) -> str:
         " and of NUTS (NumPyro), on the log density that the federated model has, in the same"
         f" coordinates: {NUTS_CHAINS} chains one after the other, {WARM_UP} steps of warm-up, which"
         f" are counted, and {DRAWS} draws each, in double precision. Both on one and the same"
-        " machine, by `time.process_time`, without compilation; planning is not counted either. A"
+        " machine, which did other work as well, by `time.process_time`, without compilation;"
+        " planning is not counted either. The JAX engine of flmc computes in single precision. A"
         " dash stands where draws are wrong.",
         "",
         "What this compares: NUTS has all data in one place and exact gradients. A run of flmc"
@@ -371,7 +384,8 @@ def main() -> None:
     rows = gather(jobs, options.workers, options.rows)
     rows.sort(key=lambda row: (order[row["case"]], row.get("deal", ""), row.get("scheme", "")))
     made = {(row["case"], row.get("deal"), row.get("scheme")) for row in rows}
-    missing = [", ".join(job[1]) for job in jobs if (*job[1], None, None)[:3] not in made]
+    wanted = ((name, *how, None, None)[:3] for _, (name, *how) in jobs)
+    missing = [each for each in wanted if each not in made]
     if options.out is not None:
         options.out.write_text(page(rows, missing))
     judged = [row for row in rows if "nuts" not in row]

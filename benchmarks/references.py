@@ -315,7 +315,7 @@ def page(rows: list[dict[str, Any]], missing: Sequence[tuple[str | None, ...]] =
         f" are counted, and {DRAWS} draws each, in double precision. Both on one and the same"
         " machine, which did other work as well, by `time.process_time`, without compilation;"
         " planning is not counted either. The JAX engine of flmc computes in single precision. A"
-        " dash stands where draws are wrong.",
+        " dash stands where draws are wrong or were not made.",
         "",
         "What this compares: NUTS has all data in one place and exact gradients. A run of flmc"
         " simulates eight devices that send bits or clipped numbers over a noisy channel, and its"

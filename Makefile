@@ -15,7 +15,7 @@ OUT ?= out
 # Tests start a thousand processes, which should find their modules compiled, as installed ones are.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-quick evidence format test-lowest accounting-check lint review bench bench-compare verdicts coverage answered midpoints reproduction docs clean
+.PHONY: run test test-quick evidence format test-lowest accounting-check lint review bench bench-compare references verdicts coverage answered midpoints reproduction docs clean
 
 # One federated run in words and a picture, then the paper's figures and claims.
 run: $(VENV)/.installed
@@ -69,7 +69,14 @@ bench: $(VENV)/.test-installed
 bench-compare: $(VENV)/.test-installed
 	$(BIN)/python benchmarks/compare.py --base $(BASE) --repeats $(REPEATS) --cases '$(CASES)'
 
-# Verdicts of plans and runs against the truth, in some twenty minutes: docs/verdicts.md.
+# Draws, their verdicts and their cost against the reference draws of posteriordb, whose data lie
+# beside the repository: docs/references.md. Rows are kept in OUT, so that a run that was cut off goes
+# on; remove them to measure anew.
+references: $(VENV)/.test-installed
+	mkdir -p $(OUT)
+	$(BIN)/python benchmarks/references.py --rows $(OUT)/references.jsonl --out docs/references.md
+
+# Verdicts of plans and runs on random regressions, in some twenty minutes: docs/verdicts.md.
 verdicts: $(VENV)/.test-installed
 	$(BIN)/python benchmarks/verdicts.py --out docs/verdicts.md
 

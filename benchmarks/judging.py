@@ -18,7 +18,7 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.base.findings import Finding, gravest
 from flmc.deploy.server.federation_result import result_without_data
-from flmc.evaluation.chain_statistics import effective_size_of_mean
+from flmc.evaluation.chain_statistics import chain_statistics, effective_size_of_mean
 from flmc.planning.forecast import forecast
 from flmc.planning.judgement import FEW_DRAWS, PREDICTED
 from flmc.planning.model_check import survey
@@ -29,10 +29,15 @@ SNR_DB = 40.0
 MOST_ROUNDS = 20_000
 """Rounds that a run may have; where the automatic number is larger, this one is planned for."""
 KEPT_DRAWS = 500
-"""Draws of a chain that are looked at, about."""
+"""Draws of a chain that are looked at, about, where all of them would not fit into memory or would
+be too slow to look at."""
 MEAN_LIMIT, VARIANCE_LIMIT, ERRORS = 0.25, 0.25, 3.0
 """A chain is wrong if the mean of a parameter is off by more than 0.25 posterior standard
 deviations, or its variance by more than 25 %, in both cases plus three standard errors."""
+MEAN_BAR, SD_BAR = 0.15, 0.05
+"""The bars of draws that are called GOOD: the worst mean within 0.15 posterior standard deviations,
+and the worst standard deviation within 5 % of the posterior's, each plus three standard errors. No
+plan is told of them, and its verdict allows more."""
 _MOST_NUMBERS = 30_000_000
 """Numbers of all chains up to which every kept round is looked at."""
 GOOD = "good"
@@ -53,6 +58,22 @@ class Distance:
     wrong: bool
     direction: float
     draws: float
+    mean_holds: bool
+    """Whether the mean of every parameter is within its bar."""
+    sd_holds: bool
+    """Whether the standard deviation of every parameter is within its bar."""
+    r_hat: float
+    """Largest R-hat of a parameter."""
+
+    @property
+    def sd(self) -> float:
+        """Standard deviation over the posterior's, in the parameter where it is farthest from 1."""
+        return math.sqrt(self.variance)
+
+    @property
+    def sd_error(self) -> float:
+        """Standard error of :attr:`sd`."""
+        return self.variance_error / (2 * self.sd)
 
     @classmethod
     def measured(
@@ -87,15 +108,30 @@ class Distance:
         )
         # A chain that left the range of numbers is wrong too: comparisons with NaN are False.
         wrong = not max(off.max(), far.max(), (wide - slack).max()) <= 0
+        # Comparisons with NaN are False here as well.
+        mean_holds = bool((np.abs(shift) <= MEAN_BAR + ERRORS * shift_error).all())
+        spread = np.sqrt(ratio)
+        sd_holds = bool((np.abs(spread - 1) <= SD_BAR + ERRORS * ratio_error / (2 * spread)).all())
         i = int(np.argmax(np.abs(shift)))
         j = int(np.argmax(np.abs(logarithm)))
         numbers = map(float, (shift[i], shift_error[i], ratio[j], ratio_error[j]))
         mean_off, mean_slack, wide_by, wide_slack = numbers
-        effective = float(effective_size_of_mean(np.moveaxis(away, 2, 0)).min()) / count
+        effective = fewest_draws(away) / count
+        thin = max(1, away.shape[1] // KEPT_DRAWS)
+        r_hat = float(chain_statistics(np.moveaxis(away[:, ::thin], 2, 0)).r_hat.max())
         worst = wide_by
         if reference is not None and np.isfinite(away).all():
             worst = _worst_direction(away, (reference - mean) / sd)
-        return cls(mean_off, mean_slack, wide_by, wide_slack, wrong, worst, effective)
+        return cls(
+            mean_off, mean_slack, wide_by, wide_slack, wrong, worst, effective,
+            mean_holds, sd_holds, r_hat,
+        )  # fmt: skip
+
+    @classmethod
+    def failed(cls) -> Distance:
+        """That of chains that left the range of numbers."""
+        nan = math.nan
+        return cls(nan, nan, nan, nan, True, nan, nan, False, False, nan)
 
     def bears_out(self, codes: Sequence[str]) -> bool:
         """Whether the measurement shows what a plan warned of: too few effective draws, or a
@@ -106,6 +142,14 @@ class Distance:
             "variance-ratio": not PREDICTED.narrow <= self.direction <= PREDICTED.wide,
         }
         return self.wrong or any(shown.get(code, False) for code in codes)
+
+
+def fewest_draws(draws: Array) -> float:
+    """Effective draws of all chains together in the entry that has fewest, from draws (chain, draw,
+    entry)."""
+    # One entry after the other, because the spectrum of all would not fit into memory.
+    entries = np.moveaxis(draws, 2, 0)
+    return min(float(effective_size_of_mean(each[None])[0]) for each in entries)
 
 
 def _worst_direction(draws: Array, reference: Array) -> float:
@@ -170,8 +214,14 @@ class Row:
     distance: Distance
     num_rounds: int
     num_burn_in: int
+    dim: int
+    """Entries of theta, which travel."""
+    chains: int
     seconds: float
+    """Seconds of planning, running and judging."""
     planning_seconds: float
+    run_cpu: float
+    """Processor seconds of the run of all chains, without compilation of its rounds."""
 
     @property
     def wrong(self) -> bool:
@@ -217,6 +267,7 @@ def judge(
     thin = max(1, kept // KEPT_DRAWS)
     # A server sees every round; draws of all chains must fit into memory.
     every = kept * made.dim * chains <= _MOST_NUMBERS
+    run_cpu = math.nan
     law = made.prediction
     predicted: dict[str, float | None] = {
         "temperature": made.temperature,
@@ -231,23 +282,26 @@ def judge(
     told: tuple[str, tuple[str, ...]]
     server: tuple[str, tuple[str, ...]]
     try:
+        # A few rounds first: JAX keeps the compiled rounds with the model.
+        flmc.run(replace(made, num_rounds=8, num_burn_in=0), model, seed=1, chains=chains)
+        cpu = time.process_time()
         result = flmc.run(made, model, seed=1, chains=chains, thin=1 if every else thin)
+        run_cpu = time.process_time() - cpu
     except flmc.errors.RunFailed:
-        failed = Distance(np.nan, np.nan, np.nan, np.nan, True, np.nan, np.nan)
         told = server = ("infeasible", ("run-failed",))
-        distance = failed
+        distance = Distance.failed()
     else:
         told, draws = verdict(result.findings), result.draws
-        distance = compare(draws[:, ::thin] if every else draws)
+        distance = compare(draws)
         if "variance-ratio" in said[1] and not distance.bears_out(said[1]):
             direction = _in_predicted_directions(made, model, draws[:, ::thin] if every else draws)
             distance = replace(distance, direction=direction or distance.direction)
         server = ("unknown", ())
-        if every and result.path is not None:
+        if every and result.path is not None and not model.num_local:
             server = _server_verdict(made, model, result.path.kept[0, 0])
     return Row(
         case, deal, scheme, *said, *told, *server, predicted, distance, made.num_rounds,
-        made.num_burn_in, time.perf_counter() - began, planning,
+        made.num_burn_in, made.dim, chains, time.perf_counter() - began, planning, run_cpu,
     )  # fmt: skip
 
 

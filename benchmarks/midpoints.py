@@ -103,7 +103,7 @@ def measure(name: str, draw_at: str, chains: int = CHAINS) -> Spread:
 _HEAD = """# Standard deviations at midpoints
 
 `make midpoints` writes this page. The posteriors of posteriordb that come with reference draws, as
-in [verdicts](../verdicts.md): dealt to eight devices at random, analog, 40 dB, everything
+in [references](../references.md): dealt to eight devices at random, analog, 40 dB, everything
 automatic, {chains} chains. *sd* are the smallest and the largest standard deviation of a parameter
 over the reference's, with the largest standard error of one; it holds if every parameter is within
 3 % and three standard errors. The mean is the worst, in standard deviations.

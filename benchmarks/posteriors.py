@@ -80,12 +80,20 @@ class Posterior:
         assert isinstance(made, LogDensityModel)
         return made.whitened() if self.whitened else made
 
+    def pooled(self) -> LogDensityModel:
+        """The model with all data on one device."""
+        made = flmc.Model.from_log_density(
+            self.log_prior, self.log_likelihood, self.data, self.start, start_sd=self.start_sd
+        )
+        assert isinstance(made, LogDensityModel)
+        return made.whitened() if self.whitened else made
+
     def columns(self, model: LogDensityModel, draws: Array) -> Array:
         """Draws (chain, draw, dim) of the model, in the reference's parameters."""
         return np.stack(self.named(model.parameters(draws)), axis=-1)
 
 
-def _read(name: str) -> dict[str, Array]:
+def read_data(name: str) -> dict[str, Array]:
     """The data of posteriordb with this name."""
     values = json.loads((FOLDER / f"{name}.data.json").read_text())
     return {key: np.asarray(value, dtype=np.float64) for key, value in values.items()}
@@ -207,25 +215,25 @@ def _regression(
 
 
 def _kidscore(name: str, *columns: str) -> Posterior:
-    d = _read("kidiq")
+    d = read_data("kidiq")
     features = np.stack([d[column] for column in columns], axis=1)
     return _regression(name, features, d["kid_score"], lambda a, b, s: _cauchy(s, 2.5))
 
 
 def _interaction() -> Posterior:
-    d = _read("kidiq_with_mom_work")
+    d = read_data("kidiq_with_mom_work")
     school, iq = ((v - v.mean()) / (2 * v.std(ddof=1)) for v in (d["mom_hs"], d["mom_iq"]))
     features = np.stack([school, iq, school * iq], axis=1)
     return _regression("kidiq_with_mom_work-kidscore_interaction_z", features, d["kid_score"])
 
 
 def _earnings(name: str, *columns: str) -> Posterior:
-    d = _read("earnings")
+    d = read_data("earnings")
     return _regression(name, np.stack([d[column] for column in columns], axis=1), np.log(d["earn"]))
 
 
 def _mesquite() -> Posterior:
-    d = _read("mesquite")
+    d = read_data("mesquite")
     area, height = d["diam1"] * d["diam2"], d["canopy_height"]
     shape, total = np.log(d["diam1"] / d["diam2"]), np.log(d["total_height"])
     features = np.stack([np.log(area * height), np.log(area), shape, total, d["group"]], axis=1)
@@ -234,14 +242,14 @@ def _mesquite() -> Posterior:
 
 
 def _elections(year: str) -> Posterior:
-    d = _read(f"nes{year}")
+    d = read_data(f"nes{year}")
     ages = [(d["age_discrete"] == age).astype(float) for age in (2, 3, 4)]
     first, last = (d["real_ideo"], d["race_adj"]), (d["educ1"], d["gender"], d["income"])
     return _regression(f"nes{year}-nes", np.stack([*first, *ages, *last], axis=1), d["partyid7"])
 
 
 def _sblrc() -> Posterior:
-    d = _read("sblrc")
+    d = read_data("sblrc")
 
     def prior(_: Any, slopes: Any, sigma: Any) -> Any:
         return -0.5 * (slopes**2).sum() / 100 - 0.5 * sigma**2 / 100
@@ -252,7 +260,7 @@ def _sblrc() -> Posterior:
 
 
 def _autoregression() -> Posterior:
-    d = _read("arK")
+    d = read_data("arK")
     lags, y = int(d["K"]), d["y"]
     features = np.stack([y[lags - k - 1 : len(y) - k - 1] for k in range(lags)], axis=1)
 
@@ -263,7 +271,7 @@ def _autoregression() -> Posterior:
 
 
 def _kilpisjarvi() -> Posterior:
-    d = _read("kilpisjarvi_mod")
+    d = read_data("kilpisjarvi_mod")
 
     def prior(constant: Any, slopes: Any, sigma: Any) -> Any:
         return -0.5 * (
@@ -275,7 +283,7 @@ def _kilpisjarvi() -> Posterior:
 
 
 def _diamonds() -> Posterior:
-    d = _read("diamonds")
+    d = read_data("diamonds")
 
     def prior(constant: Any, slopes: Any, sigma: Any) -> Any:
         return -0.5 * (slopes**2).sum() + _student(constant, 3, 8, 10) + _student(sigma, 3, 0, 10)
@@ -290,7 +298,7 @@ def _mixture() -> Posterior:
     """Two normal components, the second mean above the first."""
     import jax.numpy as jnp
 
-    y = _read("low_dim_gauss_mix")["y"]
+    y = read_data("low_dim_gauss_mix")["y"]
     data = flmc.data.FederatedData(np.zeros((len(y), 1)), y, (len(y),))
 
     def log_prior(p: Parameters) -> Any:
@@ -318,7 +326,7 @@ def _mixture() -> Posterior:
 
 def _schools() -> Posterior:
     """Eight schools with standardised effects; mu in units of its prior's sd."""
-    d = _read("eight_schools")
+    d = read_data("eight_schools")
     features = np.concatenate([np.eye(8), d["sigma"][:, None]], axis=1)
     data = flmc.data.FederatedData(features, d["y"], (8,))
 
@@ -344,7 +352,7 @@ def _radon() -> Posterior:
     floor and uranium."""
     import jax.numpy as jnp
 
-    d = _read("radon_mn")
+    d = read_data("radon_mn")
     county = d["county_idx"] - 1
     features = np.stack([county, d["floor_measure"], d["log_uppm"]], axis=1)
     data = flmc.data.FederatedData(features, d["log_radon"], (len(county),))
@@ -396,7 +404,7 @@ def _wells() -> Posterior:
     membership."""
     import jax
 
-    d = _read("wells_data")
+    d = read_data("wells_data")
     raw = np.stack([d["dist"], d["arsenic"], d["educ"], d["assoc"]], axis=1)
     features = (raw - raw.mean(axis=0)) / raw.std(axis=0)
     data = flmc.data.FederatedData(features, d["switched"], (len(features),))

@@ -1,6 +1,6 @@
 """No plan that is called GOOD gives a wrong posterior: those of others, and random regressions.
 
-`make verdicts` makes the whole tables; here are some of their rows."""
+`make references` and `make verdicts` make the whole tables; here are some of their rows."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ import pytest
 import flmc
 import judging
 from evidence import State
+from judged_rows import false_goods, in_a_line
 from judging import Distance
 from posteriors import FOLDER
+from references import posterior_rows
 from support import EVIDENCE, full, many_repetitions, repeated
-from verdicts import false_goods, in_a_line, posterior_rows, regression_rows
+from verdicts import regression_rows
 
 pytest.importorskip("jax", reason="needs the extra jax")
 
@@ -57,7 +59,7 @@ def state(evidence: State, rows: list[dict[str, Any]], tried: str) -> None:
 def test_no_false_good_on_posteriordb(name: str, deal: str, scheme: str, evidence: State) -> None:
     if not FOLDER.exists():
         pytest.skip(f"{name}: the data of posteriordb are not beside the repository")
-    rows = posterior_rows(name, deal, (scheme,), full(16, 8))
+    rows = posterior_rows(name, deal, scheme, full(16, 8))
     state(evidence, rows, "plans of a posterior of posteriordb")
 
 

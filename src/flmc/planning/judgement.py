@@ -217,7 +217,7 @@ def judge_chain(
         words = (
             partial(cure, shift)
             if cure is not None and quick
-            else partial(_cure_in_general, decided.uplink)
+            else partial(_cure_in_general, decided)
         )
         of_answer = answer if decided.aim == "answer" else None
         findings += judge_shift(shift, words, tolerances, answer=of_answer)
@@ -389,7 +389,7 @@ def check_model(model: Model, plan: Plan) -> tuple[Finding, ...]:
     law, response, _ = chain_law(plan, model)
     if law is not None:
         of_answer = plan.answer if plan.aim == "answer" else None
-        cure = partial(_cure_in_general, plan.uplink)
+        cure = partial(_cure_in_general, plan)
         findings += judge_shift(law.mean_shift or 0.0, cure, answer=of_answer)
     known = {each.code for each in findings}
     if plan.aim == "answer":
@@ -404,14 +404,29 @@ def check_model(model: Model, plan: Plan) -> tuple[Finding, ...]:
     return tuple(findings)
 
 
-def _cure_in_general(uplink: Uplink) -> str:
+_HOT = 1.5
+"""Temperature above which a smaller step is named as a cure of a shifted mean: hotter chains, as
+plans for an answer make them, wander where gradients are not straight."""
+
+
+def _cure_in_general(plan: Plan) -> str:
     """General advice against a shift of the samples' mean, in words, for when no better link or
     clip is searched for."""
+    uplink = plan.uplink
+    if plan.temperature is not None and plan.temperature > _HOT:
+        # The shift is that of the whole chain's law: which of the causes it has is not known.
+        hot = f"a smaller step, as chains at temperature {plan.temperature:.2g} go where a gradient"
+        return f"use {hot} may bend, or {_cure_by_bounds(uplink)}"
+    return f"use {_cure_by_bounds(uplink)}"
+
+
+def _cure_by_bounds(uplink: Uplink) -> str:
+    """The part of that advice which concerns link, clip and the bound of examples."""
     if not uplink.clips_examples:
-        return "use the linear link with a clip that is rarely reached, or a flatter link"
+        return "the linear link with a clip that is rarely reached, or a flatter link"
     name = "example_clip" if uplink.example_norm is None else "example_norm"
     return (
-        f"use a larger bound of examples than {name} = {uplink.example_bound:g}, which costs"
+        f"a larger bound of examples than {name} = {uplink.example_bound:g}, which costs"
         " privacy, or more examples; else another link or clip"
     )
 

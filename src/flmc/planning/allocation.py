@@ -22,6 +22,7 @@ import numpy as np
 from flmc.base.arrays import Array
 from flmc.planning.limits import Limits
 from flmc.privacy.event import nothing_allowed
+from flmc.privacy.neighbours import relation_argument
 from flmc.uplink.uplink import Uplink
 
 _LEVELS = 6
@@ -139,7 +140,11 @@ class RunBudget:
         """Upper bound of the epsilon that the run costs at the delta ``run_delta``, if the gains
         (round) are all multiplied by ``scale``."""
         event = self.uplink.event_of_rounds(
-            scale * gains[:, None], self.dim, self.limits.neighbouring, 1, self.limits.relation
+            scale * gains[:, None],
+            self.dim,
+            self.limits.neighbouring,
+            1,
+            **relation_argument(self.limits.relation),
         )
         return event.epsilon(self.limits.run_delta)
 

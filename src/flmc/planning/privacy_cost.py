@@ -98,16 +98,18 @@ def exposure_of(
     often = scheduler.most_rounds(num_rounds, num_devices)
     # The worst round is charged for the largest cap of each entry in any round: no round is worse
     # than that.
-    worst_round = uplink.event_of_rounds(caps.max(axis=0)[None], dim, neighbouring, 1, relation)
+    worst_round = uplink.event_of_rounds(
+        caps.max(axis=0)[None], dim, neighbouring, 1, **relation_argument(relation)
+    )
     if len(caps) == 1:
         chance = chance_of(uplink, scheduler, num_devices) if average else None
         if chance is not None:
-            once = uplink.event_of_rounds(caps, dim, neighbouring, 1, relation)
+            once = uplink.event_of_rounds(caps, dim, neighbouring, 1, **relation_argument(relation))
             event = ScheduledEvent(once, num_rounds, chance)
             return Exposure(worst_round, event, num_rounds, "averaged")
         # With one cap for all rounds the cost depends on how often a device transmits, and not on
         # when.
-        run = uplink.event_of_rounds(caps, dim, neighbouring, often, relation)
+        run = uplink.event_of_rounds(caps, dim, neighbouring, often, **relation_argument(relation))
         return Exposure(worst_round, run, often)
     shared = uplink.shares_move(neighbouring)
     # Where the entries of a round share the move of one example, the caps of whole rounds are
@@ -125,7 +127,9 @@ def exposure_of(
         # In the worst case a device transmits, in each entry, in the rounds with the largest caps.
         loudest = np.sort(caps, axis=0)[::-1][:often]
     run = (
-        uplink.event_of_rounds(loudest.reshape(-1, 1), dim, neighbouring, 1, relation)
+        uplink.event_of_rounds(
+            loudest.reshape(-1, 1), dim, neighbouring, 1, **relation_argument(relation)
+        )
         if shared
         else uplink.privacy_event(count_gains(loudest), neighbouring, **relation_argument(relation))
     )
@@ -151,7 +155,7 @@ def why_unknown(uplink: Uplink, neighbouring: str, relation: str = "replace") ->
     """Reason why no privacy statement can be made of an uplink; None if one can."""
     try:
         uplink.check_noise_is_accounted()  # a class of a user's own may have other events of rounds
-        uplink.event_of_rounds(np.ones((1, 1)), 1, neighbouring, 1, relation)
+        uplink.event_of_rounds(np.ones((1, 1)), 1, neighbouring, 1, **relation_argument(relation))
     except UnknownPrivacy as reason:
         return str(reason)
     return None
@@ -198,10 +202,14 @@ def privacy_limited_gain(
     times, delta = (
         (1, limits.delta) if limits.scope == "round" else (num_transmitting, limits.run_delta)
     )
-    question = (np.ones((1, 1)), dim, limits.neighbouring)
-    unit = uplink.event_of_rounds(*question, times, limits.relation)
+    one, unit_of, relation = (
+        np.ones((1, 1)),
+        limits.neighbouring,
+        relation_argument(limits.relation),
+    )
+    unit = uplink.event_of_rounds(one, dim, unit_of, times, **relation)
     if chance is not None and limits.scope == "run":
-        once = uplink.event_of_rounds(*question, 1, limits.relation)
+        once = uplink.event_of_rounds(one, dim, unit_of, 1, **relation)
         unit = ScheduledEvent(once, num_transmitting, chance)
     return unit.allowed_gain(limits.epsilon or 0.0, delta, limits.criterion, num_devices)
 

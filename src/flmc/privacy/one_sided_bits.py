@@ -255,7 +255,8 @@ class TwoOrdersEvent(Event):
     @property
     def largest_loss(self) -> float:
         """Upper bound of the privacy loss in either order."""
-        return max(each.largest_loss for each in self.orders)
+        both = [each.largest_loss for each in self.orders]
+        return math.inf if any(map(math.isnan, both)) else max(both)
 
     @property
     def mu(self) -> float:

@@ -25,6 +25,7 @@ from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
 from flmc.planning.plans.release import data_dependence_row
 from flmc.privacy.event import Event
+from flmc.privacy.neighbours import relation_argument
 from flmc.privacy.trade_off import TradeOff
 from flmc.runs.ledger import planned_entries
 from flmc.runs.records import Record
@@ -70,8 +71,8 @@ class SpentCurve:
     epsilon_all_chains: float | None = None
     """Epsilon of all chains together, if every one of them is released; None: not computed."""
     event: Event | None = None
-    """What the device that spends most transmits in the whole planned run; None if the noise hides
-    nothing."""
+    """What every device that transmits does so in the whole planned run; None if the noise hides
+    nothing, or if devices transmit in different rounds."""
     unstated: float = 0.0
     """Probability of an error of the channel estimate that ``event`` leaves out; a part of
     ``run_delta``."""
@@ -100,8 +101,9 @@ class SpentCurve:
 
     @cached_property
     def risk(self) -> TradeOff | None:
-        """What an attacker achieves at most after the whole planned run, against the device that
-        spends most, whenever the run stops; None where no finite epsilon is known."""
+        """What an attacker achieves at most after the whole planned run, against any device,
+        whenever the run stops; None where no finite epsilon is known, or devices transmit in
+        different rounds."""
         if self.event is None:
             return None
         return TradeOff.of(self.event, self.run_delta, self.unstated)
@@ -313,7 +315,11 @@ def spent_curve(
         true, for the release of ``chains`` chains together, and the probability that it leaves
         out."""
         event = uplink.event_of_rounds(
-            gains[: len(talks)][talks], dim, neighbouring, chains, limits.relation
+            gains[: len(talks)][talks],
+            dim,
+            neighbouring,
+            chains,
+            **relation_argument(limits.relation),
         )
         # The error of the channel estimate may, with small probability, exceed what the event
         # allows for. The event charges this probability to delta for the rounds in which the device
@@ -355,7 +361,10 @@ def spent_curve(
         every = max(cost(pattern, num_chains) for pattern in np.unique(talks.T, axis=0))
     curve = SpentCurve(points, transmitted, by_device, delta, limits.neighbours, budget)
     loudest = talks[:, int(np.argmax(by_device))]
-    if loudest.any() and not uplink.noise_is_exact:
+    # An epsilon at one delta does not order whole curves: of devices that transmitted in different
+    # rounds, another one may be told apart more easily than the one that spends most.
+    alike = (talks[:, talks.any(axis=0)] == loudest[:, None]).all()
+    if loudest.any() and alike and not uplink.noise_is_exact:
         event, left_out = event_of(loudest)
         curve = replace(curve, event=event, unstated=left_out)
     return replace(

@@ -199,7 +199,9 @@ class ExampleBounds:
             How the example differs in neighbouring data, one of
             :data:`flmc.privacy.neighbours.RELATIONS`.
         """
-        if relation == "replace" or self.clips_norm:
+        own = type(self).example_moves_like_device is not ExampleBounds.example_moves_like_device
+        # A user's class may say that its examples move more than their bound tells.
+        if relation == "replace" or self.clips_norm or own:
             return self.example_moves_like_device
         return moves(relation) * self.example_part >= 2.0 * self.clip
 

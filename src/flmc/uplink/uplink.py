@@ -48,6 +48,8 @@ _STATEMENT = (
     "example_bound",
     "example_part",
     "example_moves_like_device",
+    "moves_like_device",
+    "check_relation",
     "clips_norm",
     "peak",
     "power_limit",

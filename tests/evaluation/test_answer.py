@@ -428,6 +428,7 @@ def test_rounds_contradict_public_bounds_that_are_wrong() -> None:
 
     for dim, rounds, step in ((1, 100, 0.1), (5, 300, 0.3), (20, 300, 0.1), (20, 1000, 0.4)):
         assert share(dim, rounds, step, 1.0 if dim == 1 else 0.2, 1.0) == 0.0
+    assert share(5, 300, 0.3, 0.0, 1.0) == 0.0  # no convexity is public
     assert share(5, 1000, 0.4, 0.6, 10.0) > 0.9
     assert share(5, 1000, 0.4, 0.01, 0.4) > 0.9
 

@@ -413,7 +413,9 @@ class ThetaLaw:
         # An autoregression's curvature is too large by (dim + 2)(1 - q)/(n q), at most this share,
         # and a saturated link takes away some per cent.
         bias = values * 2 * (dim + 3) / degrees
-        low = (values + slack) * (1 + _TOLERATED) / self._public_bounds.least[data_set]
+        # A convexity that is not public has the bound 0, below which no curvature lies.
+        least, low = self._public_bounds.least[data_set], np.full(dim, np.inf)
+        np.divide((values + slack) * (1 + _TOLERATED), least, out=low, where=least > 0)
         high = (values - slack - bias) * (1 - _TOLERATED) / self._public_bounds.most[data_set]
         for name, factor, holds in (
             ("public_convexity", float(low.min()), bool((low >= 1).all())),

@@ -311,7 +311,7 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "scope": ("round", "run"),
     "privacy": ("tight", "off"),
     "neighbouring": ("device", "example"),
-    "relation": ("replace", "zero_out", "add_remove"),
+    "relation": ("replace", "zero_out"),
     "example_clip": (1.0, 3.0),
     "example_norm": (1.0, 3.0),
     "example_shrink": (0.5, 1.0),

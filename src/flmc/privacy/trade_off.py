@@ -105,8 +105,8 @@ class TradeOff:
         infinite where the profile does not reach so small a probability.
 
         A loss above l has a probability of at most :math:`\delta(\epsilon)/(1 - e^{\epsilon - l})`
-        for every :math:`\epsilon < l`. Solved for l that is :math:`\epsilon - \ln(1 -
-        \delta(\epsilon)/`chance), of which the smallest is taken."""
+        for every :math:`\epsilon < l`. Solved for l, with c = ``chance``, that is
+        :math:`\epsilon - \ln(1 - \delta(\epsilon)/c)`, of which the smallest is taken."""
         found = (_tail_loss(epsilon, delta, chance) for epsilon, delta in self.profile)
         return min(found) * _UP
 
